@@ -4,8 +4,6 @@ Booting one takes about 3 s, so a test can have a cluster of its own:
 
 `sandbox`
     a whole one (12 nodes in 3 zones) for each module; its tests keep apart by `namespace`.
-`fresh_sandbox`
-    the same for one test alone.
 `start_sandbox`
     a function that starts one to measure, such as `start_sandbox(SandboxOptions(nodes_per_zone=(5, 3, 1)))`; stopped
     after the test.
@@ -24,6 +22,7 @@ when one of the selected tests needs them, so that no test's time limit can inte
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import secrets
@@ -38,15 +37,13 @@ import pytest
 from hypothesis import settings
 
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
-from tests.integration.as_new import AsNew
-from tests.integration.operator_process import install
-from tests.integration.workloads import scale
+from tests.integration.as_new import AsNew, started_as_new
 
 # Without a limit of time for each example of a property: a busy machine is no fault of the code.
 settings.register_profile("respread", deadline=None)
 settings.load_profile("respread")
 
-SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "as_new", "api_sandbox", "binaries"}
+SANDBOX_FIXTURES = {"sandbox", "start_sandbox", "as_new", "api_sandbox", "binaries"}
 SHARED_FIXTURES = ("as_new", "api_sandbox")
 """The shared objects of a worker's files."""
 TURNS = ("as_new", "long", "api_sandbox", "short")
@@ -61,15 +58,25 @@ NO_BINARIES = pytest.StashKey[str]()
 T = TypeVar("T")
 
 MOST_WORKERS = 8
-"""The most workers for `-n auto`, because each may have a control plane, which takes most of a gigabyte."""
+WORKER_BYTES = 10**9
+"""The memory of a worker with a control plane and an operator."""
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return three workers per processor for `-n auto`, because a test on a control plane mostly waits."""
+    """Return four workers per processor for `-n auto`, because a test on a control plane mostly waits.
+
+    Return fewer if memory is scarce, because each may have a control plane.
+    """
     if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(MOST_WORKERS, 3 * len(os.sched_getaffinity(0)))
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(MOST_WORKERS, 4 * len(os.sched_getaffinity(0)), memory_bytes // WORKER_BYTES))
+
+
+def pytest_collection() -> None:
+    """Collect tests without collecting garbage, because almost nothing that is imported becomes garbage."""
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by the mark
@@ -123,7 +130,7 @@ def about_seconds(item: pytest.Item) -> float:
     fixtures = set(getattr(item, "fixturenames", ()))
     if not item.get_closest_marker("controlplane"):
         return 1 if "properties" in item.path.parts else 0.05
-    if "faults" in item.path.parts or fixtures & {"start_sandbox", "fresh_sandbox", "installed_sandbox", "as_new"}:
+    if "faults" in item.path.parts or fixtures & {"start_sandbox", "installed_sandbox", "as_new"}:
         return 15
     return 0.3 if "api_sandbox" in fixtures else 3
 
@@ -133,6 +140,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Under xdist that is every worker: one builds, the others wait for it, and standard error is that of the terminal.
     """
+    gc.freeze()  # everything imported so far stays: later collections need not look at it
+    gc.enable()
     needed = any(item.get_closest_marker("controlplane") for item in session.items)
     if not needed or session.config.option.collectonly:
         return
@@ -171,13 +180,6 @@ def namespace(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[str]
 
 
 @pytest.fixture
-def fresh_sandbox(binaries: Binaries) -> Iterator[Sandbox]:
-    """A whole control plane for this test alone: 12 nodes in 3 zones."""
-    with Sandbox.start(binaries=binaries) as running:
-        yield running
-
-
-@pytest.fixture
 def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], Sandbox]]:
     """A function that starts control planes with given options; all are stopped after the test."""
     with ExitStack() as running:
@@ -192,14 +194,8 @@ def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], San
 @pytest.fixture(scope="module")
 def as_new(binaries: Binaries, pytestconfig: pytest.Config) -> AsNew:
     """The control plane of `installed_sandbox`."""
-
-    def start(stack: ExitStack) -> AsNew:
-        running = stack.enter_context(Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries))
-        install(running)
-        scale(running, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
-        return AsNew(running)
-
-    return shared(pytestconfig, "as_new", start)
+    options = SandboxOptions(nodes=0, audit=True)
+    return shared(pytestconfig, "as_new", lambda stack: stack.enter_context(started_as_new(options, binaries)))
 
 
 @pytest.fixture

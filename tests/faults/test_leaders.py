@@ -14,12 +14,12 @@ import pytest
 
 from respread.controller.records.checkpoint import group_name, situation_of
 from respread.stores.watched_kinds import POLICY_KINDS
-from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.operator_process import install
+from tests.integration.as_new import AsNew, lay_out
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
 from tests.processes import PATIENCE_SECONDS
@@ -78,12 +78,11 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def cluster(binaries: Binaries) -> Iterator[tuple[Sandbox, PodWatcher]]:
+def cluster(as_new: AsNew) -> Iterator[tuple[Sandbox, PodWatcher]]:
     """A cluster with Respread installed, and an independent watcher of its pods."""
-    with Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3)), binaries=binaries) as sandbox:
-        install(sandbox)
-        with PodWatcher(sandbox) as watcher:
-            yield sandbox, watcher
+    sandbox = lay_out(as_new.put_back(), 3, 3, 3)
+    with PodWatcher(sandbox) as watcher:
+        yield sandbox, watcher
 
 
 @pytest.fixture

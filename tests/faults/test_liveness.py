@@ -18,28 +18,21 @@ from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 from respread_sandbox import Sandbox
 from tests.faults.proxy import FaultProxy
-from tests.integration.operator_process import install
 
 KINDS = watched_kinds()
 FASTER = 150
 """The clock of health runs this much faster: a silence of 180 s is found in little more than a second."""
 
 
-@pytest.fixture(scope="module")
-def installed(sandbox: Sandbox) -> Sandbox:
-    install(sandbox)
-    return sandbox
-
-
 @pytest.fixture
-def proxy(installed: Sandbox) -> Iterator[FaultProxy]:
-    with FaultProxy(installed) as running:
+def proxy(installed_sandbox: Sandbox) -> Iterator[FaultProxy]:
+    with FaultProxy(installed_sandbox) as running:
         running.bookmark_seconds = 0.2
         yield running
 
 
 def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(
-    installed: Sandbox, proxy: FaultProxy, tmp_path: Path
+    installed_sandbox: Sandbox, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     start = time.monotonic()
     # Nothing is stuck while the first lists come, however slow the machine: the clock runs faster afterwards.
@@ -48,7 +41,7 @@ def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(
     def clock() -> float:
         return start if not running_since else start + (time.monotonic() - running_since[0]) * FASTER
 
-    kubeconfig = proxy.kubeconfig(installed.kubeconfig, tmp_path / "kubeconfig")
+    kubeconfig = proxy.kubeconfig(installed_sandbox.kubeconfig, tmp_path / "kubeconfig")
     health = WatchHealth([kind.resource for kind in KINDS], clock)
     metrics = Metrics.create(prometheus_client.CollectorRegistry(), version="test")
     informers = Informers(KINDS, health=health, metrics=metrics)

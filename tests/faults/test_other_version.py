@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import pytest
 
 from respread.api.policy import PLURALS
 from respread.api.schema import custom_resource_definition
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.rounds import POLICY, enforce, wait_for
 from tests.faults.stuck import heal, skewed
 from tests.integration.as_new import lay_out
-from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions
 from tests.integration.workloads import pods_per_domain
 from tests.kept_versions import OLDEST, source_of
 
@@ -90,19 +90,23 @@ def ready(cluster: Sandbox) -> dict[str, Any]:
     return next((each for each in conditions if each["type"] == "Ready"), {})
 
 
-def test_fields_of_a_later_version_are_neither_erased_nor_ignored(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
-) -> None:
-    """Fields of a later version's CRDs: a status field is kept, and a spec field is not guessed."""
-    cluster = start_sandbox(SandboxOptions(nodes=1, audit=True))
-    install(cluster)
+@pytest.fixture
+def of_a_later_version(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
+    """A cluster whose definitions have fields that this version does not know."""
     for kind in PLURALS:
         definition = custom_resource_definition(kind)
         (version,) = definition["spec"]["versions"]
         for part in ("spec", "status"):
             fields = version["schema"]["openAPIV3Schema"]["properties"][part]["properties"]
             fields["later"] = {"type": "string", "maxLength": 10}
-        cluster.apply(json.dumps(definition))
+        installed_sandbox.apply(json.dumps(definition))
+    yield installed_sandbox
+    installed_sandbox.apply(REPOSITORY / "crds")
+
+
+def test_fields_of_a_later_version_are_neither_erased_nor_ignored(of_a_later_version: Sandbox, tmp_path: Path) -> None:
+    """Fields of a later version's definitions: one of the status stays, one of the spec is not guessed at."""
+    cluster = of_a_later_version
     enforce(cluster)
 
     def is_kept() -> bool:

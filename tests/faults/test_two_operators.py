@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, install
 from tests.processes import wait_until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/respread"
+ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles/respread-leader-election"
 HURRIED = ("--lease-seconds", "3")
 
 
@@ -93,12 +96,18 @@ def test_two_operators_use_the_lease_of_the_installed_one(
     assert all(before[1] <= after[0] for before, after in pairwise(led)), led
 
 
-def test_without_permission_for_the_lease_the_error_says_what_to_do(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
-) -> None:
-    sandbox = start_sandbox(SandboxOptions(nodes=1))
-    install(sandbox)
-    sandbox.kubectl("delete", "-n", "respread-system", "role", "respread-leader-election")
+@pytest.fixture
+def without_the_right(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
+    """A cluster in which the operator has no right to its Lease."""
+    role = installed_sandbox.api.get(ROLE)
+    installed_sandbox.api.request("DELETE", ROLE)
+    yield installed_sandbox
+    metadata = {"name": role["metadata"]["name"], "labels": role["metadata"]["labels"]}
+    installed_sandbox.api.request("POST", ROLE.rpartition("/")[0], {"metadata": metadata, "rules": role["rules"]})
+
+
+def test_without_permission_for_the_lease_the_error_says_what_to_do(without_the_right: Sandbox, tmp_path: Path) -> None:
+    sandbox = without_the_right
     kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
     with Laptop(kubeconfig, tmp_path, "one") as laptop:
         assert laptop.process.wait(200) == 2

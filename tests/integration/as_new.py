@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any, Final
 
-from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.workloads import wait_until
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox.api import NotFoundError
+from tests.integration.operator_process import install
+from tests.integration.workloads import scale, wait_until
 
 NAMESPACES: Final = "/api/v1/namespaces"
 POLICIES: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
@@ -43,6 +46,15 @@ def lay_out(sandbox: Sandbox, *nodes_per_zone: int) -> Sandbox:
     return sandbox
 
 
+@contextlib.contextmanager
+def started_as_new(options: SandboxOptions, binaries: Binaries) -> Iterator[AsNew]:
+    """Start a control plane without nodes, and install Respread there, none of whose pods will run."""
+    with Sandbox.start(options, binaries=binaries) as running:
+        install(running)
+        scale(running, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
+        yield AsNew(running)
+
+
 class AsNew:
     """A sandbox, and its initial objects: no node, and policies without a status."""
 
@@ -57,7 +69,8 @@ class AsNew:
         api = self.sandbox.api
         for name in self._since(NAMESPACES):
             wait_until(lambda name=name: self._is_emptied(name), f"namespace {name} to be empty")  # type: ignore[misc]  # no types for defaults
-            api.request("DELETE", f"{NAMESPACES}/{name}")
+            with contextlib.suppress(NotFoundError):  # it may have been going
+                api.request("DELETE", f"{NAMESPACES}/{name}")
         self.sandbox.nodes.remove(*self.sandbox.nodes.names())
         for path in OF_THE_CLUSTER:
             for name in self._since(path):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from respread_sandbox import Sandbox
-from tests.integration.operator_process import REPOSITORY, requests
+from tests.integration.operator_process import REPOSITORY, policy, requests
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, is_ready, pods
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -25,6 +26,12 @@ def create(
     if hostname is not None:
         constraints.append(constraint(HOSTNAME, name, when_unsatisfiable=hostname))
     create_deployment(sandbox, "shop", deployment(name, replicas=replicas, constraints=constraints, **fields))
+
+
+def prevent(sandbox: Sandbox, **spec: Any) -> None:
+    """Apply a policy that prevents and does not evict, so that the skew of a scale-down stays visible."""
+    sandbox.apply(RIGHT)
+    sandbox.apply(json.dumps(policy(mode="DryRun", **PREVENTS, **spec)))
 
 
 def costs(sandbox: Sandbox, name: str) -> dict[str, str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
+from respread_sandbox import Sandbox
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -21,10 +21,9 @@ from tests.processes import wait_until
 
 
 @pytest.fixture
-def skewed(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+def skewed(installed_sandbox: Sandbox) -> Sandbox:
     """A cluster with Respread installed, a Deployment and a StatefulSet in one of its three zones."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
-    install(sandbox)
+    sandbox = lay_out(installed_sandbox, 4)
     sandbox.create_namespace("shop")
     create_deployment(sandbox, "shop", deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
     like = deployment("db", replicas=6, constraints=[constraint(ZONE, "db")])

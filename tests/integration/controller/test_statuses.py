@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from respread.api.status import MAX_MOVES_IN_FLIGHT
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
-from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install, policy
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, policy
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -67,10 +68,9 @@ def without_bounds(schema: Any) -> Any:
 
 
 @pytest.fixture
-def sandbox(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+def sandbox(installed_sandbox: Sandbox) -> Sandbox:
     """A cluster with Respread installed, and a Deployment for each of two policies, one of which is namespaced."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(2,), audit=True))
-    install(sandbox)
+    sandbox = lay_out(installed_sandbox, 2)
     for namespace in ("shop", "own"):
         sandbox.create_namespace(namespace)
         body = deployment("web", replicas=4, constraints=[constraint(ZONE, "web")])

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
+from tests.integration.as_new import AsNew
 from tests.integration.etcd import Etcd
-from tests.integration.operator_process import install, operated
+from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import ZONE, constraint, deployment, scale, wait_for_ready_pods, wait_until
 
@@ -27,12 +28,9 @@ LATER_SELECTOR = {"matchExpressions": [{"key": "app", "operator": "Resembles", "
 
 
 @pytest.fixture(scope="module")
-def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
-        install(sandbox)
-        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
-        with operated(sandbox, tmp_path_factory.mktemp("operator")):
-            yield sandbox
+def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture

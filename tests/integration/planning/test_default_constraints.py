@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from tests.integration.as_new import AsNew, lay_out, started_as_new
+from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
+from tests.integration.prevention_cluster import costs, patches, prevent, settled
 from tests.integration.workloads import deployment, pods_per_domain, wait_for_ready_pods, wait_until
 from tests.scheduler_configurations import HARD_DEFAULTS
 
@@ -35,12 +37,26 @@ def without_constraints(name: str) -> dict[str, Any]:
     return manifest
 
 
+@pytest.fixture(scope="module")
+def hard_defaults(binaries: Binaries) -> Iterator[AsNew]:
+    """A control plane whose scheduler has hard default constraints."""
+    options = SandboxOptions(nodes=0, audit=True, scheduler_configuration=HARD_DEFAULTS)
+    with started_as_new(options, binaries) as running:
+        yield running
+
+
 @pytest.fixture
-def crowded(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    """A cluster whose scheduler has hard defaults, with a workload of each kind in the only zone that existed."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True, scheduler_configuration=HARD_DEFAULTS))
-    install(sandbox)
+def cluster(hard_defaults: AsNew) -> Sandbox:
+    """A namespace in it, and no node yet."""
+    sandbox = hard_defaults.put_back()
     sandbox.create_namespace("shop")
+    return sandbox
+
+
+@pytest.fixture
+def crowded(cluster: Sandbox) -> Sandbox:
+    """A workload of each kind, all in the only zone there was."""
+    sandbox = lay_out(cluster, 4)
     for name, path in PATHS.items():
         sandbox.api.request("POST", path, without_constraints(name))
     for name in PATHS:
@@ -94,3 +110,28 @@ def test_without_the_configuration_default_constraints_are_unknown(crowded: Sand
         assert evictions(crowded) == []
     asked = [line for line in crowded.files.audit_log.read_text().splitlines() if "respread-system:respread" in line]
     assert not any('"resource":"replicasets"' in line for line in asked), "no owner is read that nothing depends on"
+
+
+def test_scale_downs_keep_the_default_constraints_of_the_scheduler(cluster: Sandbox, tmp_path: Path) -> None:
+    lay_out(cluster, 4, 4, 4)
+    configuration = tmp_path / "scheduler.yaml"
+    configuration.write_text(HARD_DEFAULTS)
+    prevent(cluster)
+    with OperatorProcess(cluster, tmp_path, "--scheduler-configuration", str(configuration)) as operator:
+        operator.wait_until_ready()
+        for name, path in PATHS.items():
+            cluster.api.request("POST", path, without_constraints(name))
+            cluster.api.request("PATCH", f"{path}/{name}/scale", {"spec": {"replicas": 12}})
+        by_costs = {"web": 12, "controller": 12}
+        wait_until(lambda: settled(cluster, by_costs, ranked=True), "all pods to be ranked")
+        wait_for_ready_pods(cluster, "shop", "set", 12)
+        for replicas in (8, 5, 2):
+            for name in by_costs:
+                cluster.api.request("PATCH", f"{PATHS[name]}/{name}/scale", {"spec": {"replicas": replicas}})
+                by_costs[name] = replicas
+            wait_until(lambda: settled(cluster, by_costs, ranked=False), "pods to be gone")
+            assert [balanced(cluster, name) for name in by_costs] == [True, True]
+        assert operator.stop() == 0
+    assert costs(cluster, "set") == {}, "a StatefulSet does not look at them"
+    assert set(patches(cluster).values()) == {1}
+    assert refused(cluster) == []

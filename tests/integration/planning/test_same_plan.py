@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
+from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, wait_for_ready_pods
@@ -69,7 +70,10 @@ def test_the_operator_evicts_exactly_the_pods_that_the_plan_moves_first(crowded:
         )
         assert evictions(crowded) == []
         # Without its controllers no replacement comes, so that nothing but what the plan moves first can be evicted.
-        crowded.stop_component("kube-controller-manager")
-        crowded.apply(json.dumps(policy(mode="Enforce", limits=AMPLE)))
-        wait_until(lambda: len(evictions(crowded)) >= len(first), "the first evictions")
-        assert {entry["objectRef"]["name"] for entry in evictions(crowded)} == first
+        crowded.stop_component(CONTROLLER_MANAGER)
+        try:
+            crowded.apply(json.dumps(policy(mode="Enforce", limits=AMPLE)))
+            wait_until(lambda: len(evictions(crowded)) >= len(first), "the first evictions")
+            assert {entry["objectRef"]["name"] for entry in evictions(crowded)} == first
+        finally:
+            crowded.start_component(CONTROLLER_MANAGER)

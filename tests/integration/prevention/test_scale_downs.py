@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.integration.as_new import lay_out
-from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
-from tests.integration.planning.test_default_constraints import PATHS, balanced, without_constraints
-from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, settled
+from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
+from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, prevent, settled
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
 from tests.properties.instances import factor
-from tests.scheduler_configurations import HARD_DEFAULTS
 
 SWINGS = 20 if factor() > 1 else 8
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
@@ -29,12 +26,6 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
     """Twelve nodes in three zones, with Respread installed, without permission to patch pods."""
     installed_sandbox.create_namespace("shop")
     return lay_out(installed_sandbox, 4, 4, 4)
-
-
-def prevent(sandbox: Sandbox, **spec: Any) -> None:
-    """Apply a policy that prevents and does not evict, so that the skew of a scale-down stays visible."""
-    sandbox.apply(RIGHT)
-    sandbox.apply(json.dumps(policy(mode="DryRun", **PREVENTS, **spec)))
 
 
 def annotate(sandbox: Sandbox, pod: str, cost: str) -> None:
@@ -221,32 +212,3 @@ def test_a_rollout_patches_each_new_pod_once_and_no_old_one(cluster: Sandbox, tm
         wait_until(lambda: settled(cluster, {"web": 4}, ranked=True), "the scale-down")
         assert excess(cluster, ZONE) == {"web": 0}
     assert set(patches(cluster).values()) == {1}
-
-
-def test_scale_downs_keep_the_default_constraints_of_the_scheduler(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
-) -> None:
-    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True, scheduler_configuration=HARD_DEFAULTS))
-    install(cluster)
-    cluster.create_namespace("shop")
-    configuration = tmp_path / "scheduler.yaml"
-    configuration.write_text(HARD_DEFAULTS)
-    prevent(cluster)
-    with OperatorProcess(cluster, tmp_path, "--scheduler-configuration", str(configuration)) as operator:
-        operator.wait_until_ready()
-        for name, path in PATHS.items():
-            cluster.api.request("POST", path, without_constraints(name))
-            cluster.api.request("PATCH", f"{path}/{name}/scale", {"spec": {"replicas": 12}})
-        by_costs = {"web": 12, "controller": 12}
-        wait_until(lambda: settled(cluster, by_costs, ranked=True), "all pods to be ranked")
-        wait_for_ready_pods(cluster, "shop", "set", 12)
-        for replicas in (8, 5, 2):
-            for name in by_costs:
-                cluster.api.request("PATCH", f"{PATHS[name]}/{name}/scale", {"spec": {"replicas": replicas}})
-                by_costs[name] = replicas
-            wait_until(lambda: settled(cluster, by_costs, ranked=False), "pods to be gone")
-            assert [balanced(cluster, name) for name in by_costs] == [True, True]
-        assert operator.stop() == 0
-    assert costs(cluster, "set") == {}, "a StatefulSet does not look at them"
-    assert set(patches(cluster).values()) == {1}
-    assert refused(cluster) == []
