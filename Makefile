@@ -121,7 +121,7 @@ conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or 
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 	@$(if $(DATA),,$(BIN)/python -m tests.conformance tests/conformance/data/1.33 --kubernetes-version v1.33.13)
 
-properties: setup ## Plans against the optimum in 20,000 tiny and 10,000 larger clusters instead of the 80 and 40 of `make test`: an hour on two cores.
+properties: setup ## Plans against the optimum in 20,000 tiny and 10,000 larger clusters instead of the 80 and 20 of `make test`: an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=250 $(BIN)/python -m pytest -n logical tests/properties/planning/test_fewest_evictions.py
 
 tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 8 of `make test`: half an hour on two cores.
