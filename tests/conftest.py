@@ -26,6 +26,7 @@ import gc
 import os
 import re
 import secrets
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -42,6 +43,9 @@ from tests.integration.as_new import AsNew, started_as_new
 # Without a limit of time for each example of a property: a busy machine is no fault of the code.
 settings.register_profile("respread", deadline=None)
 settings.load_profile("respread")
+
+# A job in the background of a script ignores SIGINT, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SANDBOX_FIXTURES = {"sandbox", "start_sandbox", "as_new", "api_sandbox", "binaries"}
 SHARED_FIXTURES = ("as_new", "api_sandbox")

@@ -40,8 +40,6 @@ class Demo:
 def start(binaries: object, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     """A function that starts demos; those still running after the test are stopped."""
     del binaries  # it is enough that they are there, so that no time limit ends their build
-    # A job in the background of a script ignores SIGINT, and so would its children; they don't inherit a handler.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     started: list[Demo] = []
 
     def start_one(*arguments: str) -> Demo:

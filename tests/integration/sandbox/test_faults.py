@@ -36,9 +36,8 @@ StartSandbox = Callable[[SandboxOptions], Sandbox]
 API_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
 
 OWNER = """
-import json, signal, sys, time
+import json, sys, time
 from respread_sandbox import Sandbox, SandboxOptions
-signal.signal(signal.SIGINT, signal.default_int_handler)  # even where the tests run in the background of a shell
 with Sandbox.start(SandboxOptions(nodes=1, zones=1)) as sandbox:
     pids = [sandbox.supervisor_pid, *(sandbox.process_id(each) for each in sandbox.components)]
     print(json.dumps({"pids": pids, "directory": str(sandbox.files.directory)}), flush=True)
