@@ -23,6 +23,7 @@ from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading
 from respread.controller.records.history import History
 from respread.eviction.answers import Answer
+from respread.eviction.owners.last_look import FRESH_SECONDS
 from respread.kube.requests import Requests
 from respread.planning.plan import Move
 from respread.stores.policy_store import PolicyObject
@@ -69,7 +70,7 @@ class Cluster:
         self.parts = Parts()
         self.stub = StubApiServer()
         self.snapshot: ClusterSnapshot = cluster([node("node-1", "a")], [A, B])
-        replica_set = {
+        self.replica_set = {
             "metadata": {"name": "web", "uid": "uid-web", "generation": 1},
             "spec": {
                 "replicas": 2,
@@ -80,7 +81,7 @@ class Cluster:
         }
         self.stub.on("GET", CLUSTER_POLICIES.path, self._policies)
         self.stub.on("GET", self.own_policies("default"), answering({"metadata": {}, "items": []}))
-        self.stub.on("GET", "/replicasets/web", answering(replica_set))
+        self.stub.on("GET", "/replicasets/web", answering(self.replica_set))
         self.stub.on("GET", "/namespaces/default/pods", answering(pods_with({})))
         for rules in ("limitranges", "resourcequotas"):
             self.stub.on("GET", f"/namespaces/default/{rules}", answering({"metadata": {}, "items": []}))
@@ -214,6 +215,31 @@ def test_a_policy_that_changes_without_an_event_stops_the_wave() -> None:
 
     world.stub.on("PATCH", "/status", slowly)
     made, history = world.evict()
+    assert not made
+    assert world.asked == ["PATCH status"]
+    assert history.evicted == {}
+
+
+def test_nothing_is_sent_after_a_change_while_the_request_was_prepared() -> None:
+    """The reads before it are answered by an API server for which somebody else leads by then."""
+    world = Cluster(policy())
+    read: list[str] = []
+
+    async def recorded(_: web.Request) -> web.StreamResponse:
+        world.seconds += 2 * FRESH_SECONDS  # so that everything is read anew
+        for path in ("/replicasets/web", "/pods/a"):
+            world.stub.on("GET", path, lost)
+        return web.json_response({})
+
+    async def lost(request: web.Request) -> web.StreamResponse:
+        read.append(request.path)
+        world.leads = False
+        found = pods_with({})["items"][0] if request.path.endswith("/pods/a") else world.replica_set
+        return web.json_response(found)
+
+    world.stub.on("PATCH", "/status", recorded)
+    made, history = world.evict()
+    assert read
     assert not made
     assert world.asked == ["PATCH status"]
     assert history.evicted == {}
