@@ -13,11 +13,11 @@ from respread_sandbox.errors import SandboxError
 
 REQUEST_SECONDS: Final = 30
 CONNECTION_ERRORS: Final = (OSError,)
-"""What a request raises while nobody answers; the errors of requests and urllib3 are OSErrors."""
+"""The exceptions of a request without an answer. The errors of requests and urllib3 are OSErrors."""
 
 
 class ApiError(SandboxError):
-    """The API server refused a request; `status` is the HTTP status code, `body` the answer, mostly a Status object."""
+    """The API server refused a request; `status` is the HTTP status code, `body` the answer, usually a Status."""
 
     def __init__(self, status: int, message: str, body: Any) -> None:
         super().__init__(message)
@@ -26,14 +26,14 @@ class ApiError(SandboxError):
 
 
 class NotFoundError(ApiError):
-    """There is nothing at that path, or no longer."""
+    """The path does not exist, or no longer exists."""
 
 
 class SandboxApi:
-    """JSON requests by path, as the kubeconfig's user; usable from several threads."""
+    """JSON requests by path, as the kubeconfig's user. Several threads may use it."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Prepare; no request is made yet.
+        """Prepare a client without sending a request.
 
         Raises:
             SandboxError: there is no such kubeconfig, or it leads nowhere.
@@ -75,11 +75,11 @@ class SandboxApi:
         return answer
 
     def get(self, path: str) -> Any:
-        """GET; see request."""
+        """Send a GET request; see `request`."""
         return self.request("GET", path)
 
     def exists(self, path: str) -> bool:
-        """Whether there is an object at a path."""
+        """Return whether an object exists at a path."""
         try:
             self.get(path)
         except NotFoundError:
@@ -87,5 +87,5 @@ class SandboxApi:
         return True
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self.client.session.close()

@@ -1,4 +1,4 @@
-"""Finding the programs of the control plane: KUBEBUILDER_ASSETS first, then a cache of this user, then Go."""
+"""Finds the programs of the control plane: in KUBEBUILDER_ASSETS, then in a cache of this user, else with Go."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 
 
 class Binaries(msgspec.Struct, frozen=True):
-    """Where each program is."""
+    """The path of each program."""
 
     paths: dict[str, Path]
 
     def path(self, name: str) -> Path:
-        """The file of one program."""
+        """Return the path of one program."""
         return self.paths[name]
 
     @classmethod
     def find(
         cls, environment: Mapping[str, str] = os.environ, *, kubernetes_version: str = ""
     ) -> tuple[Self, tuple[str, ...]]:
-        """What is there already, and the names of what is missing.
+        """Return the programs that exist, and the names of the missing ones.
 
         Args:
             environment: Which says where to look, and the version where nobody else does.
@@ -66,7 +66,7 @@ class Binaries(msgspec.Struct, frozen=True):
         *,
         kubernetes_version: str = "",
     ) -> Self:
-        """Every program, after building what is missing; the first time that takes minutes. Arguments as of `find`.
+        """Return every program, after building missing ones; the first time that takes minutes. Arguments as of `find`.
 
         Raises:
             ToolchainError: Something is missing, and so is Go.
@@ -97,7 +97,7 @@ def _module_of_each(kubernetes_version: str) -> dict[str, Module]:
 
 
 def cache_directory(environment: Mapping[str, str], module: Module = NEWEST) -> Path:
-    """This user's cache of binaries for exactly this module, its build flags and this platform."""
+    """Return this user's cache folder for exactly this module, its build flags and this platform."""
     identity = hashlib.sha256()
     for part in (*module.go_files, *(flag.encode() for flag in module.build_flags())):
         identity.update(part + b"\0")

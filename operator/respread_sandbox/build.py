@@ -1,4 +1,4 @@
-"""Building the programs of the control plane from the Go module proxy, once for all processes of a user."""
+"""Builds the programs of the control plane from the Go module proxy, once for all processes of a user."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTIAL_SUFFIX: Final = ".partial"
 def build_missing(
     module: Module, names: Sequence[str], directory: Path, environment: Mapping[str, str], progress: BuildProgress
 ) -> None:
-    """Build programs of a module into a directory, one after the other; each appears there whole or not at all.
+    """Build programs of a module into a directory one after another. Each appears there completely or not at all.
 
     Only one process builds at a time; another one that wants the same waits and then finds them there.
 
@@ -60,7 +60,7 @@ def build_missing(
 
 
 def is_whole(program: Path) -> bool:
-    """Whether a cached program is complete: a full disk or a broken copy leaves a file of another size."""
+    """Return whether a cached program is complete. A full disk or a broken copy leaves a file of another size."""
     try:
         return program.stat().st_size == int(_size_file(program).read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The folder of what is built once for all sandboxes of a user."""
+"""The folder of programs that are built once for all sandboxes of a user."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def cache_root(environment: Mapping[str, str]) -> Path:
-    """`respread` below `$XDG_CACHE_HOME`, or else below `~/.cache`."""
+    """Return `respread` below `$XDG_CACHE_HOME`, or below `~/.cache`."""
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
     return Path(base) / "respread"

@@ -1,4 +1,4 @@
-"""`respread sandbox`: an embedded real control plane with simulated nodes, to play with."""
+"""`respread sandbox`: an embedded real control plane with simulated nodes."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _count(number: int, thing: str) -> str:
 
 
 def _age(seconds: float) -> str:
-    """As kubectl prints ages: 42s, 5m, 3h, 2d."""
+    """Return an age as kubectl prints it: 42s, 5m, 3h, 2d."""
     for unit, unit_seconds in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= unit_seconds:
             return f"{seconds // unit_seconds:.0f}{unit}"

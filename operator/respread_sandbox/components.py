@@ -27,21 +27,22 @@ ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KWOK, KUBECTL = BINARIES = (
 )
 
 KARPENTER: Final = "karpenter"
-"""Not among the programs of the control plane: it is built only for the sandboxes that ask for it."""
+"""It is not among the programs of the control plane: it is built only for sandboxes that need it."""
 
 # Hosts of the form name:number make Unix sockets of that name in etcd's and kube-apiserver's working directory.
 ETCD_CLIENT_URL: Final = "unix://etcd:1"
 ETCD_PEER_URL: Final = "unix://etcd:2"
 SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc"
 CLIENT_LIMITS: Final = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-"""So that a Deployment's scaling is not slowed down by the clients' own rate limits (20 to 50 requests a second)."""
+"""High enough that the clients' own rate limits (20 to 50 requests a second) do not slow down the scaling of a
+Deployment."""
 NODE_LEASE_SECONDS: Final = 40
 AUDIT_LOG_MEGABYTES: Final = 1_000_000
 """More than there will be: at the default of 100 the log is rotated, and earlier lines are in another file."""
 
 
 class Files(msgspec.Struct, frozen=True):
-    """The files of a sandbox, all below its directory."""
+    """The files of a sandbox, relative to its directory."""
 
     directory: Path
 
@@ -57,11 +58,11 @@ class Files(msgspec.Struct, frozen=True):
 
     @property
     def serving_certificate(self) -> Path:
-        """What kube-apiserver makes for itself at its start, together with the authority that signed it."""
+        """The certificate that kube-apiserver creates at its start, with the authority that signed it."""
         return self.directory / "certificates" / "apiserver.crt"
 
     def has_serving_certificate(self) -> bool:
-        """Tell whether kube-apiserver has written its certificate to the end.
+        """Return whether kube-apiserver has written its certificate completely.
 
         The file is there before its content is; kube-apiserver writes the key after the certificate is complete
         (MaybeDefaultWithSelfSignedCerts in k8s.io/apiserver), so that the key's file proves it.
@@ -70,12 +71,12 @@ class Files(msgspec.Struct, frozen=True):
 
     @property
     def audit_log(self) -> Path:
-        """One JSON object a line and request, if asked for."""
+        """The audit log, if enabled: one JSON object for each request, one per line."""
         return self.directory / "audit.log"
 
     @property
     def audit_policy(self) -> Path:
-        """What is written to it."""
+        """The audit policy."""
         return self.directory / "audit-policy.yaml"
 
     @property
@@ -85,25 +86,25 @@ class Files(msgspec.Struct, frozen=True):
 
     @property
     def scheduler_configuration(self) -> Path:
-        """kube-scheduler's, if there is one."""
+        """kube-scheduler's configuration, if there is one."""
         return self.directory / "scheduler-configuration.yaml"
 
     @property
     def instance_types(self) -> Path:
-        """What Karpenter may launch."""
+        """The instance types that Karpenter may launch."""
         return self.directory / "instance-types.json"
 
     def kubeconfig(self, user: str) -> Path:
-        """A user's kubeconfig; a component's user has its name."""
+        """Return a user's kubeconfig; a component's user has its name."""
         return self.directory / f"{user}.kubeconfig"
 
     def log(self, component: str) -> Path:
-        """Where a component writes."""
+        """Return the file for a component's output."""
         return self.directory / f"{component}.log"
 
 
 def wanted(options: SandboxOptions) -> tuple[str, ...]:
-    """The components to run, in the order of their start."""
+    """Return the components to run, in the order of their start."""
     optional = {
         SCHEDULER: options.scheduler,
         CONTROLLER_MANAGER: options.controller_manager,
@@ -130,7 +131,7 @@ def write_configurations(files: Files, options: SandboxOptions) -> None:
 
 
 def arguments(component: str, files: Files, port: int, options: SandboxOptions) -> list[str]:
-    """A component's command line without the program itself; `port` is kube-apiserver's."""
+    """Return a component's command line without the program; `port` is kube-apiserver's."""
     make = {
         ETCD: _etcd,
         API_SERVER: _api_server,
@@ -143,7 +144,7 @@ def arguments(component: str, files: Files, port: int, options: SandboxOptions) 
 
 
 def environment(files: Files, inherited: Mapping[str, str], component: str = "") -> dict[str, str]:
-    """A component's environment: nothing of the person's own, whose kubeconfig or proxy shall play no part.
+    """Return a component's environment, without the user's own, so that no kubeconfig or proxy affects it.
 
     But for GOGC, how much memory Go may take to save time.
     """

@@ -16,7 +16,7 @@ INTEGER, OCTET_STRING, SEQUENCE, CONTEXT_0 = 0x02, 0x04, 0x30, 0xA0
 
 
 def signing_key_pem() -> str:
-    """A fresh EC P-256 private key for service account tokens.
+    """Return a new EC P-256 private key for service account tokens.
 
     RFC 5915 makes the public point optional, and Go derives it, so that the key is a random number in its wrapping and
     needs no cryptography library.
@@ -32,12 +32,12 @@ def _der(tag: int, content: bytes) -> bytes:
 
 
 def token() -> str:
-    """A bearer token."""
+    """Return a new bearer token."""
     return secrets.token_urlsafe(24)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, replacing an older one at once."""
+    """Write a file that only its owner can read, replacing an older one atomically."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
@@ -45,7 +45,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def kubeconfig(*, name: str, server: str, certificate_authority: Path, user: str, token: str) -> str:
-    """A kubeconfig with one cluster, one user with a bearer token, and a context of the sandbox's name."""
+    """Return a kubeconfig with one cluster, one user with a bearer token, and a context of the sandbox's name."""
     content: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",

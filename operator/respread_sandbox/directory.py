@@ -1,4 +1,4 @@
-"""Where sandboxes keep their files, and how those of dead ones are found and removed.
+"""The directories of sandboxes, and how those of dead ones are found and removed.
 
 Every sandbox has a directory below one root per user. Its supervisor holds a lock (flock) on a file in it as long as it
 lives, whatever becomes of the sandbox's owner; a directory whose lock is free belongs to nobody and is removed when the
@@ -36,7 +36,7 @@ class SandboxDirectory(msgspec.Struct, frozen=True):
 
 
 def root_directory() -> Path:
-    """The directory that holds this user's sandboxes, made if need be.
+    """Return the directory that contains this user's sandboxes, after creating it if necessary.
 
     Raises:
         SandboxError: Somebody else made it, or others may write to it: the kubeconfigs in it could be theirs.
@@ -52,7 +52,7 @@ def root_directory() -> Path:
 
 
 def claim(name: str | None) -> SandboxDirectory:
-    """Make and lock a sandbox's directory, after sweeping away those of dead ones.
+    """Create and lock a sandbox's directory, after removing those of dead ones.
 
     Raises:
         SandboxError: The name is no name, or a living sandbox has it.
@@ -76,7 +76,7 @@ def claim(name: str | None) -> SandboxDirectory:
 
 
 def living() -> list[Path]:
-    """The directories of named sandboxes that are up, by name."""
+    """Return the directories of running named sandboxes, by name."""
     root = root_directory()
     with _locked(root):
         _sweep(root)

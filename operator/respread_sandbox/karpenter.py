@@ -1,4 +1,4 @@
-"""Karpenter with its KWOK provider, as a component of a sandbox: its program, its definitions, and what it may launch.
+"""Karpenter with its KWOK provider as a component of a sandbox: its program, its CRDs, and its instance types.
 
 The module asks for a later patch release of Go than many have, so it is built from a copy whose go.mod asks for less.
 Its own go.sum holds for what it depends on, and `SUM` for the module itself.

@@ -11,7 +11,7 @@ import msgspec
 from respread_sandbox.errors import SandboxError
 
 VERSION_VARIABLE: Final = "RESPREAD_SANDBOX_KUBERNETES_VERSION"
-"""The version of sandboxes for which nobody names one."""
+"""The default version of sandboxes."""
 _FOLDER: Final = Path(__file__).parent
 _OLDER: Final = _FOLDER / "older"
 COMPONENTS: Final = {
@@ -19,11 +19,11 @@ COMPONENTS: Final = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 }
-"""Those that are of the version that was asked for, with their packages."""
+"""The programs of the requested version, with their packages."""
 
 
 class Module(msgspec.Struct, frozen=True):
-    """A folder with a go.mod and a go.sum, and the programs that are built in it."""
+    """A folder with a go.mod and a go.sum, and the programs that are built from it."""
 
     folder: Path
     packages: dict[str, str]
@@ -31,17 +31,17 @@ class Module(msgspec.Struct, frozen=True):
 
     @property
     def kubernetes_version(self) -> str:
-        """The Kubernetes that it requires, such as 1.36.3; empty if it requires none."""
+        """The Kubernetes version that it requires, such as 1.36.3; empty if it requires none."""
         required = re.search(r"^\s*(?:require )?k8s\.io/kubernetes v(\S+)", self._go_mod(), re.MULTILINE)
         return "" if required is None else required[1]
 
     @property
     def go_files(self) -> tuple[bytes, ...]:
-        """What decides which source is built: the content of go.mod and of go.sum."""
+        """The source to build is determined by the content of go.mod and of go.sum."""
         return tuple((self.folder / name).read_bytes() for name in ("go.mod", "go.sum"))
 
     def build_flags(self) -> tuple[str, ...]:
-        """Of `go build`. Without the version kube-apiserver calls itself v0.0.0, and clients misbehave."""
+        """Return the flags of `go build`. Without the version, kube-apiserver calls itself v0.0.0, and clients misbehave."""
         linker = "-s -w"
         if version := self.kubernetes_version:
             major, minor, _ = version.split(".", 2)
@@ -65,13 +65,13 @@ NEWEST: Final = Module(
 
 
 def kubernetes_versions() -> dict[str, str]:
-    """The patch version of each minor that can be built, the oldest minor first: 1.33 is 1.33.13, and so on."""
+    """Return the patch version of each minor that can be built, the oldest minor first: 1.33 is 1.33.13, and so on."""
     versions = [module.kubernetes_version for module in (*_older(), NEWEST)]
     return {version.rpartition(".")[0]: version for version in sorted(versions, key=_numbers)}
 
 
 def modules_for(kubernetes_version: str) -> tuple[Module, ...]:
-    """The modules of a version such as 1.34, v1.34 or 1.34.4, or of the newest if it is empty.
+    """Return the modules of a version such as 1.34, v1.34 or 1.34.4, or of the newest if it is empty.
 
     A program is built in the first of them that has it: etcd, KWOK and kubectl are the newest ones in each.
 

@@ -52,7 +52,7 @@ class SimulatedNodes:
         return added
 
     def remove(self, *names: str) -> None:
-        """Delete nodes and their pods at once; the controller manager alone would take a minute to delete the pods."""
+        """Delete nodes and their pods at once. The controller manager alone would take a minute to delete the pods."""
         for name in names:
             self._api.request("DELETE", f"/api/v1/nodes/{name}")
             for pod in self._api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]:
@@ -69,7 +69,7 @@ class SimulatedNodes:
         self._patch(names, {"spec": {"unschedulable": None}})
 
     def fail(self, *names: str) -> None:
-        """Let the kubelets of nodes fail: they send no more heartbeats, and the condition Ready is Unknown at once.
+        """Stop the kubelets of nodes: they send no more heartbeats, and the condition Ready becomes Unknown at once.
 
         The controller manager then taints the nodes unreachable and evicts their pods when their tolerations run out
         (300 s unless a pod or kube-apiserver's `--default-unreachable-toleration-seconds` says less); nobody confirms
@@ -82,7 +82,7 @@ class SimulatedNodes:
             self._api.request("PATCH", f"/api/v1/nodes/{name}/status", body, patch_type="strategic-merge")
 
     def recover(self, *names: str) -> None:
-        """Let the kubelets of nodes start again."""
+        """Restart the kubelets of nodes."""
         self._patch(names, {"metadata": {"labels": {MANAGED_KEY: MANAGED_VALUE}}})
 
     def delete_leases(self) -> None:

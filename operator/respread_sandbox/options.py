@@ -40,7 +40,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: bool = True
     controller_manager: bool = True
     """Without it there are no default ServiceAccounts, so the ServiceAccount admission plugin is off as well, and nodes
-    keep the taints they were made with."""
+    keep their initial taints."""
     kwok: bool = True
     """Without it pods never start and, after 50 s, the controller manager finds the nodes unreachable."""
     karpenter: bool = False
@@ -48,12 +48,12 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     takes them away again, as its NodePool `default` says. It leaves the nodes alone that the sandbox starts with."""
 
     pod_ready_seconds: float = 0
-    """How long after it was scheduled a pod becomes Ready, at the earliest; up to 1 s later, since pods record whole
-    seconds. A pod's annotation `sandbox.respread.dev/ready-after-seconds` goes first; "never" leaves it running and not
-    Ready."""
+    """The earliest time at which a pod becomes Ready after it was scheduled; up to 1 s later, because pods record whole
+    seconds. A pod's annotation `sandbox.respread.dev/ready-after-seconds` has precedence; with "never" it runs without
+    becoming Ready."""
     pod_termination_seconds: float = 0
-    """How long a deleted pod terminates, within its grace period; `sandbox.respread.dev/terminate-after-seconds`
-    goes first."""
+    """How long a deleted pod terminates, within its grace period. `sandbox.respread.dev/terminate-after-seconds` has
+    precedence."""
     node_monitor_grace_seconds: int = 50
     """How long a node without heartbeats stays Ready (kube-controller-manager --node-monitor-grace-period)."""
 

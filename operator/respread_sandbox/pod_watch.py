@@ -18,7 +18,7 @@ _READ_SECONDS: Final = 60
 
 
 class Metadata(msgspec.Struct, rename="camel", frozen=True):
-    """What counts of a pod's metadata."""
+    """The used fields of a pod's metadata."""
 
     uid: str = ""
     namespace: str = ""
@@ -30,7 +30,7 @@ class Metadata(msgspec.Struct, rename="camel", frozen=True):
 
 
 class WatchedSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What counts of a pod's spec."""
+    """The used fields of a pod's spec."""
 
     node_name: str = ""
 
@@ -44,7 +44,7 @@ class PodCondition(msgspec.Struct, frozen=True):
 
 
 class PodStatus(msgspec.Struct, frozen=True):
-    """What counts of a pod's status."""
+    """The used fields of a pod's status."""
 
     conditions: list[PodCondition] = []
 
@@ -58,7 +58,7 @@ class WatchedPod(msgspec.Struct, frozen=True):
 
     @property
     def terminating(self) -> bool:
-        """Whether it is being deleted."""
+        """Whether it is terminating."""
         return self.metadata.deletion_timestamp is not None
 
     @property
@@ -79,15 +79,15 @@ class WatchedPod(msgspec.Struct, frozen=True):
 
 
 class PodLife(NamedTuple):
-    """A pod as it was last seen, and when it was first seen to come and to go, by `time.monotonic`."""
+    """A pod as it was last seen, and when its creation and deletion were first seen, by `time.monotonic`."""
 
     pod: WatchedPod
     gone: bool = False
     ready_at: float | None = None
     deleted_at: float | None = None
-    """When its deletion was first seen."""
+    """When it was first seen terminating."""
     evicted_at: float | None = None
-    """The same, if the Eviction API deletes it."""
+    """When it was first seen terminating because of the Eviction API."""
 
 
 class _PodList(msgspec.Struct):
@@ -101,10 +101,10 @@ class _Event(msgspec.Struct):
 
 
 class PodWatch:
-    """Knows every pod that there was since it began, and how each one that is gone went."""
+    """Knows every pod since the start, and how each deleted one was deleted."""
 
     def __init__(self, api: SandboxApi, *, namespace: str | None = None, label_selector: str = "") -> None:
-        """List, and begin to watch.
+        """List pods, and start watching.
 
         Args:
             api: Of the sandbox.
@@ -126,11 +126,11 @@ class PodWatch:
         threading.Thread(target=self._watch, args=(version,), name="pod-watch", daemon=True).start()
 
     def close(self) -> None:
-        """Look no longer; the thread ends when it next hears something, or with the process."""
+        """Stop watching. The thread ends with the next message, or with the process."""
         self._closed.set()
 
     def lives(self) -> list[PodLife]:
-        """Return every pod seen so far, those that are gone included.
+        """Return every pod seen so far, including deleted ones.
 
         Raises:
             SandboxError: the watch ended, so that nobody can tell.
@@ -172,7 +172,7 @@ class PodWatch:
                 self._api.get("/livez")  # if that is answered, the watch continues where it ended
 
     def _take(self, event: _Event) -> str:
-        """Take over an event, and return the version to go on from."""
+        """Apply an event, and return the version to continue from."""
         if event.type == "ERROR":
             raise SandboxError(f"the API server ended it: {bytes(event.object).decode()}")
         pod = msgspec.json.decode(event.object, type=WatchedPod)

@@ -34,7 +34,7 @@ SLOW_HOOKS: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priori
 
 
 class Sandbox:
-    """A control plane of this process's own; use it as a context manager, or call close.
+    """A control plane that belongs to this process. Use it as a context manager, or call close.
 
     Whatever happens to this process, no component and no file of the sandbox outlives it, unless it was detached.
     """
@@ -127,7 +127,7 @@ class Sandbox:
 
     @property
     def kubectl_path(self) -> Path:
-        """The path of the kubectl that `kubectl` runs."""
+        """The path of the kubectl that the method `kubectl` runs."""
         return self._binaries.path(KUBECTL)
 
     @property
@@ -137,7 +137,7 @@ class Sandbox:
 
     @property
     def api(self) -> SandboxApi:
-        """A client with the administrator's rights; `api.client` is the pykube-ng client."""
+        """A client with the administrator's permissions; `api.client` is the pykube-ng client."""
         if self._api is None:
             raise SandboxError("this sandbox has not been started")
         return self._api
@@ -183,14 +183,14 @@ class Sandbox:
         self._wait(lambda: all(map(self._is_established, names)), f"the definitions {', '.join(names)}")
 
     def create_namespace(self, name: str) -> str:
-        """Create a namespace, wait until it takes pods (it has its default ServiceAccount), and return its name."""
+        """Create a namespace, wait until it accepts pods (it has its default ServiceAccount), and return its name."""
         self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         if self.options.controller_manager:
             self._wait(lambda: self._has_default_service_account(name), f"the default ServiceAccount of {name}")
         return name
 
     def kubeconfig_for_service_account(self, namespace: str, name: str, *, expiration_seconds: int = 86400) -> Path:
-        """Return a kubeconfig with a new token (TokenRequest) of a ServiceAccount, with that account's rights only.
+        """Return a kubeconfig with a new token (TokenRequest) of a ServiceAccount, with only its permissions.
 
         A second call writes the same file again at once: a process that re-reads it sees a rotated token.
         """
@@ -262,7 +262,7 @@ class Sandbox:
     # -- programs beside it --------------------------------------------------------------------------------------
 
     def start_program(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start a program of your own, which is stopped with the sandbox; `log(name)` has its output."""
+        """Start another program, which is stopped with the sandbox; `log(name)` has its output."""
         self._processes.spawn(name, command, environment, self.log(name))
 
     def signal_program(self, name: str, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""How simulated nodes and pods behave: KWOK's Stage objects.
+"""The behavior of simulated nodes and pods: KWOK's Stage objects.
 
 A Stage selects objects by jq expressions over them and says what happens to these next, after which delay. A pod whose
 delay is 0 gets Running and Ready in one step, as most pods of most tests; else it first runs without being Ready.
@@ -16,13 +16,15 @@ import yaml
 from respread_sandbox.options import SandboxOptions
 
 MANAGED_NODE_LABEL: Final = "sandbox.respread.dev/kubelet=simulated"
-"""A node without it behaves as if its kubelet were dead: no heartbeats, and its pods neither start nor stop."""
+"""The label of nodes with a working kubelet. Without it they send no heartbeats, and their pods neither start nor stop.
+"""
 READY_AFTER_ANNOTATION: Final = "sandbox.respread.dev/ready-after-seconds"
 TERMINATE_AFTER_ANNOTATION: Final = "sandbox.respread.dev/terminate-after-seconds"
 NEVER: Final = "never"
 
 STARTING: Final = "Starting"
-"""Reason of the Ready condition of pods that have yet to become Ready, apart from those that a test made unready."""
+"""The reason of the Ready condition of pods that are not Ready yet, which differs from pods that a test made unready.
+"""
 
 DELETED_AT: Final = "(.metadata.deletionTimestamp | fromdate) - (.metadata.deletionGracePeriodSeconds // 0)"
 """The API server stores the time at which the grace period ends."""
@@ -59,7 +61,7 @@ initContainerStatuses:
 
 
 def stage_documents(options: SandboxOptions) -> str:
-    """All Stage objects of a sandbox, as one file of YAML documents."""
+    """Return all Stage objects of a sandbox, as one file of YAML documents."""
     ready_after = _annotation(READY_AFTER_ANNOTATION, options.pod_ready_seconds)
     terminate_after = _annotation(TERMINATE_AFTER_ANNOTATION, options.pod_termination_seconds)
     stages = [
@@ -140,7 +142,7 @@ def _annotation(key: str, default: float) -> str:
 
 
 def _remaining(since: str, seconds: str) -> str:
-    """A jq expression for the Go duration left until `seconds` (a string) after `since` (a Unix time)."""
+    """Return a jq expression for the Go duration left until `seconds` (a string) after `since` (a Unix time)."""
     return (
         f"({seconds} | tonumber) as $delay | ({since}) as $since"
         ' | if $delay == 0 then "0s" else ($since + 1 + $delay - now | if . < 0 then 0 else . end | tostring) + "s" end'

@@ -31,13 +31,13 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
 
 class SupervisedProcesses:
-    """The processes of one sandbox; closing it, or the end of this process in any way, ends them all.
+    """The processes of one sandbox. Closing it, or the end of this process in any way, ends them all.
 
     Usable from several threads.
     """
 
     def __init__(self, directory: Path, lock_fd: int) -> None:
-        """Start the supervisor of a directory, which it will remove at its end.
+        """Start the supervisor of a directory, which removes the directory at its end.
 
         Args:
             directory: The sandbox's own; the supervisor's errors go to `supervisor.log` there.
@@ -76,11 +76,11 @@ class SupervisedProcesses:
         return pid
 
     def send_signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a component that may have ended; after SIGKILL it has when this returns."""
+        """Send a signal to a component that may have ended. After SIGKILL, it has ended when this returns."""
         self._ask("send_signal", name=name, number=int(number))
 
     def keep_running(self, names: Sequence[str]) -> None:
-        """Let the supervisor restart these components whenever they end by themselves, with any exit code."""
+        """Make the supervisor restart these components whenever they exit, with any exit code."""
         self._ask("keep_running", names=list(names))
 
     def status(self) -> dict[str, ProcessStatus]:
@@ -88,7 +88,7 @@ class SupervisedProcesses:
         return msgspec.convert(self._ask("status")["components"], dict[str, ProcessStatus])
 
     def reserve_port(self) -> int:
-        """A TCP port of 127.0.0.1, free for a component that binds it with SO_REUSEPORT and for nobody else."""
+        """Return a TCP port of 127.0.0.1 that is reserved for a component that binds it with SO_REUSEPORT."""
         port: int = self._ask("reserve_port")["port"]
         return port
 
@@ -99,7 +99,7 @@ class SupervisedProcesses:
         self._close_pipes()
 
     def close(self) -> None:
-        """End every component and remove the directory; done when this returns, and nothing if it was done before."""
+        """End every component and remove the directory before returning. A second call does nothing."""
         self._close_pipes()
         if self._process.returncode is not None:
             return

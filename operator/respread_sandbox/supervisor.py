@@ -44,7 +44,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def _dying_with(parent_pid: int) -> Callable[[], None] | None:
-    """What a child does before exec so that it ends when this process does; None where the kernel has no such thing."""
+    """Return a function that a child calls before exec to end with this process; None without kernel support."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -95,7 +95,7 @@ class Supervisor:
         return {"pid": self._components[name].pid}
 
     def keep_running(self, names: list[str]) -> dict[str, Any]:
-        """Restart these components, and no others, whenever they end by themselves."""
+        """Restart these components, and no others, whenever they exit."""
         self._kept = frozenset(names)
         return {}
 
@@ -114,7 +114,7 @@ class Supervisor:
         return {"components": {name: {"pid": each.pid, "exit": each.poll()} for name, each in self._components.items()}}
 
     def reserve_port(self) -> dict[str, Any]:
-        """A TCP port of 127.0.0.1 that nobody else gets while this process lives.
+        """Return a TCP port of 127.0.0.1 that is reserved while this process lives.
 
         Held by a socket that is bound and never listens; the component shares it with SO_REUSEPORT, which the kernel
         allows to processes of the same user that ask for it, and never gives to one that asks for any free port.

@@ -311,6 +311,13 @@ def selector_option(command: Callable[..., R]) -> Callable[..., R]:
     return decorated
 
 
+def namespaced_policies_option(*, help: str) -> Callable[[Callable[..., R]], Callable[..., R]]:  # noqa: A002  # click's own name
+    """Return a decorator that adds `namespaced_policies`, `honor` or `ignore`."""
+    return click.option(
+        "--namespaced-policies", type=click.Choice(["honor", "ignore"]), default="honor", show_default=True, help=help
+    )
+
+
 def policy_files_option(*, help: str, required: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:  # noqa: A002  # click's own name
     """Return a decorator that adds `filenames`, files with policies."""
     return click.option(

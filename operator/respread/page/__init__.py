@@ -1,1 +1,1 @@
-"""The page: what a browser shows, as files, and as one file that needs no other."""
+"""The page for browsers: as files, and as one self-contained file."""

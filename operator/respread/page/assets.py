@@ -1,4 +1,4 @@
-"""The files of the page, as they are shipped with the package."""
+"""The files of the page in the package."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ def _read() -> dict[str, Asset]:
 
 
 ASSETS: Final[Mapping[str, Asset]] = _read()
-"""By name. Nothing else is served."""
+"""The files by name. Nothing else is served."""

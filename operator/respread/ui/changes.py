@@ -1,4 +1,4 @@
-"""What differs between two overviews: what is sent to the page, and what has happened, in sentences."""
+"""The differences between two overviews: the data for the page, and the happenings in sentences."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from respread.planning.plan import Move
 from respread.ui.overview import Overview, Row, State
 
 MOST_HAPPENINGS: Final = 50
-"""In one update. If more happens at once, the rest is counted."""
+"""The most in one update. If more happens at once, the rest is counted."""
 
 
 class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that has changed, for the timeline."""
+    """A change for the timeline."""
 
     time: datetime
     kind: Literal["violated", "restored", "blocked", "evicted", "more"]
     text: str
     namespace: str = ""
     workload: str = ""
-    """As in `deploy/web`; empty if it is about several."""
+    """As in `deploy/web`; empty if it concerns several."""
     pod: str = ""
     """The evicted pod."""
 
@@ -57,7 +57,7 @@ def change_between(before: Overview, after: Overview, version: int) -> OverviewC
 
 
 def happenings(before: Overview, after: Overview, began: tuple[Move, ...]) -> tuple[Happening, ...]:
-    """Return what has happened between two overviews.
+    """Return the happenings between two overviews.
 
     Args:
         before: the earlier one.

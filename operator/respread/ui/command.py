@@ -113,7 +113,7 @@ def _wake(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
 
 
 def _arguments(cluster: ClusterOptions, planning: PlanningOptions) -> tuple[str, ...]:
-    """Return the options with which another command reads the same."""
+    """Return the options with which another command reads the same cluster."""
     named = (("--kubeconfig", cluster.kubeconfig), ("--context", cluster.context), ("--snapshot", cluster.snapshot))
     words = [word for name, value in named if value is not None for word in (name, value)]
     words += [word for file in planning.filenames for word in ("--filename", file)]

@@ -1,4 +1,4 @@
-"""Plans for the newest state of the cluster, and answers questions about it.
+"""Plans for the newest state of the cluster, and answers requests about it.
 
 One thread at a time may use it, unless a method says otherwise.
 """
@@ -34,7 +34,7 @@ from respread.ui.timeline import Timeline, TimelineChange
 
 
 class Source(Protocol):
-    """Where the cluster comes from: an API server or a file."""
+    """The source of the cluster: an API server or a file."""
 
     @property
     def live(self) -> bool:
@@ -42,13 +42,13 @@ class Source(Protocol):
 
     @property
     def lost(self) -> Lost | None:
-        """Since when there is no connection; None if there is one."""
+        """The start of the outage; None if there is a connection."""
 
     def take(self) -> ReadCluster | None:
         """Return the newest state; None until it is complete."""
 
     def read_owners(self) -> bool:
-        """Read the pods' owners too, on which default constraints depend. Return whether that is news."""
+        """Read the pods' owners too, on which default constraints depend. Return whether they were not read before."""
 
     def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
         """Return the operator's Events in some namespaces. Any thread may call it."""
@@ -65,14 +65,14 @@ class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What they would do, and the command that says the same."""
+    """The effect of hypothetical changes, and the command with the same result."""
 
     report: SimulationReport
     command: str
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is sent to the page after a change."""
+    """The data that the page receives after a change."""
 
     change: OverviewChange | None = None
     timeline: TimelineChange | None = None
@@ -81,7 +81,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PageContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page begins with."""
+    """The data that the page receives at first."""
 
     version: int
     live: bool
@@ -89,8 +89,8 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     timeline: TimelineChange
     lost: Lost | None
     command: str
-    """The beginning of every command line that says the same, such as `respread skew --context prod`, without the name
-    of the command."""
+    """The beginning of every equivalent command line, such as `respread skew --context prod`, without the name of the
+    command."""
 
 
 class Engine:
@@ -116,7 +116,7 @@ class Engine:
         self._timeline = Timeline()
         self._lost: Lost | None = None
         self.version = 0
-        """It increases with every change."""
+        """The version, which increases with every change."""
 
     @property
     def ready(self) -> bool:
@@ -124,7 +124,7 @@ class Engine:
         return self._overview is not None
 
     def refresh(self) -> Update | None:
-        """Take over what has arrived. Return what has changed; None if nothing has, or not everything was read.
+        """Take over the data that has arrived. Return the changes; None if there are none, or not everything was read.
 
         Raises:
             CommandError: the cluster can't be read.
@@ -157,7 +157,7 @@ class Engine:
         return Update(change=change, timeline=timeline, lost=self._lost, time=view.time)
 
     def page(self) -> PageContent:
-        """Return everything that the page begins with."""
+        """Return the data that the page receives at first."""
         overview = self._overview
         if overview is None:
             raise CommandError("the cluster is still being read.")
@@ -181,7 +181,7 @@ class Engine:
         return workload_view(planned, target, explain_report(planned, target))
 
     def events_question(self, namespace: str, workload: str) -> EventsQuestion:
-        """Return which Events are about a workload; without one, about any policy.
+        """Return which Events concern a workload; without one, any policy.
 
         Raises:
             CommandError: there is no such workload.
@@ -192,7 +192,7 @@ class Engine:
         return events_of_workload(planned, self._target(planned, namespace, workload))
 
     def events(self, question: EventsQuestion) -> ReadEvents:
-        """Return the Events that were asked for. Any thread may call it: it waits for the API server."""
+        """Return the requested Events. Any thread may call it: it waits for the API server."""
         return chosen(self._source.events(question.namespaces), question)
 
     def nodes(self) -> tuple[NodeChoice, ...]:
@@ -200,7 +200,7 @@ class Engine:
         return node_choices(self._current())
 
     def simulate(self, request: WhatIfRequest) -> WhatIfAnswer:
-        """Return what changes would do.
+        """Return the effect of changes.
 
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.

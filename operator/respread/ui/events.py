@@ -1,4 +1,4 @@
-"""Which of the operator's Events a view shows."""
+"""The operator's Events that a view shows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from respread.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
 
 MOST_SHOWN: Final = 100
 MOST_NAMESPACES: Final = 10
-"""In which Events are looked for at once."""
+"""The most namespaces that are searched for Events at once."""
 OF_CLUSTER_OBJECTS: Final = "default"
 """The namespace of Events on cluster-scoped objects."""
 
 
 class EventsQuestion(NamedTuple):
-    """What somebody wants to know."""
+    """A question about Events."""
 
     namespaces: tuple[str, ...]
-    """Where to look for Events."""
+    """The namespaces to search."""
     about: frozenset[EventSubject]
     policies: frozenset[EventSubject]
-    """Their Events are shown if they are about no pod, or about one of `about`; all of them if `about` is empty."""
+    """Their Events are shown if they concern no pod, or one of `about`; all of them if `about` is empty."""
 
     def wants(self, event: OperatorEvent) -> bool:
         """Return whether an Event is shown."""
@@ -34,7 +34,7 @@ class EventsQuestion(NamedTuple):
 
 
 def events_of_workload(planned: Planned, target: Target) -> EventsQuestion:
-    """Ask for the Events on a workload and its pods, and for those on its policies that are about no pod."""
+    """Request the Events on a workload and its pods, and those on its policies that concern no pod."""
     namespaces = {each.namespace for each in target.workloads}
     concerned = {
         planned.plan.policies.get(key)
@@ -54,7 +54,7 @@ def events_of_workload(planned: Planned, target: Target) -> EventsQuestion:
 
 
 def events_of_policies(planned: Planned) -> EventsQuestion:
-    """Ask for the Events on all policies: whatever the operator does is reported there."""
+    """Request the Events on all policies, where the operator reports everything that it does."""
     return _question(set(), frozenset(), list(planned.view.policies))
 
 
@@ -65,7 +65,7 @@ def _question(namespaces: set[str], about: frozenset[EventSubject], policies: It
 
 
 def chosen(read: ReadEvents, question: EventsQuestion) -> ReadEvents:
-    """Return the Events that were asked for. One that was written on several objects is there once."""
+    """Return the requested Events. One that was written on several objects is returned once."""
     once = {(event.reason, event.note): event for event in reversed(read.events) if question.wants(event)}
     newest = sorted(once.values(), key=lambda event: event.time, reverse=True)
     return ReadEvents(tuple(newest[:MOST_SHOWN]), read.unreadable)

@@ -1,4 +1,4 @@
-"""Who may talk to the page's server: only the browser of the user who started it.
+"""Decides who may use the page's server: only the browser of the user who started it.
 
 The server listens on the loopback interface only, but every program and every web page on this machine can reach that.
 A web page of somebody else can't know the token in the path, can't read answers without CORS headers, and is refused if
@@ -27,7 +27,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Of every answer."""
+"""The headers of every answer."""
 
 
 def new_token() -> str:

@@ -1,4 +1,4 @@
-"""The operator's Events, read when somebody asks for them, with the user's own rights."""
+"""The operator's Events, read on request with the user's own permissions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from respread.cli.read.live import ApiReader
 from respread.kube.events import REPORTING_CONTROLLER
 
 MOST_EVENTS: Final = 2_000
-"""From one namespace. Events are not listed by time, and an API server keeps them for an hour by default."""
+"""The most Events of one namespace. Events are not listed by time, and an API server keeps them for an hour by default.
+"""
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 
 
 class EventSubject(msgspec.Struct, frozen=True):
-    """An object that an Event is about."""
+    """An object that an Event concerns."""
 
     kind: str = ""
     namespace: str = ""
@@ -41,7 +42,7 @@ class OperatorEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReadEvents(msgspec.Struct, frozen=True):
-    """What was read."""
+    """The Events that were read."""
 
     events: tuple[OperatorEvent, ...] = ()
     """Newest first."""
@@ -97,7 +98,7 @@ class _Event(msgspec.Struct, rename="camel"):
 
     @property
     def last_time(self) -> datetime | None:
-        """When it was last seen; None if it does not say."""
+        """Return when it was last seen; None if it has no time."""
         observed = None if self.series is None else self.series.last_observed_time
         return observed or self.event_time or self.metadata.creation_timestamp
 

@@ -22,7 +22,7 @@ from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup
 
 MOST_COLUMNS: Final = 6
-"""A topology key with more domains has no column for each of them."""
+"""The most domains of a topology key that have a column each."""
 
 
 class State(StrEnum):
@@ -40,10 +40,10 @@ class State(StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A spread group, and what is done about it."""
+    """A spread group, its state and its plan."""
 
     id: str
-    """Stays the same while the group exists."""
+    """The identity of the group, which stays the same while it exists."""
     group: GroupReport
     state: State
     reason: str | None
@@ -78,7 +78,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     time: datetime
     notes: tuple[str, ...]
     summary: str
-    """How the cluster is, in a sentence."""
+    """The state of the cluster, in a sentence."""
     violated: int
     hard_violated: int
     """How many of them are DoNotSchedule."""
@@ -102,17 +102,17 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What rows of a group are made from if nothing else about it changes."""
+    """The basis of a group's rows besides the group itself."""
 
     group: SpreadGroup
     report: GroupReport
     id: str
     place: tuple[object, ...]
-    """In the order of rows."""
+    """The groups in the order of rows."""
 
 
 class _Facts(NamedTuple):
-    """What a row depends on beside its group."""
+    """The basis of a row besides its group."""
 
     blocked: BlockedGroup | None
     policy: str | None
@@ -226,7 +226,7 @@ def _state(group: SpreadGroup, blocked: BlockedGroup | None, policy: str | None,
 
 
 def _sentence(rows: Collection[Row], evictions: int) -> str:
-    """Return how the cluster is: what is violated, what the plan does, and what it can't."""
+    """Return the state of the cluster: its violations, the plan, and what the plan can't restore."""
     if not rows:
         return "No pod of this cluster has a topology spread constraint."
     violated = [row for row in rows if row.group.violated]

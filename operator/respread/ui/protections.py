@@ -1,4 +1,4 @@
-"""Which workloads' scale-downs follow Respread's costs. A workload whose pods are as before is not looked at again."""
+"""Whether scale-downs of workloads follow Respread's costs. Workloads with unchanged pods are not examined again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Protections:
         """Of the ReplicaSets, by UID."""
         self._policies = PolicyIndex(())
         self._depends_on: tuple[Any, ...] = ()
-        """What the answers for all workloads depend on."""
+        """The basis of the answers for all workloads."""
         self._found: dict[WorkloadName, ProtectionReport] = {}
 
     def of(self, planned: Planned) -> Mapping[WorkloadName, ProtectionReport]:
@@ -51,7 +51,7 @@ class Protections:
         return self._found
 
     def _follow(self, planned: Planned) -> Iterable[WorkloadName]:
-        """Take over the ReplicaSets, and return the workloads of those that have changed."""
+        """Take over the ReplicaSets, and return the workloads of the changed ones."""
         changes = self._index.update(planned.view.snapshot, planned.spread)
         changed = set()
         for uid in changes.gone:
@@ -83,4 +83,4 @@ class Protections:
 
 
 _WITH_REPLICA_SETS = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "Rollout"})
-"""If such a workload has none, all its pods are being deleted."""
+"""Kinds of workloads with ReplicaSets. If one has none, all its pods are being deleted."""

@@ -1,4 +1,4 @@
-"""The HTTP server of the page: files, questions, and a stream of what changes."""
+"""The HTTP server of the page: files, answers, and a stream of changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GATHER_SECONDS: Final = 0.15
 REFRESH_SECONDS: Final = 20.0
 """How long a plan is shown if nothing arrives."""
 HEARTBEAT_SECONDS: Final = 10.0
-"""After so long without a change, a browser is told that the connection lives."""
+"""The time without a change after which a browser is told that the connection is alive."""
 _MOST_WAITING: Final = 100
 """Updates that may wait for one browser. One that falls behind is told to load everything again."""
 _MOST_BODY_BYTES: Final = 64 * 1024
@@ -50,7 +50,7 @@ class PageServer:
         self._engine = engine
         self._guard = guard
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
-        """The engine's: one question at a time."""
+        """The engine's thread: it answers one question at a time."""
         self._arrived = arrived
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
 
@@ -68,7 +68,7 @@ class PageServer:
             self._arrived.clear()
 
     async def follow(self) -> None:
-        """Send what changes, until cancelled.
+        """Send changes until cancelled.
 
         Raises:
             CommandError: the cluster can't be read any more.

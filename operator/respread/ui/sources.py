@@ -1,4 +1,4 @@
-"""Where the page's cluster comes from: an API server that is followed, or a file."""
+"""The sources of the page's cluster: an API server that is followed, or a file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LiveSource:
 
     @property
     def lost(self) -> Lost | None:
-        """Since when there is no connection; None if there is one."""
+        """The start of the outage; None if there is a connection."""
         return self._cluster.lost
 
     def take(self) -> ReadCluster | None:

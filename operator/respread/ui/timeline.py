@@ -26,21 +26,21 @@ class TimePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TimelineChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the timeline has got since it was last sent."""
+    """The additions to the timeline since it was last sent."""
 
     points: tuple[TimePoint, ...]
     happenings: tuple[Happening, ...]
 
 
 class Timeline:
-    """Keeps the newest points and happenings."""
+    """Keeps the newest points and changes."""
 
     def __init__(self) -> None:
         self._points: deque[TimePoint] = deque(maxlen=MOST_POINTS)
         self._happenings: deque[Happening] = deque(maxlen=MOST_HAPPENINGS)
 
     def record(self, overview: Overview, found: tuple[Happening, ...]) -> TimelineChange:
-        """Add what has happened, and return it."""
+        """Add changes, and return the addition."""
         point = TimePoint(
             time=overview.time,
             violated=overview.violated,

@@ -1,4 +1,4 @@
-"""The requests of the operator, as the API server's audit log has them."""
+"""The requests of the operator according to the API server's audit log."""
 
 from __future__ import annotations
 

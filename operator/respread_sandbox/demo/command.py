@@ -1,4 +1,4 @@
-"""`respread demo`: scale-downs of a real cluster with and without prevention, and the spread being restored."""
+"""`respread demo`: scale-downs on a real control plane with and without prevention, and the restored spread."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def demo(
 
 
 def play(screen: Screen, world: World, *, patience_seconds: float, with_page: bool = False) -> Ending:
-    """Show the demo from beginning to end, and return how it ended.
+    """Show the demo from beginning to end, and return its result.
 
     Args:
         screen: Where it is shown.

@@ -1,4 +1,4 @@
-"""How the demo ended, and whether that is as it should be."""
+"""The result of the demo, and whether it is as expected."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _MOST_NAMED: Final = 5
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How it ended."""
+    """The result of the demo."""
 
     before: Pair
     """After the scale-down, before any eviction."""
     after: Pair
     restored_seconds: float | None
-    """From the moment the operator was allowed to evict until every constraint held; None if they don't."""
+    """From the moment the operator was allowed to evict until every constraint held; None if some don't."""
     operator_exit_code: int
     requests: OperatorRequests
 
     @property
     def missing(self) -> list[str]:
-        """What is not as it should be, each as a sentence without its end; nothing if all is."""
+        """What is not as expected, each as a sentence without its end; nothing if all is."""
         found = [
             f"{sentence} in {side.namespace}"
             for side, before, after in zip(SIDES, self.before, self.after, strict=True)
@@ -64,7 +64,7 @@ def _missing(side: Side, before: Picture, after: Picture) -> Iterator[str]:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return so many things, in words as people have them."""
+    """Return a number of things in words."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 

@@ -1,4 +1,4 @@
-"""The demo's pods as they are, beside the operator and without asking it."""
+"""The demo's pods, observed independently of the operator."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from respread_sandbox.pod_watch import PodWatch, WatchedPod
 
 
 class PodObserver:
-    """Knows every pod of one namespace, and how each one that is gone went."""
+    """Knows every pod of one namespace, and how each deleted one was deleted."""
 
     def __init__(self, api: SandboxApi, namespace: str, deployments: Sequence[str]) -> None:
-        """Begin to watch.
+        """Start watching.
 
         Args:
             api: Of the sandbox.
@@ -34,15 +34,15 @@ class PodObserver:
         self._watch = PodWatch(api, namespace=namespace)
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         self._watch.close()
 
     def begin_count(self) -> None:
-        """Count evictions and other deletions that begin from now on."""
+        """Count evictions and other deletions from now on."""
         self._count_from = time.monotonic()
 
     def picture(self) -> Picture:
-        """Return how things are.
+        """Return the current picture.
 
         Raises:
             SandboxError: the watch ended, so that nobody can tell.

@@ -1,4 +1,4 @@
-"""The operator as its own process, with the ServiceAccount of manifests/ and no right beside its own."""
+"""The operator as its own process, with the ServiceAccount of manifests/ and only its permissions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OperatorProcess:
             raise SandboxError(f"the operator ended with exit code {code}:\n{self.last_lines()}")
 
     def stop(self) -> int:
-        """Ask it to stop, and return its exit code; one that does not stop is killed."""
+        """Stop it, and return its exit code. It is killed if it does not stop."""
         self._sandbox.signal_program(NAME, signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         while (code := self._sandbox.exit_code(NAME)) is None:
@@ -49,7 +49,7 @@ class OperatorProcess:
 
 @contextmanager
 def operator_process(sandbox: Sandbox) -> Iterator[OperatorProcess]:
-    """Run the operator; at the end it is stopped, however that comes about."""
+    """Run the operator until the context ends for any reason."""
     kubeconfig = sandbox.kubeconfig_for_service_account(OPERATOR_NAMESPACE, SERVICE_ACCOUNT)
     command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
     command += ["--leader-election", "--lease-namespace", OPERATOR_NAMESPACE]
@@ -64,7 +64,7 @@ def operator_process(sandbox: Sandbox) -> Iterator[OperatorProcess]:
 
 
 def environment_of_programs() -> dict[str, str]:
-    """Return our environment without what selects a cluster or options."""
+    """Return our environment without variables that select a cluster or options."""
     return {
         name: value for name, value in os.environ.items() if name != "KUBECONFIG" and not name.startswith("RESPREAD_")
     }

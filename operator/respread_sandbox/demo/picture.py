@@ -1,4 +1,4 @@
-"""How one side's pods are spread at one moment, and what that says: worked out here from nothing but the pods.
+"""The spread of one side's pods at one moment, computed only from the pods and independently of the operator.
 
 None of it is the operator's: what checks should not be what is checked.
 """
@@ -17,10 +17,10 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """The pods of one side's namespace at one moment."""
 
     per_zone: Mapping[str, Mapping[str, int]]
-    """Deployment, zone, number of pods that are not being deleted; every Deployment and every zone is there."""
+    """Deployment, zone, and number of pods that are not terminating, for every Deployment and every zone."""
     per_host: Mapping[str, Mapping[str, int]]
     pods: int
-    """The pods that are not being deleted."""
+    """The pods that are not terminating."""
     ready: int
     pending: int
     """The pods without a node."""
@@ -28,7 +28,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """The pods with a pod deletion cost."""
     terminating: int
     evicted: int
-    """Pods evicted through the Eviction API since the count was begun."""
+    """Pods evicted through the Eviction API since the count began."""
     otherwise_deleted: int
     """Pods deleted in any other way since then."""
 
@@ -53,7 +53,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         return sum(fewest_evictions(list(counts.values())) for counts in self.per_zone.values())
 
     def settled(self, pods: int) -> bool:
-        """Whether there are exactly this many pods, all Ready, and none is being deleted."""
+        """Return whether there are exactly this many pods, all Ready, and none is terminating."""
         return self.pods == self.ready == pods and not self.terminating
 
 
@@ -65,7 +65,7 @@ class Pair(NamedTuple):
 
 
 def violated(counts: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
-    """Return the Deployments with more skew than they may have."""
+    """Return the Deployments with more than the allowed skew."""
     return tuple(name for name, domains in counts.items() if skew(domains) > MAX_SKEW)
 
 
@@ -75,7 +75,7 @@ def skew(counts: Mapping[str, int]) -> int:
 
 
 def fewest_evictions(counts: Sequence[int], max_skew: int = MAX_SKEW) -> int:
-    """Return the least number of pods to move until no domain has more than maxSkew pods more than another.
+    """Return the fewest pods to move until no domain has more than maxSkew pods more than another.
 
     In the end every domain has between `low` and `low + max_skew` pods, for some `low`. Whatever is above that has to
     move out and whatever is missing has to move in, and a move does one of each: the larger sum is what it takes. It is

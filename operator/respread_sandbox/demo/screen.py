@@ -1,4 +1,4 @@
-"""What the demo shows: on a terminal it lives, elsewhere it is plain lines."""
+"""The output of the demo: updated on a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 CELL_GAP: Final = 2
 SIDE_GAP: Final = 4
 BARS_FROM_COLUMNS: Final = 100
-"""Narrower terminals have numbers only."""
+"""Narrower terminals show only numbers."""
 LINE_EVERY_SECONDS: Final = 2.0
 FRAMES_PER_SECOND: Final = 8
 
@@ -30,19 +30,19 @@ class Screen:
     """Prints steps, and pictures of the pods while they change."""
 
     def __init__(self, console: Console) -> None:
-        """Prepare to print to a console."""
+        """Create a screen for a console."""
         self.console = console
         self._ascii = is_ascii_only(console)
         self._bars = not self._ascii and console.width >= BARS_FROM_COLUMNS
         self._tick, self.cross = ("ok", "!") if self._ascii else ("✓", "✗")
 
     def say(self, text: str = "") -> None:
-        """Print a line; `[bold]` and other markup counts."""
+        """Print a line, with `[bold]` and other markup."""
         self.console.print(self._shown(text), markup=True, soft_wrap=not self.console.is_terminal)
 
     @contextmanager
     def step(self, doing: str) -> Iterator[DemoStep]:
-        """Show that something is being done, and when it is, what came of it and how long it took."""
+        """Show an action in progress, and then its result and duration."""
         step = DemoStep()
         begun = time.monotonic()
         if not self.console.is_terminal:
@@ -58,11 +58,11 @@ class Screen:
                 self.console.input(self._shown(text))
 
     def live(self) -> LivePicture:
-        """Return what shows pictures as they come."""
+        """Return an object that shows pictures as they change."""
         return LivePicture(self)
 
     def picture(self, pair: Pair, line: str) -> RenderableType:
-        """Draw every Deployment's pods per zone, both sides beside each other, and a line below."""
+        """Draw every Deployment's pods per zone, with both sides beside each other, and a line below."""
         side_width = (self.console.width - SIDE_GAP) // 2
         sides = Table.grid(padding=(0, SIDE_GAP, 0, 0))
         for _ in pair:
@@ -73,7 +73,7 @@ class Screen:
         return Group(sides, Text.from_markup(self._shown(line)))
 
     def _shown(self, text: str) -> str:
-        """Return a text as the console can show it."""
+        """Return a text that the console can show."""
         return text.replace("…", "...") if self._ascii else text
 
     def _grid(self, picture: Picture, columns: int) -> Table:
@@ -97,14 +97,14 @@ class Screen:
 
 
 class DemoStep:
-    """Something being done."""
+    """An action in progress."""
 
     result: str = ""
-    """What came of it, in a line; by default what was being done."""
+    """Its result in a line; by default the action itself."""
 
 
 class LivePicture:
-    """Shows pictures as they come: one that lives on a terminal, a line every now and then elsewhere."""
+    """Shows changing pictures: updated on a terminal, and a line from time to time elsewhere."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

@@ -31,20 +31,20 @@ LOOK_EVERY_SECONDS: Final = 0.1
 DEPLOY_SECONDS: Final = 120
 _DEFINITIONS: Final = tuple(f"{plural}.{GROUP}" for plural in PLURALS.values())
 AGE_SECONDS: Final = 9.0
-"""How old the youngest pod is before the scale-down. Pods are deleted by the logarithm of their age: of those that are
-some seconds old it takes the youngest, which the scheduler has just spread; all that are older are as one, as they are
-in clusters of people."""
+"""The age of the youngest pod before the scale-down. A ReplicaSet compares the logarithms of its pods' ages: of pods
+that are some seconds old it deletes the youngest, which the scheduler has just spread; all older ones are equal, as in
+real clusters."""
 QUIET_SECONDS: Final = 5.0
-"""How long nothing may happen any more after the spread is restored: time for an eviction too many to be made."""
+"""How long nothing may happen after the spread is restored, so that an unnecessary eviction would be seen."""
 
 
 class Story:
-    """Tells it on one screen, in one sandbox."""
+    """Runs the demo on one screen, in one sandbox."""
 
     def __init__(
         self, sandbox: Sandbox, world: World, screen: Screen, *, patience_seconds: float, with_page: bool = False
     ) -> None:
-        """Prepare.
+        """Create the demo.
 
         Args:
             sandbox: Where it takes place.
@@ -61,7 +61,7 @@ class Story:
         self._observers: tuple[PodObserver, ...] = ()
 
     def tell(self) -> Ending:
-        """Do everything, and return how it ended.
+        """Run the whole demo, and return its result.
 
         Raises:
             SandboxError: something that the demo needs does not work; says what.
@@ -165,7 +165,7 @@ class Story:
             return show()
 
     def _restore(self, operator: OperatorProcess, before: Pair) -> float | None:
-        """Let the operator evict; return after how many seconds the spread was restored, None if it was not."""
+        """Let the operator evict; return the seconds until the spread was restored, None if it was not."""
         screen = self._screen
         for observer in self._observers:
             observer.begin_count()
@@ -182,7 +182,7 @@ class Story:
         return self._follow(operator, before, begun)
 
     def _follow(self, operator: OperatorProcess, before: Pair, begun: float) -> float | None:
-        """Show what happens until nothing does any more; return after how many seconds the spread was restored."""
+        """Show all changes until there are none; return the seconds until the spread was restored."""
         last, last_change, pods = before, begun, self._world.pods_after
         with self._screen.live() as live:
             while True:

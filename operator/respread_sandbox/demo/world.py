@@ -1,4 +1,4 @@
-"""What the demo deploys, twice: Deployments with the constraints of the concept page, and a policy for them."""
+"""The objects of the demo, deployed twice: Deployments with the constraints of the concept page, and a policy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MAX_SKEW: Final = 1
 NAME_PREFIX: Final = "app-"
 REPLICAS: Final = 12
 FEWEST_REPLICAS, MOST_REPLICAS = 4, 7
-"""What each Deployment is scaled down to, at random."""
+"""The numbers of replicas after the scale-down, chosen at random."""
 _PARALLEL_REQUESTS: Final = 8
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One of the two namespaces that the same is done to."""
+    """One of the two namespaces with the same workloads."""
 
     namespace: str
     """Its policy has the same name."""
@@ -36,13 +36,13 @@ SIDES: Final = (WITHOUT, WITH)
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """The Deployments by name, each with the number of replicas that it is scaled down to."""
+    """The Deployments by name, each with its number of replicas after the scale-down."""
 
     replicas_after: dict[str, int]
 
     @classmethod
     def make(cls, deployments: int, seed: int) -> World:
-        """Return as many Deployments as asked for; the same seed makes the same numbers."""
+        """Return this many Deployments. The same seed returns the same numbers."""
         dice = random.Random(seed)  # noqa: S311 - numbers to be repeated, not to be secret
         digits = len(str(deployments))
         names = [f"{NAME_PREFIX}{number:0{digits}}" for number in range(1, deployments + 1)]
@@ -50,21 +50,21 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The Deployments' names."""
+        """Return the Deployments' names."""
         return tuple(self.replicas_after)
 
     @property
     def pods_before(self) -> int:
-        """The pods of one side before the scale-down."""
+        """The number of pods of one side before the scale-down."""
         return len(self.replicas_after) * REPLICAS
 
     @property
     def pods_after(self) -> int:
-        """The pods of one side after it."""
+        """The number of pods of one side after it."""
         return sum(self.replicas_after.values())
 
     def deploy(self, api: SandboxApi) -> None:
-        """Create the Deployments of both sides; their pods come later."""
+        """Create the Deployments of both sides. Their pods are created later."""
         paths = [f"/apis/apps/v1/namespaces/{side.namespace}/deployments" for side in SIDES]
         with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
             made = [pool.submit(api.request, "POST", path, deployment(name)) for name in self.names for path in paths]
@@ -72,7 +72,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
                 each.result()
 
     def scale_down(self, api: SandboxApi) -> Iterator[None]:
-        """Scale the Deployments down, one of each side a step."""
+        """Scale the Deployments down, one of each side per step."""
         for name, replicas in self.replicas_after.items():
             for side in SIDES:
                 path = f"/apis/apps/v1/namespaces/{side.namespace}/deployments/{name}/scale"
@@ -81,7 +81,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def deployment(name: str) -> dict[str, Any]:
-    """Return a Deployment whose pods have to be spread over zones, and had better be over hosts."""
+    """Return a Deployment with a hard constraint over zones and a soft one over hosts."""
     labels = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -120,7 +120,7 @@ def _constraint(topology_key: str, when_unsatisfiable: str, labels: Mapping[str,
 
 
 def policy(side: Side, mode: Mode) -> dict[str, Any]:
-    """Return a side's policy, which waits for less than a person would want on a cluster of their own."""
+    """Return a side's policy, with shorter waiting times than a real cluster should have."""
     return {
         "apiVersion": API_VERSION,
         "kind": "ClusterRebalancePolicy",

@@ -11,7 +11,7 @@ import click
 
 from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
-from respread.cli.options import ENVIRONMENT, connection_options
+from respread.cli.options import ENVIRONMENT, connection_options, namespaced_policies_option
 from respread.cli.read.scheduler_option import scheduler_option
 from respread.controller.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_PLACEHOLDER_IMAGE, OperatorOptions
 from respread.controller.run import run as run_operator
@@ -75,12 +75,8 @@ EXAMPLES: Final = (
     help="The Lease's namespace.  [default: the operator's own in a cluster, else the installed one's, else default]",
 )
 @scheduler_option
-@click.option(
-    "--namespaced-policies",
-    type=click.Choice(["honor", "ignore"]),
-    default="honor",
-    show_default=True,
-    help="Whether to use RebalancePolicies, which are namespaced. ClusterRebalancePolicies are always used.",
+@namespaced_policies_option(
+    help="Whether to use RebalancePolicies, which are namespaced. ClusterRebalancePolicies are always used."
 )
 @click.option(
     "--placeholder-image",

@@ -1,1 +1,1 @@
-"""What shells offer for a line that is not complete."""
+"""Completions of an incomplete command line."""

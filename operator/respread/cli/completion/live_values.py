@@ -93,7 +93,7 @@ def _offered(incomplete: str, find: Callable[[], Iterable[str]]) -> Items:
 
 
 def _workloads(ctx: click.Context, incomplete: str) -> Iterator[str]:
-    """Yield `deploy/web`, and just `web` where a name was begun."""
+    """Yield `deploy/web`, or `web` if only a name was begun."""
     for resource, short, _ in _WORKLOADS:
         for name in _names(ctx, _path(ctx, "/apis/apps/v1", resource)):
             yield f"{short}/{name}"

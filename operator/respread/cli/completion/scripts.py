@@ -1,4 +1,4 @@
-"""Completion: the scripts for shells, and the program that kubectl asks.
+"""The completion scripts for shells, and the program that kubectl calls.
 
 click completes commands, options and choices; `live_values.py` adds what is in the cluster.
 """
@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete, FishComplete, ShellComplete, Zs
 
 SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 VARIABLE: Final = "_RESPREAD_COMPLETE"
-"""By which the scripts ask for completions; click derives it from the program's name."""
+"""The variable with which the scripts request completions; click derives it from the program's name."""
 
 # Of cobra (ShellCompDirective), which kubectl is made with.
 _DEFAULT: Final = 0

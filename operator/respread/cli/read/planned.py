@@ -14,6 +14,7 @@ from respread.cli.options import (
     ClusterOptions,
     cluster_options,
     namespace_options,
+    namespaced_policies_option,
     output_options,
     policy_files_option,
 )
@@ -87,13 +88,7 @@ def planning_inputs(command: Callable[..., R]) -> Callable[..., R]:
     @policy_files_option(
         help="Plan for the policies in this file instead of those in the cluster; - is standard input."
     )
-    @click.option(
-        "--namespaced-policies",
-        type=click.Choice(["honor", "ignore"]),
-        default="honor",
-        show_default=True,
-        help="As configured for the operator.",
-    )
+    @namespaced_policies_option(help="As configured for the operator.")
     @scheduler_option
     @cluster_options
     @wraps(command)
