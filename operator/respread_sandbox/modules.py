@@ -41,7 +41,7 @@ class Module(msgspec.Struct, frozen=True):
         return tuple((self.folder / name).read_bytes() for name in ("go.mod", "go.sum"))
 
     def build_flags(self) -> tuple[str, ...]:
-        """Return the flags of `go build`. Without the version, kube-apiserver calls itself v0.0.0, and clients misbehave."""
+        """Return the flags of `go build`. Without a version, kube-apiserver is v0.0.0, and clients misbehave."""
         linker = "-s -w"
         if version := self.kubernetes_version:
             major, minor, _ = version.split(".", 2)
