@@ -28,6 +28,9 @@ class Protections:
         self._depends_on: tuple[Any, ...] = ()
         """The basis of the answers for all workloads."""
         self._found: dict[WorkloadName, ProtectionReport] = {}
+        """Of workloads with ReplicaSets."""
+        self._others: dict[WorkloadName, ProtectionReport] = {}
+        """Of workloads whose kind alone decides."""
 
     def of(self, planned: Planned) -> Mapping[WorkloadName, ProtectionReport]:
         """Return whether the workloads with constraints are protected; empty if policies could not be read."""
@@ -44,29 +47,33 @@ class Protections:
             self._found.pop(name, None)
             if replica_sets := self._replica_sets.get(name):
                 self._found[name] = self._report(name, tuple(replica_sets.values()), planned)
-        for group in planned.spread.groups.values():
-            for name in group.workloads:
-                if name not in self._found and name.kind not in _WITH_REPLICA_SETS:
-                    self._found[name] = self._report(name, (), planned)
-        return self._found
+        others = {
+            name: self._others.get(name) or self._report(name, (), planned)
+            for group in planned.spread.groups.values()
+            for name in group.workloads
+            if name.kind not in _WITH_REPLICA_SETS
+        }
+        self._others = others
+        return {**self._found, **others}
 
     def _follow(self, planned: Planned) -> Iterable[WorkloadName]:
         """Take over the ReplicaSets, and return the workloads of the changed ones."""
         changes = self._index.update(planned.view.snapshot, planned.spread)
-        changed = set()
-        for uid in changes.gone:
+        changed: set[WorkloadName] = set()
+        for uid in (*changes.gone, *(each.controller.uid for each in changes.changed)):
             if (name := self._workloads.pop(uid, None)) is not None:
                 changed.add(name)
                 del self._replica_sets[name][uid]
         for each in changes.changed:
+            if not each.pods:
+                continue
             uid, name = each.controller.uid, each.workload
             changed.add(name)
-            known = self._replica_sets.setdefault(name, {})
-            if each.pods:
-                self._workloads[uid] = name
-                known[uid] = each
-            elif self._workloads.pop(uid, None) is not None:
-                del known[uid]
+            self._workloads[uid] = name
+            self._replica_sets.setdefault(name, {})[uid] = each
+        for name in changed:
+            if not self._replica_sets[name]:
+                del self._replica_sets[name]
         return changed
 
     def _report(

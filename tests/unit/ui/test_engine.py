@@ -273,3 +273,20 @@ def test_protection_follows_pods_and_policies() -> None:
     assert reported(engine) == {"deploy/web": "NotRanked"}
     anew = engine_for(ChangingSource([*zones("a", "b"), *web(2, 1), preventing]))
     assert reported(engine) == reported(anew)
+
+
+def test_protection_of_workloads_without_replica_sets_is_known_while_they_have_pods() -> None:
+    pods = web(2, 1, name="db")
+    for pod in pods:
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "db", "controller": True}
+        pod["metadata"]["ownerReferences"] = [owner]
+    source = ChangingSource([*zones("a", "b"), *web(2, 1), *pods, POLICY])
+    engine = engine_for(source)
+
+    def reasons() -> dict[str, str]:
+        return {str(each.workload): each.reason for row in engine.page().overview.rows for each in row.protections}
+
+    assert reasons() == {"deploy/web": "PreventionDisabled", "sts/db": "HighestOrdinal"}
+    source.delete(pods)
+    engine.refresh()
+    assert reasons() == {"deploy/web": "PreventionDisabled"}

@@ -54,7 +54,15 @@ def test_the_page_and_its_files_are_served_with_strict_headers() -> None:
 def test_other_clients_get_no_data(change: tuple[str, str], headers: dict[str, str]) -> None:
     async def run() -> None:
         async with served([*zones("a", "b"), *web(3, 1)]) as page:
-            for path in ("", "app.js", "api/cluster", "api/nodes", "api/changes", "api/workload?workload=web"):
+            for path in (
+                "",
+                "app.js",
+                "api/cluster",
+                "api/nodes",
+                "api/events",
+                "api/changes",
+                "api/workload?workload=web",
+            ):
                 url = (page.url + path).replace(*change) if change[0] else page.url + path
                 async with page.client.get(url, headers=headers) as response:
                     assert response.status == 403, path
@@ -94,8 +102,9 @@ def test_an_invalid_request_is_an_error_with_a_reason() -> None:
                     assert (await response.json())["error"]
             async with page.client.post(page.url + "api/simulate", data="drain=node-a") as response:
                 assert response.status == 415  # What a form of another site could send without asking.
-            async with page.client.get(page.url + "api/workload?workload=deploy/none") as response:
-                assert response.status == 422
+            for view in ("workload", "events"):
+                async with page.client.get(f"{page.url}api/{view}?workload=deploy/none") as response:
+                    assert response.status == 422
 
     asyncio.run(run())
 
