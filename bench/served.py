@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -18,6 +18,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from respread.cluster.selector_text import parse_selector
 from respread.stores.watched_kinds import watched_kinds
 
 Json: TypeAlias = dict[str, Any]
@@ -74,9 +75,8 @@ class Collection:
         self.kind = kind
         self.namespaced = namespaced
         self.objects: dict[_Key, _Stored] = {}
-        self.labelled: dict[tuple[str, str], dict[_Key, None]] = {}
-        """The names of the objects with a label `app`, by namespace and value, which is how workloads are recognized
-        here."""
+        self.labelled: defaultdict[tuple[str, str, str], dict[_Key, None]] = defaultdict(dict)
+        """The objects with a label, by namespace, key and value, as they were when they were added."""
         self.recent: deque[tuple[int, bytes]] = deque(maxlen=EVENTS_KEPT)
         self.watches: set[_Watch] = set()
 
@@ -158,16 +158,17 @@ class ApiServer:
         body = msgspec.json.encode(document)
         added = key not in collection.objects
         collection.objects[key] = _Stored(self._version, body)
-        if added and (app := metadata.get("labels", {}).get("app")):
-            collection.labelled.setdefault((key[0], app), {})[key] = None
+        if added:
+            for label in metadata.get("labels", {}).items():
+                collection.labelled[key[0], *label][key] = None
         self._tell(collection, b"ADDED" if added else b"MODIFIED", body)
 
     def delete(self, group_version: str, resource: str, namespace: str, name: str) -> None:
         """Delete an object."""
         collection = self._collections[group_version, resource]
         document: Json = msgspec.json.decode(collection.objects.pop((namespace, name)).body)
-        if app := document["metadata"].get("labels", {}).get("app"):
-            collection.labelled[namespace, app].pop((namespace, name), None)
+        for label in document["metadata"].get("labels", {}).items():
+            del collection.labelled[namespace, *label][namespace, name]
         self._version += 1
         document["metadata"]["resourceVersion"] = str(self._version)
         self._tell(collection, b"DELETED", msgspec.json.encode(document))
@@ -256,8 +257,8 @@ class ApiServer:
     def _list(self, collection: Collection, namespace: str, query: Mapping[str, str]) -> web.Response:
         keys: Iterator[_Key] = iter(collection.objects)
         if (selector := query.get("labelSelector")) is not None:
-            wanted = dict(each.split("=") for each in selector.replace("==", "=").split(","))
-            keys = iter(collection.labelled.get((namespace, wanted["app"]), ()))
+            (required,) = parse_selector(selector).requirements
+            keys = (key for each in required.values for key in collection.labelled[namespace, required.key, each])
         elif namespace:
             keys = (key for key in keys if key[0] == namespace)
         ordered = sorted(keys) if query.get("limit") else list(keys)
