@@ -19,7 +19,7 @@ from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, create, 
 from tests.integration.workloads import ZONE, pods, scale, wait_until
 
 MANY, FEW = 12, 4
-SWINGS = 20
+OSCILLATIONS = 20
 PER_HOUR = 5
 QUIET_SECONDS = 3.0
 """For how long a load stays the same, so that there is time for evictions."""
@@ -73,7 +73,7 @@ def keep_those_in_zone_a(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.long
-def test_an_autoscaler_that_swings_costs_no_eviction_with_prevention(
+def test_an_oscillating_horizontal_pod_autoscaler_causes_no_eviction_with_prevention(
     cluster: Sandbox, metrics: ExternalMetrics, tmp_path: Path
 ) -> None:
     rng = random.Random(14)
@@ -81,7 +81,7 @@ def test_an_autoscaler_that_swings_costs_no_eviction_with_prevention(
     cluster.apply(json.dumps(policy(**PREVENTS)))
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
-        for _ in range(SWINGS):
+        for _ in range(OSCILLATIONS):
             wait_until(lambda: settled(cluster, {"web": MANY}, ranked=True), "all pods to be ranked")
             metrics.load = few = rng.randint(FEW, 8)
             wait_until(lambda few=few: autoscaled(cluster, few), "the autoscaler to scale down")  # type: ignore[misc]  # no types for defaults
@@ -93,10 +93,10 @@ def test_an_autoscaler_that_swings_costs_no_eviction_with_prevention(
 
 
 @pytest.mark.long
-def test_an_autoscaler_that_swings_costs_a_bounded_number_of_evictions_without(
+def test_an_oscillating_horizontal_pod_autoscaler_causes_few_evictions_without_prevention(
     cluster: Sandbox, metrics: ExternalMetrics, tmp_path: Path
 ) -> None:
-    def swing() -> None:
+    def oscillate() -> None:
         wait_until(lambda: len(pods(cluster, NAMESPACE, "web")) == MANY, "the autoscaler to scale up")
         wait_until(lambda: settled(cluster, {"web": MANY}, ranked=False), "all pods to be Ready")
         keep_those_in_zone_a(cluster)
@@ -108,8 +108,8 @@ def test_an_autoscaler_that_swings_costs_a_bounded_number_of_evictions_without(
     cluster.apply(json.dumps(policy(limits={"inFlightPerWorkload": 4, "perHourPerGroup": PER_HOUR})))
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
-        for _ in range(SWINGS):
-            swing()
+        for _ in range(OSCILLATIONS):
+            oscillate()
             if condition(cluster, "Oscillating").get("status") == "True":
                 break
             metrics.load = MANY
@@ -122,6 +122,6 @@ def test_an_autoscaler_that_swings_costs_a_bounded_number_of_evictions_without(
         wait_until(says_so, "explain to say so")
         for _ in range(3):
             metrics.load = MANY
-            swing()
+            oscillate()
         assert len(evictions(cluster)) == PER_HOUR
         assert operator.stop() == 0
