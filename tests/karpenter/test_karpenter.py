@@ -27,6 +27,7 @@ SWINGS_SECONDS = float(os.environ.get("RESPREAD_KARPENTER_SECONDS", "90"))
 """How long the workload is scaled up and down while Karpenter consolidates."""
 SWING_SECONDS = 20
 MANY, FEW = 12, 5
+DEFAULT_POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 DISRUPTED = "karpenter.sh/disrupted"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -159,7 +160,10 @@ def test_oscillating_replicas_during_consolidation_move_no_pod_twice(cluster: Ka
     """The pods end balanced, and no replacement is evicted again for the spread."""
     cluster.set_pool(consolidate_after="1s")
     deploy(cluster, namespace, "web", MANY, constraints=[constraint(ZONE, "web")], cpu="900m")
-    cluster.enforce(namespace, limits={"inFlightPerWorkload": 4, "perHourPerGroup": 1_000_000})
+    unlimited = {"perHourPerGroup": 1_000_000}
+    # The limits of a cluster policy apply in total: by default ten evictions an hour for this workload.
+    cluster.sandbox.api.request("PATCH", DEFAULT_POLICY, {"spec": {"limits": unlimited}})
+    cluster.enforce(namespace, limits={"inFlightPerWorkload": 4, **unlimited})
     begun = time.monotonic()
     while True:
         keep_those_in(cluster, namespace, "zone-a")
