@@ -119,8 +119,13 @@ class LeavingNodes:
             if any(taint.key in _OF_GOING_NODES for taint in leaving.taints)
         }
 
-    def why(self, pod: Pod) -> str | None:
-        """Return why a pod is about to lose its node; None if that is not known."""
+    def why(self, pod: Pod, within: timedelta = timedelta.max) -> str | None:
+        """Return why a pod is about to lose its node; None if that is not known, or if it tolerates the taint longer.
+
+        Args:
+            pod: the pod.
+            within: for how long it may tolerate the taint.
+        """
         leaving = self._leaving.get(pod.node_name)
         if leaving is None:
             return None
@@ -128,8 +133,9 @@ class LeavingNodes:
             toleration = None if taint.key == _TO_BE_DELETED else toleration_of(pod.spec.tolerations, taint)
             if toleration is None:
                 return f"it has the taint {taint.key}"
-            if taint.effect == "NoExecute" and toleration.toleration_seconds is not None:
-                return f"it has the taint {taint.key}, which they tolerate for {toleration.toleration_seconds} s"
+            seconds = toleration.toleration_seconds if taint.effect == "NoExecute" else None
+            if seconds is not None and seconds <= within.total_seconds():
+                return f"it has the taint {taint.key}, which they tolerate for {seconds} s"
         return "it is cordoned and being drained" if leaving.drained else None
 
 
@@ -166,7 +172,7 @@ def waits_for_drain(
     going = [
         pod
         for pod in task.pods
-        if pod.node_name and leaving.why(pod) is not None and now < since.get(pod.node_name, now) + patience
+        if pod.node_name and leaving.why(pod, patience) is not None and now < since.get(pod.node_name, now) + patience
     ]
     if not going or not _restored_without(going, task, leaving, placement):
         return None

@@ -95,6 +95,15 @@ def test_who_tolerates_a_taint_for_a_time_leaves_then(tolerations: tuple[Tolerat
         )
 
 
+def test_pods_that_tolerate_a_taint_for_longer_than_the_patience_are_not_waited_for() -> None:
+    for_an_hour = Toleration("maintenance", "Exists", effect="NoExecute", toleration_seconds=3600)
+    snapshot = cluster(
+        zones(**LEAVING[3]), pods({"a1": 2, "a2": 4, "b1": 2}, spec(constraint(), tolerations=(for_an_hour,)))
+    )
+    assert {move.pod.node_name for move in planned(snapshot).moves} == {"a2"}
+    assert planned(snapshot, leaving_node_patience=timedelta(hours=2)).moves == ()
+
+
 def test_cluster_autoscaler_evicts_whoever_tolerates_its_taint() -> None:
     of = spec(constraint(), tolerations=(Toleration(operator="Exists"),))
     # Such pods may go to the node again as long as it is there: nothing tells that the drain restores the spread.

@@ -12,7 +12,9 @@ from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
+from respread.planning.held import Held
 from respread.planning.plan import Plan
+from respread.spread.group import GroupKey
 from tests.plans import plan_cluster
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
@@ -56,15 +58,31 @@ def test_the_pod_with_fewer_nodes_to_go_to_is_moved_first(few: str, many: str) -
 
 @pytest.mark.parametrize("room", [1, 2])
 def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_in_motion(room: int) -> None:
-    moving = [*on("web", {"a1": 4, "b3": 1}, "b2"), *on("web", {"a1": 1}, "b2", deletion_timestamp=NOW)]
-    moving[-1] = pod("web-going", "a1", moving[0].spec, labels=Map(app="web"), deletion_timestamp=NOW)
-    plan = planned(nodes(b1=1, b2=room, b3=1), moving, on("api", {"a1": 2}, "b1", "b2"))
+    going = pod("web-going", "a1", of_app("web", "b2"), labels=Map(app="web"), deletion_timestamp=NOW)
+    web = [*on("web", {"a1": 4, "b3": 1}, "b2"), going]
+    plan = planned(nodes(b1=1, b2=room, b3=1), web, on("api", {"a1": 2}, "b1", "b2"))
     (move,) = plan.moves
     assert move.pod.labels["app"] == "api"
     assert move.wave == (1 if room == 1 else 0)
     if room == 1:
         assert move.waits is not None
         assert "b2" in move.waits.message
+
+
+@pytest.mark.parametrize("reason", [Reason.QUIET_PERIOD, Reason.BACKING_OFF])
+def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reason) -> None:
+    """As after somebody else's pod of the group has changed. A group that backs off is not planned for long."""
+    web = [
+        *on("web", {"a1": 3}, "b1"),
+        pod("web-going", "a1", of_app("web", "b1"), labels=Map(app="web"), deletion_timestamp=NOW),
+    ]
+    api = on("api", {"a1": 2}, "b1")
+
+    def on_hold(key: GroupKey, _policy: str) -> Held | None:
+        return Held(reason, "not now") if "web" in str(key) else None
+
+    plan = plan_cluster(cluster(nodes(b1=1), [*web, *api]), [POLICY], now=NOW, on_hold=on_hold)
+    assert first_moves(plan) == ["api"] * (reason is Reason.BACKING_OFF)
 
 
 @pytest.mark.parametrize("minutes", [1, 11])

@@ -1,0 +1,55 @@
+"""A zone comes back without room for all: as many constraints are restored as can be, the important ones first."""
+
+from __future__ import annotations
+
+import json
+
+from tests.integration.pools import Pool
+from tests.integration.workloads import ZONE, constraint, wait_until
+
+APPS = [f"app{number}" for number in range(5)]
+IMPORTANT = APPS[3:]
+REPLICAS = 6
+ROOM = 5
+"""Each app needs two places in the zone."""
+
+
+def important_ones_first(pool: Pool) -> None:
+    spec = {
+        "mode": "Enforce",
+        "quietPeriod": "1ms",
+        "victims": {"minAge": "0s"},
+        "priority": 10,
+        "podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": IMPORTANT}]},
+    }
+    metadata = {"name": "important", "namespace": pool.name}
+    policy = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy", "metadata": metadata, "spec": spec}
+    pool.sandbox.apply(json.dumps(policy))
+
+
+def in_zone_c(pool: Pool, zone_c: str) -> dict[str, int]:
+    """Return how many pods of each app are there."""
+    found = dict.fromkeys(APPS, 0)
+    for pod in pool.pods():
+        if pod["spec"].get("nodeName") == zone_c:
+            found[pod["metadata"]["labels"]["app"]] += 1
+    return found
+
+
+def test_not_enough_room_for_all(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    pool.add_zone("zone-b")
+    for app in APPS:
+        pool.deploy(app, REPLICAS, constraints=[constraint(ZONE, app)])
+    important_ones_first(pool)
+    pool.rebalance()
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the policy to be in use")
+    (zone_c,) = pool.add_zone("zone-c", 1, pods=ROOM)
+    wait_until(lambda: pool.counts()["zone-c"] == ROOM, "the room to be used")
+    pool.wait_for(REPLICAS * len(APPS))
+    found = in_zone_c(pool, zone_c)
+    assert [found[app] for app in IMPORTANT] == [2, 2]
+    assert len(pool.evicted()) == ROOM
+    # What is left is said, and who has the room.
+    pool.wait_until_blocked(REPLICAS * len(APPS), "NoFeasibleNode", "zone-c", *IMPORTANT)
+    assert len(pool.evicted()) == ROOM
