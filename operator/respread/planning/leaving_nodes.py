@@ -7,7 +7,7 @@ evicted for it as long as it goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -19,9 +19,11 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.search.placement import Placement
+from respread.planning.seekers import Seeker
 from respread.planning.tasks import Task
 from respread.scheduling.filters.taint_toleration import toleration_of
 from respread.scheduling.filters.topology_spread import counts_as_pod
+from respread.scheduling.view.node_sets import node_set
 from respread.spread.group import GroupKey, SpreadGroup, template_of
 
 _TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
@@ -151,6 +153,14 @@ def loses_its_pods(node: Node) -> bool:
     return node.unschedulable or bool(_emptying_taints(node))
 
 
+class Drained(NamedTuple):
+    """What says that the spread of a component is restored as nodes lose their pods."""
+
+    held: Held
+    going: tuple[Pod, ...]
+    """Its pods that lose their nodes."""
+
+
 def waits_for_drain(
     task: Task,
     leaving: LeavingNodes,
@@ -158,7 +168,7 @@ def waits_for_drain(
     since: Mapping[str, datetime],
     patience: timedelta,
     now: datetime,
-) -> Held | None:
+) -> Drained | None:
     """Return what says that the spread is restored as nodes lose their pods; None if it is not, or takes too long.
 
     Args:
@@ -179,7 +189,7 @@ def waits_for_drain(
     last = min(since.get(pod.node_name, now) for pod in going)
     pod = min(going, key=lambda pod: (since.get(pod.node_name, now), pod.node_name))
     others = len({each.node_name for each in going}) - 1
-    return Held(
+    held = Held(
         Reason.NODE_LEAVING,
         f"node {pod.node_name}{f' and {others} more' if others else ''} will lose its pods ({leaving.why(pod)}), and "
         f"with the replacements of {len(going)} of them, such as {pod.name}, it holds again: nothing is evicted for it "
@@ -187,6 +197,19 @@ def waits_for_drain(
         "pod to the next",
         until=last + patience,
     )
+    return Drained(held, tuple(going))
+
+
+def seekers_among(going: Iterable[Pod], leaving: LeavingNodes, placement: Placement) -> Iterator[Seeker]:
+    """Yield the replacements of pods that lose their nodes, which need others."""
+    gone = node_set([slot for name in leaving.names if (slot := placement.table.slot_of.get(name)) is not None])
+    number = Counter(template_of(pod).identity for pod in going)
+    for pod in {template_of(pod).identity: pod for pod in going}.values():
+        prepared = placement.prepare(pod)
+        nodes = 0 if prepared.unknown is not None else prepared.admitted(spread=False) & ~gone
+        if nodes:
+            of_it = number[template_of(pod).identity]
+            yield Seeker(pod, prepared, nodes, nodes, nodes, number=of_it, is_replacement=True)
 
 
 def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, placement: Placement) -> bool:

@@ -26,7 +26,7 @@ from respread.planning.claims import Claims, Kept
 from respread.planning.contention import Contention
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.held import Held
-from respread.planning.leaving_nodes import LeavingNodes, waits_for_drain
+from respread.planning.leaving_nodes import Drained, LeavingNodes, seekers_among, waits_for_drain
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.preemption import Priorities, preemptors_among
 from respread.planning.search.placement import Placement, is_replaced_when_gone
@@ -214,7 +214,7 @@ class Planner:
         tasks.sort(key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
         placement = Placement(self._predictor)
         tasks, drained = self._left_to_drains(tasks, placement, leaving_since, now)
-        blocked.extend((key, held) for task, held in drained for key in task.cure)
+        blocked.extend((key, each.held) for task, each in drained for key in task.cure)
         finder = Finder(placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
         queue = _queue(placement, coming if tasks else (), now)
         kept = self._claims.of(placement, queue.waiting, moving, now) if tasks else Kept()
@@ -222,29 +222,31 @@ class Planner:
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
         expected = MissingDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
-        wave = self._wave(placement, budgets, solutions, queue, kept.promised, now)
+        going = [pod for _, each in drained for pod in each.going]
+        promised = (*kept.promised, *seekers_among(going, self._leaving, placement))
+        wave = self._wave(placement, budgets, solutions, queue, promised, now)
         planned = _plan(solutions, complete, wave, kept.missed, self._waiting, self._selection.selected)
         return msgspec.structs.replace(
             planned,
-            changes_at=earliest((*(task.changes_at for task in all_tasks), *(held.until for _, held in drained))),
+            changes_at=earliest((*(task.changes_at for task in all_tasks), *(each.held.until for _, each in drained))),
         )
 
     def _left_to_drains(
         self, tasks: list[Task], placement: Placement, since: Mapping[str, datetime], now: datetime
-    ) -> tuple[list[Task], list[tuple[Task, Held]]]:
+    ) -> tuple[list[Task], list[tuple[Task, Drained]]]:
         """Return the tasks that are to be solved, and those that are restored as nodes lose their pods anyway."""
         if not self._leaving:
             return tasks, []
         patience = {policy.name: policy.spec.leaving_node_patience for policy in self._setting.policies}
         left: list[Task] = []
-        drained: list[tuple[Task, Held]] = []
+        drained: list[tuple[Task, Drained]] = []
         for task in tasks:
             shortest = min(patience[name] for name in task.cure.values())
-            held = waits_for_drain(task, self._leaving, placement, since, shortest, now)
-            if held is None:
+            waits = waits_for_drain(task, self._leaving, placement, since, shortest, now)
+            if waits is None:
                 left.append(task)
             else:
-                drained.append((task, held))
+                drained.append((task, waits))
         return left, drained
 
     def _wave(
@@ -258,7 +260,8 @@ class Planner:
     ) -> Wave | None:
         """Return the wave that first steps may join; None if there is no such step.
 
-        The moves that are still to be made for groups in motion keep a place too, as if they were made already.
+        The moves that are still to be made for groups in motion, and the pods of nodes that are waited for, keep a
+        place too, as if they were made already.
         """
         members = [member for each in solutions if each.first is not None for member in each.first.members]
         if not members:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
@@ -171,3 +172,14 @@ def test_a_cordoned_node_is_leaving_while_its_pods_are_deleted() -> None:
     assert planned(cluster(zones(**drained), web)).moves
     assert planned(cluster(zones(**drained), [*web, *of_others])).moves == ()
     assert planned(cluster(zones(**drained), web), {"a2": NOW}).moves == ()
+
+
+@pytest.mark.parametrize("room", [2, 4])
+def test_a_move_waits_if_it_may_take_the_room_that_a_drain_needs(room: int) -> None:
+    nodes = [node("a1", "a"), node("a2", "a", **LEAVING[0]), node("b1", "b", pods=room)]
+    web = pods({"a1": 2, "a2": 2}, WEB)
+    api = pods({"a1": 2}, spec(constraint(selector=Map(app="api"))), prefix="api", labels=Map(app="api"))
+    plan = planned(cluster(nodes, [*web, *api]))
+    assert [each.reason for each in plan.blocked] == [Reason.NODE_LEAVING]
+    (move,) = plan.moves
+    assert (move.pod.labels["app"], move.wave) == ("api", 1 if room == 2 else 0)
