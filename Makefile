@@ -43,10 +43,10 @@ lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile
 	@base=$$(sed -nE 's/^ARG PYTHON_IMAGE=([^@]*)@.*/\1/p' Dockerfile) && digest=$$($$($(GO_TOOL) crane) digest "$$base") && \
 	sed -i -E "s/^(ARG PYTHON_IMAGE=.*@).*/\1$$digest/" Dockerfile && echo "$$base@$$digest"
 
-demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored (UI=1: also as a page).
+demo: setup ## Scale-downs on a real control plane without and with prevention, and the restored spread (UI=1: also as a page).
 	@$(BIN)/respread demo $(if $(UI),--ui)
 
-demo-picture: setup ## Draw the README's picture anew: what the demo leaves on a terminal, as SVG.
+demo-picture: setup ## Draw the README's picture again: the demo's output on a terminal, as SVG.
 	@$(BIN)/python -m tests.demo_picture docs/demo.svg
 
 # A control plane then takes a tenth less of the processor, and 100 MiB more.
@@ -67,10 +67,10 @@ test-ui: setup browser ## The page's tests, and those in Chromium: two minutes.
 # The names by which tests/chromium.py looks for a browser; npm fetches axe-core.
 NO_BROWSER = $(if $(shell for each in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$each; done; true),,chromium)
 NO_NPM = $(if $(shell command -v npm; true),,npm)
-browser: ## Install Debian's Chromium and npm, for the tests of the page, unless they are there; wants root.
+browser: ## Install Debian's Chromium and npm for the tests of the page if they are missing; needs root.
 	@[ -z "$(NO_BROWSER)$(NO_NPM)" ] || { apt-get update --quiet && DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends $(NO_BROWSER) $(NO_NPM); }
 
-test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=600: so long it consolidates while a workload is scaled).
+test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=600: the time of consolidation while a workload is scaled).
 	@$(if $(SECONDS),RESPREAD_KARPENTER_SECONDS=$(SECONDS)) $(BIN)/python -m pytest -n 0 tests/karpenter
 
 test-custom-workloads: setup ## The tests with the controllers of Argo Rollouts, OpenKruise and LeaderWorkerSet on the control plane.
@@ -95,29 +95,29 @@ check-static: setup ## Lint, types and layers.
 prometheus: setup ## Fetch Prometheus from Debian's package into the cache, for the tests of monitoring.
 	@$(BIN)/python -m tests.prometheus_programs
 
-screenshots: setup browser ## Make the pictures in docs/ui.md anew, in Chromium.
+screenshots: setup browser ## Make the pictures in docs/ui.md again, in Chromium.
 	@$(BIN)/python -m tests.screenshots
 
-architecture: setup ## Draw the picture in docs/architecture.md anew, from the imports between rooms.
+architecture: setup ## Draw the diagram in docs/architecture.md again, from the imports between rooms.
 	@$(BIN)/python -m tests.rooms
 
-reference: setup ## Write the pages that are made from code: options of the command line, and docs/examples as a page.
+reference: setup ## Write the generated pages: options of the command line, and docs/examples as a page.
 	@$(BIN)/python -m tests.reference
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
 	@cp crds/*policies.respread.dev.yaml charts/respread/crds/
 
-crds-golden: crds ## Take the definitions in crds/ for those that users rely on: at a release, or where a break is meant.
+crds-golden: crds ## Make the CRDs in crds/ the compatibility reference: at a release, or for an intended break.
 	@cp crds/*policies.respread.dev.yaml tests/golden/crds/
 
-keep-version: setup ## Keep what a version leaves in clusters in tests/golden/versions: NAME=1.2.0 (REVISION=git revision, if not the name).
+keep-version: setup ## Keep a version's CRDs and objects in tests/golden/versions: NAME=1.2.0 (REVISION=git revision, if not the name).
 	@$(BIN)/python -m tests.kept_versions $(NAME) $(REVISION)
 
-chart-files: crds ## Copy what the Helm chart shares with crds/ and manifests/ into it.
+chart-files: crds ## Copy the shared files of crds/ and manifests/ into the Helm chart.
 	@cp manifests/components/monitoring/dashboard.json manifests/components/monitoring/prometheus-rule.yaml charts/respread/files/
 
-conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or file: other data than the project's).
+conformance: setup ## Compare the predictions with kube-scheduler's decisions (DATA=folder or file: other data than the project's).
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 	@$(if $(DATA),,$(BIN)/python -m tests.conformance tests/conformance/data/1.33 --kubernetes-version v1.33.13)
 
@@ -127,43 +127,43 @@ properties: setup ## Plans against the optimum in 20,000 tiny and 10,000 larger 
 tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 8 of `make test`: half an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=250 $(BIN)/python -m pytest -n logical tests/properties/planning/test_tight_loop.py
 
-bench: setup ## All benchmarks, but big and busy, one after another; they want a machine that does nothing else.
+bench: setup ## All benchmarks except big and busy, one after another; they need an idle machine.
 	@for each in evictions feasibility ingest latency plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done
 
-peer: setup ## Build the descheduler that benches measure beside Respread, once, into the cache; print where it is.
+peer: setup ## Build the descheduler that benches compare with Respread, once, into the cache; print its path.
 	@$(BIN)/python -m bench.peer
 
 compare: setup ## Respread and descheduler on the same clusters, for docs/compare.md: a quarter of an hour (ARGS='--worlds scale-down soft', --help for more).
 	@$(BIN)/python -m bench.compare $(ARGS)
 
-bench-big: setup ## 150,000 pods and a recorded scale-down: CPU and memory beside the descheduler's (ARGS=--small).
+bench-big: setup ## 150,000 pods and a recorded scale-down: CPU and memory compared with the descheduler's (ARGS=--small).
 	@$(BIN)/python -m bench.big $(ARGS)
 
 bench-busy: setup ## A busy cluster scaled down: Respread and its peer on a real control plane (ARGS=--small, --help for more).
 	@$(BIN)/python -m bench.busy $(ARGS)
 
-bench-evictions: setup ## How many evictions it takes against the fewest possible, with schedulers of different tempers.
+bench-evictions: setup ## Evictions compared with the fewest possible, with different schedulers.
 	@$(BIN)/python -m bench.evictions $(ARGS)
 
-bench-feasibility: setup ## What it costs to know where pods may go, against the number of nodes.
+bench-feasibility: setup ## The cost of predicting where pods may be placed, by the number of nodes.
 	@$(BIN)/python -m bench.feasibility $(ARGS)
 
-bench-idle: setup ## What it costs at rest with 30,000 pods, but for heartbeats (ARGS=--every 10: one of each node every 10 s).
+bench-idle: setup ## The cost at rest with 30,000 pods, except for heartbeats (ARGS=--every 10: one of each node every 10 s).
 	@$(BIN)/python -m bench.idle $(ARGS)
 
-bench-ingest: setup ## What it costs to know 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
+bench-ingest: setup ## The cost of loading 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
 	@$(BIN)/python -m bench.ingest $(ARGS)
 
-bench-latency: setup ## How soon it decides while 2,000 pods a second change, and how late probes and the Lease are.
+bench-latency: setup ## How soon it decides while 2,000 pods change per second, and the delays of probes and the Lease.
 	@$(BIN)/python -m bench.latency $(ARGS)
 
-bench-plan: setup ## What it costs to plan, anew and after one event, for 1,000 to 15,000 nodes.
+bench-plan: setup ## The cost of planning, from scratch and after one event, for 1,000 to 15,000 nodes.
 	@$(BIN)/python -m bench.plan $(ARGS)
 
-bench-prevention: setup ## What it costs to rank 150,000 pods, and one workload that changed.
+bench-prevention: setup ## The cost of ranking 150,000 pods, and one changed workload.
 	@$(BIN)/python -m bench.prevention $(ARGS)
 
-bench-ranking: setup ## What Respread's ranking of pods earns over plain ordinals per zone.
+bench-ranking: setup ## The benefit of Respread's ranking of pods over plain ordinals per zone.
 	@$(BIN)/python -m bench.ranking
 
 bench-ui: setup browser ## The page of a big cluster in Chromium: first picture, interaction, frames while 2,000 pods a second change, memory.
@@ -190,17 +190,17 @@ $(VENV)/.pictures: $(STAMP) requirements-pictures.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-pictures.txt
 	@touch $@
 
-panels: $(VENV)/.pictures prometheus ## Draw the dashboard's panels anew, from what a real Prometheus has of a real operator: four minutes.
+panels: $(VENV)/.pictures prometheus ## Draw the dashboard's panels again, from a real Prometheus that scrapes a real operator: four minutes.
 	@$(BIN)/python -m tests.panels docs/monitoring
 
-site: $(VENV)/.site ## Build the pages of docs/ in build/site; a link that leads nowhere is an error.
+site: $(VENV)/.site ## Build the pages of docs/ in build/site; a broken link is an error.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check-workflows: $(VENV)/.release ## Judge .github/workflows by actionlint and zizmor.
 	@$$($(GO_TOOL) actionlint) .github/workflows/*.yaml
 	@$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
 
-dist: $(VENV)/.release ## Make what a release consists of in dist/: wheels, chart, definitions, SBOM, checksums.
+dist: $(VENV)/.release ## Make the files of a release in dist/: wheels, chart, definitions, SBOM, checksums.
 	@rm -rf dist && mkdir dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . operator/respread_sandbox
 	@$$($(GO_TOOL) helm) package charts/respread --destination dist >/dev/null
@@ -208,10 +208,10 @@ dist: $(VENV)/.release ## Make what a release consists of in dist/: wheels, char
 	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/respread-$(VERSION).cdx.json requirements.txt
 	@$(MAKE) --no-print-directory checksums
 
-checksums: ## Write SHA256SUMS of what is in dist/, to be signed; image archives are left out, because registries keep images.
+checksums: ## Write SHA256SUMS of the files in dist/, to be signed; image archives are left out, because registries keep images.
 	@cd dist && find . -maxdepth 1 -type f ! -name '*-image*.tar' ! -name 'SHA256SUMS*' -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS && cat SHA256SUMS
 
-check-dist: $(VENV)/.release ## Check what `make dist` made: checksums, and the wheels' metadata.
+check-dist: $(VENV)/.release ## Check the output of `make dist`: checksums, and the wheels' metadata.
 	@cd dist && sha256sum --check --strict --quiet SHA256SUMS
 	@$(BIN)/twine check --strict dist/*.whl
 
@@ -222,7 +222,7 @@ check-tag: ## Check that TAG is this version's, and that the changelog has a sec
 	@[ "$(TAG)" = "v$(VERSION)" ] || { echo "The tag is $(TAG), the version v$(VERSION)" >&2; exit 1; }
 	@[ -n "$$($(RELEASE_NOTES))" ] || { echo "CHANGELOG.md has no section for $(VERSION)" >&2; exit 1; }
 
-release-notes: ## Print what CHANGELOG.md says of this version.
+release-notes: ## Print the section of CHANGELOG.md for this version.
 	@$(RELEASE_NOTES)
 
 sign: setup ## Sign dist/SHA256SUMS by cosign: as the workflow that runs, or with KEY=cosign.key.
@@ -231,7 +231,7 @@ sign: setup ## Sign dist/SHA256SUMS by cosign: as the workflow that runs, or wit
 check-signature: setup ## Check the signature with KEY=cosign.pub.
 	@$$($(GO_TOOL) cosign) verify-blob --key $(KEY) --insecure-ignore-tlog=true --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
 
-container-tools: ## Install Debian's podman and buildah, with which the image is built and tested; wants root.
+container-tools: ## Install Debian's podman and buildah, which build and test the image; needs root.
 	@command -v podman >/dev/null && command -v buildah >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends podman buildah runc mmdebstrap
 
 # Files are as old as the commit. The history would hold a digest of when files were copied, and the label the tool's version.
@@ -243,11 +243,11 @@ SAME_EACH_TIME = $(if $(filter docker,$(ENGINE)),--build-arg SOURCE_DATE_EPOCH=$
 engine:
 	@[ -n "$(ENGINE)" ] || { echo "Neither podman nor buildah nor docker works here; \`make container-tools\` installs Debian's" >&2; exit 1; }
 
-image: engine ## Build the image by podman, buildah or docker, whichever there is (IMAGE=name, PYTHON_IMAGE=base).
+image: engine ## Build the image by podman, buildah or docker, whichever is installed (IMAGE=name, PYTHON_IMAGE=base).
 	@$(ENGINE) build --tag $(IMAGE) $(SAME_EACH_TIME) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) .
 
 ARCHIVE ?= dist/respread-$(VERSION)-image.tar
-image-archive: setup engine ## Write the built image to ARCHIVE in dist/, and the SBOM of what is in it; print its digest and compressed size.
+image-archive: setup engine ## Write the built image to ARCHIVE in dist/, and its SBOM; print its digest and compressed size.
 	@mkdir -p $(dir $(ARCHIVE)) && rm -f $(ARCHIVE)
 	@$(if $(filter buildah,$(ENGINE)),buildah push --quiet $(IMAGE) oci-archive:$(ARCHIVE),$(ENGINE) save --quiet $(if $(filter podman,$(ENGINE)),--format oci-archive) --output $(ARCHIVE) $(IMAGE))
 	@$(BIN)/python -m tests.image_sbom $(ARCHIVE) $(ARCHIVE:.tar=.cdx.json)
@@ -260,7 +260,7 @@ BY_KEY = $(if $(KEY),--key $(KEY) --tlog-upload=false)
 sign-image: setup ## Sign the image in its registry by cosign, as the workflow that runs, or with KEY=cosign.key.
 	@$$($(GO_TOOL) cosign) sign --yes $(BY_KEY) $(IMAGE)
 
-attest-image: setup ## Sign what SBOM=file says is in the image, and put that beside it into the registry.
+attest-image: setup ## Sign the SBOM=file of the image, and attach it in the registry.
 	@$$($(GO_TOOL) cosign) attest --yes $(BY_KEY) --type cyclonedx --predicate $(SBOM) $(IMAGE)
 
 check-image: setup ## Check the signatures of the image and of its SBOM with KEY=cosign.pub.

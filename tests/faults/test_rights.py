@@ -200,7 +200,7 @@ def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited:
     assert used(audited) <= granted(audited) | {patch}
 
 
-def test_room_is_asked_for_with_exactly_the_permissions_of_its_component(audited: Sandbox, tmp_path: Path) -> None:
+def test_room_is_requested_with_exactly_the_permissions_of_its_component(audited: Sandbox, tmp_path: Path) -> None:
     """Once by a Deployment, and once by a CapacityBuffer, where the kind is served."""
     for name in ("role.yaml", "priority-class.yaml"):
         audited.apply(ROOM / name)

@@ -38,7 +38,7 @@ def cluster(binaries: Binaries, tmp_path: Path) -> Iterator[KarpenterCluster]:
         yield running
 
 
-def test_karpenter_that_manages_costs_is_given_way_to(cluster: KarpenterCluster) -> None:
+def test_respread_gives_way_to_karpenters_deletion_costs(cluster: KarpenterCluster) -> None:
     """Its nodes are not to be consolidated, so it removes every cost that it finds."""
     cluster.set_pool()
     cluster.enforce(NAMESPACE, mode="DryRun", **PREVENTS)

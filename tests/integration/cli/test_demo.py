@@ -115,7 +115,7 @@ def test_no_process_is_left_after_the_demo_ends(start: Callable[..., Demo], numb
     assert "Traceback" not in demo.text
 
 
-def test_its_page_shows_both_namespaces_and_ends_with_it(start: Callable[..., Demo]) -> None:
+def test_the_page_of_the_demo_shows_both_namespaces_and_ends_with_it(start: Callable[..., Demo]) -> None:
     demo = start("--ui", "--deployments", "2")
     wait_until(lambda: bool(demo.find(r" +Open http://127\.0\.0\.1:")), lambda: demo.text)
     (url,) = demo.find(r" +Open (http://\S+)$")

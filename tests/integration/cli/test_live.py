@@ -387,7 +387,7 @@ def fine_is_whole_again(cluster: Sandbox) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("fine_is_whole_again")
-def test_watch_prints_a_scale_down_below_what_was_before(cluster: Sandbox) -> None:
+def test_watch_appends_a_scale_down_without_a_terminal(cluster: Sandbox) -> None:
     counts = "jsonpath={.groups[0].counts}"
     with watching(cluster, "skew", "deploy/fine", "-k", "zone", "-o", counts) as (process, printed):
 
@@ -407,7 +407,7 @@ def test_watch_prints_a_scale_down_below_what_was_before(cluster: Sandbox) -> No
 
 @pytest.mark.usefixtures("fine_is_whole_again")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_watch_draws_over_what_was_before_on_a_terminal_and_leaves_it_in_order(
+def test_watch_redraws_its_output_on_a_terminal_and_restores_the_terminal(
     cluster: Sandbox, number: signal.Signals, code: int
 ) -> None:
     begin, end = "\x1b[?1049h", "\x1b[?1049l"

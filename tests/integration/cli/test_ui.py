@@ -90,7 +90,7 @@ def test_a_scale_down_appears_at_once_with_the_moves_that_restore_it(cluster: Sa
     assert page.get("api/workload?namespace=shop&workload=deploy/web")["explain"]["kind"] == "ExplainReport"
 
 
-def test_events_of_the_operator_are_shown_and_a_missing_right_is_said(cluster: Sandbox, page: Page) -> None:
+def test_events_of_the_operator_are_shown_and_a_missing_permission_is_reported(cluster: Sandbox, page: Page) -> None:
     path = "api/events?namespace=shop&workload=deploy/web"
     assert page.get(path) == {"events": [], "unreadable": None}
     for number, reporter in enumerate(("respread.dev/respread", "somebody.else/entirely")):

@@ -71,7 +71,7 @@ def keep_in_zone_a(sandbox: Sandbox) -> None:
             sandbox.api.request("PATCH", path, cost)
 
 
-def test_a_person_sees_the_skew_the_evictions_and_what_the_operator_says(
+def test_the_page_shows_the_skew_the_evictions_and_the_operators_events(
     cluster: Sandbox, page: Page, program: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     in_thread = asyncio.to_thread

@@ -203,7 +203,7 @@ def a_full_quota_holds_moves_until_it_is_raised(pool: Pool) -> Iterator[None]:
     assert pool.counts() == {"zone-a": 2, "zone-b": 2}
 
 
-def test_moves_that_were_held_are_made_once_nothing_holds_them(cluster: Sandbox) -> None:
+def test_held_moves_are_made_once_nothing_holds_them(cluster: Sandbox) -> None:
     """Each scenario stops where nothing holds its pods any more; they wait for up to a minute, at the same time."""
     scenarios = [
         pods_of_an_unknown_owner_stay_until_the_policy_trusts_it(one_zone(cluster)),

@@ -105,7 +105,7 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
     assert all("nodeName" in pod["spec"] for pod in pods(sandbox, "shop", "web"))
 
 
-def test_where_an_autoscaler_takes_up_capacity_buffers_one_asks_for_the_room(pool: Pool, tmp_path: Path) -> None:
+def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tmp_path: Path) -> None:
     """No placeholder is made, and the buffer goes with its template as soon as there is a node."""
     sandbox = pool.sandbox
     for name in ("role.yaml", "priority-class.yaml"):

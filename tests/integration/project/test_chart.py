@@ -171,7 +171,7 @@ def test_the_chart_passes_lint_and_has_this_version(helm: Helm) -> None:
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
-def test_what_artifact_hub_is_told_is_there() -> None:
+def test_the_files_named_for_artifact_hub_exist() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     told = {name.rpartition("/")[2]: yaml.safe_load(text) for name, text in chart["annotations"].items()}
     assert [each["image"] for each in told["images"]] == [f"ghcr.io/respread/respread:{__version__}"]

@@ -93,7 +93,7 @@ class Reader:
             return running.result()
 
 
-def test_what_the_quick_start_shows_can_be_typed_and_ends_as_it_says(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_the_commands_of_the_quick_start_have_the_documented_result(sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.apply(MONITOR)
     with ExitStack() as ended:
         reader = Reader(sandbox, helm_for(sandbox, tmp_path), tmp_path, ended)

@@ -125,7 +125,7 @@ def test_watches_deliver_changes_and_an_outage_is_reported_once(
     connection.close()
 
 
-def test_an_api_server_that_forbids_everything_for_a_moment_is_soon_asked_again(
+def test_requests_are_repeated_soon_after_a_temporary_403(
     kubeconfig: Callable[[int], str],
 ) -> None:
     with api_server() as port:

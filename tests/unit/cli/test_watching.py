@@ -46,13 +46,13 @@ def shown(report: Report) -> Shown:
         (("plan", "-f", "-"), "name a file instead of -f -"),
     ],
 )
-def test_what_it_cannot_be_combined_with_is_said(arguments: tuple[str, ...], said: str) -> None:
+def test_incompatible_options_of_watch_are_rejected(arguments: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(respread, [*arguments, "--watch"], env={"KUBECONFIG": "/nowhere"})
     assert done.exit_code == 2
     assert said in done.stderr
 
 
-def test_what_a_terminal_has_no_room_for_is_counted_and_a_failure_is_said_in_full() -> None:
+def test_lines_that_do_not_fit_the_terminal_are_counted_and_errors_are_complete() -> None:
     screen = WatchScreen(OutputOptions(no_color=True))
     console = Console(width=60, height=6, no_color=True)
 
@@ -72,7 +72,7 @@ def test_what_a_terminal_has_no_room_for_is_counted_and_a_failure_is_said_in_ful
     assert len(drawn()) == 6
 
 
-def test_what_differs_only_in_its_time_is_printed_once_and_a_failure_is_said_once(
+def test_output_that_differs_only_in_time_and_repeated_errors_are_printed_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(watching, "WATCH_SECONDS", 0.0)

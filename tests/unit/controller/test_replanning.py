@@ -31,7 +31,7 @@ def test_a_plan_waits_while_no_move_has_ended() -> None:
     assert planned(5).due_at(pods(5)) == NOW + PROGRESS_SECONDS
 
 
-def test_a_plan_does_not_wait_beyond_what_was_due_anyway() -> None:
+def test_a_plan_does_not_wait_beyond_its_due_time() -> None:
     assert planned(5, due=NOW + 0.1).due_at(pods(5)) == NOW + 0.1
 
 
@@ -40,7 +40,7 @@ def test_a_plan_is_due_at_once_when_a_tenth_of_the_moves_has_ended(in_flight: in
     assert planned(in_flight).due_at(pods(left)) <= NOW
 
 
-def test_a_plan_waits_for_more_moves_to_end_where_many_are_in_flight() -> None:
+def test_a_plan_waits_for_more_moves_to_end_if_many_are_in_flight() -> None:
     assert planned(50).due_at(pods(46)) == NOW + ENDED_SECONDS
 
 

@@ -36,7 +36,7 @@ class Steps:
         return asyncio.create_task(self.loop.run(self.step))
 
 
-def test_the_next_step_is_taken_when_the_last_one_said() -> None:
+def test_the_next_step_is_taken_at_the_requested_time() -> None:
     async def scenario() -> list[float]:
         steps = Steps(2.0, 0.0, 3.0)
         running = steps.run()
@@ -48,7 +48,7 @@ def test_the_next_step_is_taken_when_the_last_one_said() -> None:
     assert run_in_virtual_time(scenario()) == pytest.approx([0, 2, 2, 5], abs=0.01)
 
 
-def test_it_is_woken_between_steps_and_in_the_middle_of_one() -> None:
+def test_a_loop_can_be_woken_between_steps_and_during_one() -> None:
     async def scenario() -> None:
         steps = Steps()
         running = steps.run()
@@ -69,7 +69,7 @@ def test_it_is_woken_between_steps_and_in_the_middle_of_one() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_a_step_that_fails_is_told_and_taken_again() -> None:
+def test_a_failed_step_is_reported_and_repeated() -> None:
     async def scenario() -> None:
         steps = Steps(ValueError("a bug"), RuntimeError("another"))
         running = steps.run()
@@ -87,7 +87,7 @@ def test_a_step_that_fails_is_told_and_taken_again() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_after_a_stop_there_is_no_other_step() -> None:
+def test_no_step_follows_a_stop() -> None:
     async def scenario() -> None:
         steps = Steps(0.5)
         running = steps.run()

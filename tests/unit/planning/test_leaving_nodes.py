@@ -84,7 +84,7 @@ def reasons(nodes: list[Node], by_node: Mapping[str, int], of: PodSpec = WEB, **
     ("tolerations", "leaves"),
     [((), True), ((FOR_A_MINUTE,), True), ((FOR_EVER,), False), ((FOR_EVER, FOR_A_MINUTE), False)],
 )
-def test_who_tolerates_a_taint_for_a_time_leaves_then(tolerations: tuple[Toleration, ...], leaves: bool) -> None:
+def test_pods_leave_when_their_toleration_of_a_taint_ends(tolerations: tuple[Toleration, ...], leaves: bool) -> None:
     nodes, by_node = zones(**LEAVING[3]), {"a1": 2, "a2": 4, "b1": 2}
     of = spec(constraint(), tolerations=tolerations)
     plan = planned(cluster(nodes, pods(by_node, of)))
@@ -105,7 +105,7 @@ def test_pods_that_tolerate_a_taint_for_longer_than_the_patience_are_not_waited_
     assert planned(snapshot, leaving_node_patience=timedelta(hours=2)).moves == ()
 
 
-def test_cluster_autoscaler_evicts_whoever_tolerates_its_taint() -> None:
+def test_cluster_autoscaler_evicts_pods_that_tolerate_its_taint() -> None:
     of = spec(constraint(), tolerations=(Toleration(operator="Exists"),))
     # Such pods may go to the node again as long as it is there: nothing tells that the drain restores the spread.
     plan = planned(cluster(zones(**LEAVING[1]), pods({"a1": 8, "a2": 1, "b1": 2}, of)))
@@ -113,13 +113,13 @@ def test_cluster_autoscaler_evicts_whoever_tolerates_its_taint() -> None:
 
 
 @pytest.mark.parametrize("fields", LEAVING[:2], ids=lambda each: each["taints"][0].key)
-def test_the_only_node_of_a_zone_is_no_domain_once_it_is_gone(fields: dict[str, Any]) -> None:
+def test_the_zone_of_a_deleted_only_node_is_not_eligible(fields: dict[str, Any]) -> None:
     nodes = [node("a1", "a"), node("b1", "b"), node("c1", "c", **fields)]
     assert reasons(nodes, {"a1": 4, "b1": 2, "c1": 2}) == [Reason.NODE_LEAVING]
     assert planned(cluster(nodes, pods({"a1": 6, "b1": 2, "c1": 2}, WEB))).moves
 
 
-def test_a_node_that_nobody_leaves_any_more_does_not_hide_another() -> None:
+def test_a_node_whose_drain_has_stopped_does_not_hide_another() -> None:
     """As where a budget blocks one of two drains."""
     nodes = [*zones(**LEAVING[0]), node("a3", "a", **LEAVING[3])]
     by_node = {"a1": 2, "a2": 4, "a3": 0, "b1": 2}

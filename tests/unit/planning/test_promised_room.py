@@ -50,7 +50,7 @@ def first_moves(plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize(("few", "many"), [("api", "web"), ("web", "api")])
-def test_the_pod_with_fewer_nodes_to_go_to_is_moved_first(few: str, many: str) -> None:
+def test_the_pod_with_fewer_feasible_nodes_is_moved_first(few: str, many: str) -> None:
     plan = planned(nodes(b1=1, b2=1), on(few, {"a1": 2}, "b2"), on(many, {"a1": 2}, "b1", "b2"))
     assert first_moves(plan) == [few]
     assert [move.pod.labels["app"] for move in plan.moves] == [few, many]
@@ -86,7 +86,7 @@ def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reas
 
 
 @pytest.mark.parametrize("minutes", [1, 11])
-def test_no_room_is_kept_for_a_group_that_stays_in_motion(minutes: int) -> None:
+def test_no_room_is_reserved_for_a_group_that_stays_in_motion(minutes: int) -> None:
     unschedulable = of_app("web", "nowhere")
     since = NOW - timedelta(minutes=minutes)
     pending = pod("web-pending", "", unschedulable, labels=Map(app="web"), phase="Pending", creation_timestamp=since)

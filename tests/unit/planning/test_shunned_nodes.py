@@ -62,7 +62,7 @@ def test_the_scheduler_counts_the_taints_of_a_node() -> None:
     assert "such as b2 with spot" in move.why
 
 
-def test_a_zone_whose_nodes_are_all_to_be_deleted() -> None:
+def test_a_zone_whose_nodes_will_all_be_deleted_still_takes_a_pod() -> None:
     nodes = [node("a1", "a"), node("b1", "b", taints=(CANDIDATE,)), node("b2", "b", taints=(SPOT, CANDIDATE))]
     (move,) = moves(nodes, ({"a1": 2}, spec(constraint())))
     assert "such as b1 with DeletionCandidateOfClusterAutoscaler" in move.why

@@ -33,7 +33,7 @@ def test_a_generated_page_is_current(page: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda each: each.stem)
-def test_an_example_has_no_mistakes(example: Path) -> None:
+def test_examples_have_no_mistakes(example: Path) -> None:
     text = example.read_text(encoding="utf-8")
     assert lint(text) == ""
     assert lint(text.replace("  mode: Enforce", "  mode: Enforced").replace("  mode: DryRun", "  mode: Dry")) != ""
@@ -51,7 +51,7 @@ def test_policies_are_shown_in_many_pages() -> None:
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda each: each.stem)
-def test_a_picture_is_small_and_asks_no_other_host(picture: Path) -> None:
+def test_pictures_are_small_and_contain_no_other_url(picture: Path) -> None:
     text = picture.read_text(encoding="utf-8")
     assert len(text) < 100_000
     assert re.findall(r"url\([\"']?https?:|href=[\"']https?:|@import|<script", text) == []

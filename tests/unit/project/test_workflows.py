@@ -53,7 +53,7 @@ def test_releases_are_checked_before_they_are_published() -> None:
     assert sorted(order, key=build.index) == list(order)
 
 
-def test_a_release_holds_what_is_in_each_image() -> None:
+def test_a_release_contains_the_sbom_of_each_image() -> None:
     (release,) = (each for each in WORKFLOWS if each.stem == "release")
     jobs = yaml.safe_load(release.read_text(encoding="utf-8"))["jobs"]
     image, build, publish = (jobs[name]["steps"] for name in ("image", "build", "publish"))

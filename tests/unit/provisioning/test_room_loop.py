@@ -270,7 +270,7 @@ def test_the_next_leader_deletes_placeholders_even_if_no_policy_requests_nodes()
     assert scenario.see(zone_a(*of_placeholder(room_id, 0))) == {}
 
 
-def test_a_capacity_buffer_asks_where_an_autoscaler_takes_it_up_and_is_deleted_when_the_first_pod_can_move() -> None:
+def test_a_used_capacity_buffer_is_deleted_when_the_first_pod_can_move() -> None:
     scenario = Scenario()
     scenario.serve_buffers(READY_FOR_PROVISIONING)
     scenario.see(zone_a(), asking())
@@ -287,7 +287,7 @@ def test_a_capacity_buffer_asks_where_an_autoscaler_takes_it_up_and_is_deleted_w
     assert scenario.api.asked == ["list"]
 
 
-def test_where_no_autoscaler_takes_up_the_buffer_a_placeholder_asks_instead() -> None:
+def test_a_placeholder_requests_room_if_no_autoscaler_uses_the_buffer() -> None:
     scenario = Scenario()
     scenario.serve_buffers()
     scenario.see(zone_a(), asking())
@@ -303,7 +303,7 @@ def test_where_no_autoscaler_takes_up_the_buffer_a_placeholder_asks_instead() ->
     assert scenario.buffers.asked.count("create") == 1
 
 
-def test_a_buffer_that_brings_no_node_is_given_up_and_a_placeholder_is_next() -> None:
+def test_a_buffer_that_brings_no_node_is_replaced_by_a_placeholder() -> None:
     """An autoscaler may read buffers and launch nothing for them: Cluster Autoscaler has a flag for each."""
     scenario = Scenario()
     scenario.serve_buffers(READY_FOR_PROVISIONING)
@@ -317,7 +317,7 @@ def test_a_buffer_that_brings_no_node_is_given_up_and_a_placeholder_is_next() ->
     assert scenario.buffers.there == {}
 
 
-def test_a_buffer_keeps_its_node_for_some_time_while_something_else_holds_the_moves() -> None:
+def test_a_buffer_keeps_its_node_for_a_limited_time_while_moves_are_held() -> None:
     scenario = Scenario()
     scenario.serve_buffers(READY_FOR_PROVISIONING)
     scenario.see(zone_a(), asking())
@@ -344,7 +344,7 @@ def test_buffers_are_tried_again_later() -> None:
     assert len(scenario.buffers.there) == 1
 
 
-def test_a_buffer_that_is_refused_is_no_reason_to_ask_for_nothing() -> None:
+def test_a_placeholder_requests_room_if_a_buffer_is_rejected() -> None:
     """A component of an earlier version grants no right to them."""
     scenario = Scenario()
     scenario.buffers.result = Result.REFUSED

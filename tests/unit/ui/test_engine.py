@@ -223,7 +223,7 @@ EVENTS = ReadEvents(
 )
 
 
-def test_events_of_a_workload_are_those_on_it_and_those_that_say_how_its_policy_is() -> None:
+def test_events_of_a_workload_include_those_on_its_policy() -> None:
     source = ChangingSource([*CLUSTER, POLICY])
     source.read_events = EVENTS
     engine = engine_for(source)
