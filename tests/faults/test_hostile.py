@@ -197,7 +197,7 @@ def test_extreme_objects_do_not_stop_the_operator(cluster: Sandbox, tmp_path: Pa
         assert watcher.breaches == []
 
 
-def test_of_ten_policies_for_the_same_pods_the_one_with_precedence_applies(cluster: Sandbox, tmp_path: Path) -> None:
+def test_the_policy_with_precedence_applies_among_ten_for_the_same_pods(cluster: Sandbox, tmp_path: Path) -> None:
     workloads = [Workload("contested", "web", 6, 1)]
     with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
         close_zones(cluster, closed=True)

@@ -175,7 +175,7 @@ def test_reason_labels_are_the_documented_reasons(registry: CollectorRegistry, m
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_constraints_with_equal_labels_the_worst_is_exposed(
+def test_the_worst_of_constraints_with_equal_labels_is_exposed(
     registry: CollectorRegistry, metrics: Metrics, turned: bool
 ) -> None:
     figures = (skew("Deployment/web", 5, 5), skew("Deployment/web", 3, 1), skew("Deployment/web", 2, 1))
