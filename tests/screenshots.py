@@ -120,7 +120,8 @@ async def main() -> None:
     width, height = map(int, sys.argv[2].split("x")) if len(sys.argv) > 2 else (1180, 720)
     folder.mkdir(parents=True, exist_ok=True)
     async with served(list(manifests())) as page, browser(program) as tab:
-        page.source.read_events = events()
+        page.source.name, page.source.read_events = "context prod", events()
+        page.change([])
         await tab.size(width, height, dark="dark" in sys.argv)
         for name in VIEWS:
             await shoot(tab, page, name, folder / f"ui-{name}.webp")

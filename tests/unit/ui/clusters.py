@@ -35,6 +35,7 @@ class ChangingSource:
     def __init__(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         self._gathering = Gathering()
         self.lost: Lost | None = None
+        self.name = "a test"
         self.read_events = ReadEvents()
         self.put([NAMESPACE, *manifests])
 
@@ -50,7 +51,7 @@ class ChangingSource:
             self._gathering.take(kind, [(key, None)])
 
     def take(self) -> ReadCluster:
-        return self._gathering.view(time=NOW, source="a test", namespace="default", notes=())
+        return self._gathering.view(time=NOW, source=self.name, namespace="default", notes=())
 
     def read_owners(self) -> bool:
         return False

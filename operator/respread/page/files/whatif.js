@@ -228,10 +228,10 @@ export function drawSimulation(element, report, command, view = { costs: "asItIs
 }
 
 function outcomeWords(result, before) {
-  const violated = result.violated ? `${counted(result.violated, "constraint")} would be violated (${number(before)} now)` : before ? `No constraint would be violated (${number(before)} now)` : "No constraint would be violated";
+  const violated = result.violated ? `${number(result.violated)} of the constraints below would be violated` : "None of the constraints below would be violated";
   const evictions = result.evictions ? `${counted(result.evictions, "eviction")} would be planned` : "nothing would have to be evicted";
   const waiting = result.unplaced.length ? `; ${counted(result.unplaced.length, "pod")} would find no node` : "";
-  return `${violated}, and ${evictions}${waiting}.`;
+  return `${violated} (${number(before)} now), and ${evictions}${waiting}.`;
 }
 
 function podList(title, pods, open = false) {
