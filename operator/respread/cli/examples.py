@@ -9,7 +9,7 @@ import click
 
 
 class Example(NamedTuple):
-    """A command line that can be typed as it is shown."""
+    """A command line that works as shown."""
 
     about: str
     """What it does, without a full stop."""

@@ -160,7 +160,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     deletion_cost_is_ours: bool = False
     """Whether Respread set its pod deletion cost by server-side apply, and no other manager owns it."""
     deletion_cost_writer: str = ""
-    """The field manager of somebody else who set its pod deletion cost; empty if nobody else did, or if unknown."""
+    """The field manager of another client that set its pod deletion cost; empty if there is none, or if unknown."""
 
     @property
     def key(self) -> ObjectKey:

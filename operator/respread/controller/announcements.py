@@ -82,7 +82,7 @@ class Announcements:
     def _tell(
         self, move: Move, reason: str, note: str, kind: EventType = EventType.NORMAL, *, on_pod: bool = False
     ) -> None:
-        """Write an Event on the policy and the workload, and where asked for on the pod too."""
+        """Write an Event on the policy and the workload, and on the pod if requested."""
         pod, workload = _pod(move.pod), self._workload(move.pod)
         policy = self._current_policy(move.policy)
         told = [

@@ -1,13 +1,13 @@
 """The life of an eviction, from the moment that a reconcile chooses it until the API server has answered.
 
-    chosen        the reconcile goes on at once; for plans and limits it is under way from now on
+    chosen        the reconcile continues at once; for plans and limits it is in flight from now on
     looked at     its policies are those it was planned for, budgets have room, its controllers are at rest; where a
                   step has several pods all are looked at, and the API server is asked whether it would evict each
     written down  in its policy's status, together with all that are ready by then
     prepared      looked at once more, the pod read, the request made with its credentials in it: all that waits
     last look     leader? policies as planned? budgets? pod still there? Nothing is awaited between this and
     sent          from here on it is in flight (`eviction.in_flight`), and reconciles follow it
-    answered      told, counted, and remembered if it was refused
+    answered      reported, counted, and remembered if it was refused
 
 A step has one life: mostly it is one move; where it has several they are made whole or not at all, and once one is made
 the others are owed. A move that is held on the way is not sent, frees its place at once, and is planned again.
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """A move, and what came of it: the API server's answer, or why it was not asked."""
+    """A move and its result: the API server's answer, or why it was not sent."""
 
     move: Move
     result: Answer | Held
@@ -99,7 +99,7 @@ class Evictions:
             refusals: what was refused before.
             permission: whether a move may be made at this moment.
             register: which moves are under way.
-            accounts: written down before a move is made; told of what came of it.
+            accounts: record a move before it is made, and its result.
             lanes: let steps begin when it is their turn.
             notify: called when a place may have become free.
             current: the cluster, as the watch shows it at the moment.
@@ -165,7 +165,7 @@ class Evictions:
         return self._beyond_budgets(step, batch) or await self._rehearse(step, batch)
 
     async def _rehearse(self, step: Step, batch: Batch) -> Held | None:
-        """Ask the API server whether it would evict each pod of a step, so that it is not begun in vain."""
+        """Ask the API server whether it would evict each pod of a step, so that it is not begun unnecessarily."""
         for move in step:
             request = await self._request(move, batch, dry_run=True)
             if (held := self._last_look(move, batch, begun=False)) is not None:
@@ -265,7 +265,7 @@ class Evictions:
         return batch.budgets.beside(self.register.in_flight.without(move))
 
     def _end(self, move: Move, result: Answer | Held, batch: Batch) -> Carried:
-        """Handle what came of a move."""
+        """Handle the result of a move."""
         if isinstance(result, Answer):
             self._note(move, result, batch)
         self.register.forget(move)

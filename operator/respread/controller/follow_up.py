@@ -48,7 +48,7 @@ class FollowUp:
         self._asked_after_at: dict[str, float] = {}
 
     def ask_again(self, batch: Batch, still_wanted: Callable[[Move], bool]) -> list[asyncio.Task[tuple[Carried, ...]]]:
-        """Send evictions without an answer again, so that nobody has to wait until they must have failed.
+        """Send evictions without an answer again, so that it is not necessary to wait until they must have failed.
 
         The UID identifies the pod: even if the first request arrives later, the pod is evicted once.
 

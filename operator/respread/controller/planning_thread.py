@@ -30,7 +30,7 @@ class PlanningThread:
         self._computed_seconds = 0.0
 
     async def compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Compute in the thread, while the event loop goes on."""
+        """Compute in the thread, while the event loop continues."""
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, self._timed, partial(work, *args, **kwargs)
         )

@@ -47,7 +47,7 @@ UNKNOWN_SECONDS: Final = 10.0
 FORBIDDEN_SECONDS: Final = 15.0
 """How long a namespace is left alone in which we may not patch pods."""
 TELL_SECONDS: Final = 1.0
-"""How often at most it is told who else writes costs: somebody may do so in the whole cluster."""
+"""The shortest time between reports of other writers of costs, which may write in the whole cluster."""
 _CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
 """Results after which the pod's cost is certain. After any other one, an uncertain pod stays uncertain."""
 _NOT_OURS: Final = HeldCost(0, ours=False)

@@ -99,7 +99,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
 
         Args:
             move: the move.
-            snapshot: the cluster as it is known then. Its pods are not the replacement.
+            snapshot: the cluster as known at that time. Its pods are not the replacement.
             now: seconds on the caller's clock.
             time: the same in seconds since the epoch.
         """

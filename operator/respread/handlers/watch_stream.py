@@ -24,7 +24,7 @@ from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410
 _TOLD_SECONDS: Final = 10.0
-"""How often Kopf is told the progress of a watch while only heartbeats arrive: often enough to continue from there
+"""How often Kopf receives the progress of a watch while only heartbeats arrive: often enough to continue from there
 after a disconnection, and for Kopf not to consider the watch dead."""
 _BETWEEN_HEARTBEATS_SECONDS: Final = 0.5
 """How long node heartbeats are collected, because each wake-up of the process costs as much as reading them."""

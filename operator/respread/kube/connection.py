@@ -122,7 +122,7 @@ class _Adapter(HTTPAdapter):
         return super().proxy_manager_for(proxy, **options, **self._tls)
 
     def cert_verify(self, *_: Any) -> None:
-        """Leave the context as it is."""
+        """Do not change the context."""
 
 
 class _Authorization:

@@ -56,7 +56,7 @@ class Claims:
         """By slots and the identities of the pods, which the claims hold."""
 
     def of(self, placement: Placement, waiting: Iterable[Seeker], moving: Iterable[Task], now: datetime) -> Kept:
-        """Return the room that is kept in the cluster as it is.
+        """Return the room that is reserved in the current cluster.
 
         Args:
             placement: the cluster; it is left as it was.

@@ -174,7 +174,7 @@ def waits_for_drain(
     Args:
         task: a component of spread groups.
         leaving: the nodes that are losing their pods.
-        placement: the cluster as it is.
+        placement: the current cluster.
         since: when each of them lost a pod last, or began to be one; those that are missing did just now.
         patience: how long a node is waited for since then.
         now: the time, with a time zone.

@@ -164,7 +164,7 @@ class NamespaceGroups:
     def _group(
         self, key: GroupKey, before: SpreadGroup | None, changes: _Changes, domains: Domains
     ) -> SpreadGroup | None:
-        """Return a group as it is now: the same object if nothing has changed, None if no pod carries it."""
+        """Return the current state of a group: the same object if nothing has changed, None if no pod carries it."""
         if before is None or key in changes.recarried:
             carriers, workloads = self._carriers(key, before, changes.recarried.get(key, ()))
             if not carriers:

@@ -29,7 +29,7 @@ REFRESH_SECONDS: Final = 20.0
 HEARTBEAT_SECONDS: Final = 10.0
 """The time without a change after which a browser is told that the connection is alive."""
 _MOST_WAITING: Final = 100
-"""Updates that may wait for one browser. One that falls behind is told to load everything again."""
+"""Updates that may wait for one browser. One that falls behind must load everything again."""
 _MOST_BODY_BYTES: Final = 64 * 1024
 _SHUTDOWN_SECONDS: Final = 0.5
 

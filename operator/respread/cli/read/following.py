@@ -1,6 +1,6 @@
 """Follows a cluster: lists each kind, then watches it. The decoders and stores are those of a single reading.
 
-A thread for each kind waits for the API server and hands over what arrives as it is. `FollowedCluster.take` decodes it
+A thread for each kind waits for the API server and hands over what arrives unchanged. `FollowedCluster.take` decodes it
 in the thread of its caller, so that nothing else needs a lock.
 """
 

@@ -28,7 +28,7 @@ def markdown(parts: Iterable[RenderableType], notes: Iterable[str] = ()) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text so that Markdown shows it as it is."""
+    """Return a text escaped for Markdown."""
     return _SPECIAL.sub(r"\\\1", text)
 
 

@@ -163,8 +163,8 @@ def simulation_report(
     """Return a simulation for the output.
 
     Args:
-        runs: what came of it.
-        shown: the groups to be told of, as they are before.
+        runs: the results.
+        shown: the groups to report, before the changes.
         changes: what was simulated.
         protections: of each scaled workload, how many pods it has and whether they are protected.
         namespace: tell of the pods of this one only.

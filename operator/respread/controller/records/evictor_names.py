@@ -1,4 +1,4 @@
-"""Finds out by Events who evicts pods besides Respread, so that users are told a name."""
+"""Finds by Events who evicts pods besides Respread, to name them to users."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class EvictorNames:
         await self._waiting.join()
 
     async def _evictor_of(self, pod: Pod) -> str:
-        """Return who reported the eviction of a pod; empty if nobody did, or if Events can't be read."""
+        """Return who reported the eviction of a pod; empty if there is no report, or if Events can't be read."""
         query = {"fieldSelector": f"regarding.uid={pod.uid}", "limit": MOST_EVENTS}
         try:
             response = await self._requests.send(

@@ -50,7 +50,7 @@ class OtherEvictor(msgspec.Struct, frozen=True):
     until: datetime
     """Until when Respread leaves the workload alone."""
     name: str = ""
-    """Who said so in an Event; empty if nobody is known to have."""
+    """The evictor according to an Event; empty if unknown."""
 
     @property
     def repeated(self) -> bool:
@@ -140,7 +140,7 @@ class OtherEvictions:
             self._known[workload] = msgspec.structs.replace(known, name=evictor)
 
     def held(self, group: SpreadGroup, now: datetime) -> Held | None:
-        """Return why a group is left alone; None if nobody else evicts its pods again and again."""
+        """Return why a group is held; None unless another client evicts its pods repeatedly."""
         found = [
             (workload, known)
             for workload in (group.workloads if self._known else ())

@@ -74,7 +74,7 @@ class Owners:
                 that time is not seen.
             coming: what replacements take of quotas that do not exist yet.
             lists: lists their pods.
-            top: is told what controls the controllers that are read.
+            top: receives the owners of the controllers that are read.
         """
         self._requests = requests
         self._clock = clock

@@ -59,7 +59,7 @@ class Replacements:
         self._coming = coming
 
     async def why_unknown(self, pod: Pod) -> Held | None:
-        """Return why it can't be told what a pod's namespace would let in, or None if it can."""
+        """Return why it is unknown what a pod's namespace would admit, or None if it is known."""
         rules = await self._rules_of(pod.namespace)
         return rules if isinstance(rules, Held) else None
 

@@ -118,7 +118,7 @@ class Board:
             first_slot: of nodes that are alike the first one from here on is taken. Where each board has another one,
                 their plans don't crowd on the same few nodes.
             ranks: how many ranks there are of the policies that want groups cured.
-            leaving: nodes that lose their pods anyway, which are told apart from others.
+            leaving: nodes that lose their pods anyway, which are distinguished from others.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)

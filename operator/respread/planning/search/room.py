@@ -66,7 +66,7 @@ class RoomForAll:
         Args:
             takers: each of which has room if it is alone.
             changed: the nodes that are not as they were when this was called last.
-            placement: the cluster as it is.
+            placement: the current cluster.
         """
         before = self._takers
         self._takers = {id(each): each for each in takers}

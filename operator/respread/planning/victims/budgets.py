@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets, evaluated as by the API server's Eviction handler, so that no eviction is sent in vain.
+"""PodDisruptionBudgets, evaluated as by the API server's Eviction handler, so that no eviction is sent unnecessarily.
 
 `BudgetLedger.verdict` follows `EvictionREST.Create` (pkg/registry/core/pod/storage/eviction.go) step by step, based on
 the budgets' status. It subtracts two things from what the status allows: what a plan has already taken from the budget,
@@ -83,7 +83,7 @@ class BudgetLedger:
         return other
 
     def sent(self, pod: Pod) -> None:
-        """Note that one more pod is in flight; forks made before don't go on being right."""
+        """Note that one more pod is in flight; earlier forks become wrong."""
         self._budgets.count(pod, 1)
 
     def ended(self, pod: Pod) -> None:

@@ -54,7 +54,7 @@ class VictimOrder(NamedTuple):
     """The sort key for pods that may equally well be evicted: the lowest is evicted first."""
 
     ready: bool
-    """Pods that are not Ready come first, because they serve nobody."""
+    """Pods that are not Ready come first, because they serve no traffic."""
     deletion_cost: int
     priority: int
     age: float

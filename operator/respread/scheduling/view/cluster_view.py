@@ -178,7 +178,7 @@ class ClusterView:
         return len(self._steps)
 
     def evict(self, pod: Pod) -> None:
-        """Make a pod terminating. A pod that already is, or that is on no node of the view, stays as it is.
+        """Make a pod terminating. A pod that already is, or that is on no node of the view, is not changed.
 
         Args:
             pod: a pod of the snapshot or from `place`: the same object.
@@ -191,7 +191,7 @@ class ClusterView:
         self._steps.append(("evict", pod, slot))
 
     def remove(self, pod: Pod) -> None:
-        """Remove a pod, evicted before or not. A pod that is on no node of the view stays as it is."""
+        """Remove a pod, evicted before or not. A pod that is on no node of the view is not changed."""
         slot = self.table.slot_of.get(pod.node_name)
         if slot is not None:
             self._leave(pod, slot, terminating=self._is_terminating(pod))
