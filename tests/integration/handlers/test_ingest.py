@@ -289,37 +289,33 @@ def test_a_malformed_object_does_not_affect_the_others(
     assert "Negotiate" in caplog.text
 
 
-def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(own_cluster: Sandbox) -> None:
-    own_cluster.apply(CRDS)
-
+def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
         for name in ("web", "gone"):
-            await request(own_cluster, "POST", pods_of("default"), pod(name))
-        async with running_edge(own_cluster.kubeconfig) as edge:
-            assert edge.pods("default") == {"web", "gone"}
-            own_cluster.stop_component("kube-apiserver")
-            etcd = Etcd(own_cluster)
-            await etcd.delete("/registry/pods/default/gone")
+            await request(cluster, "POST", pods_of(team), pod(name))
+        async with running_edge(cluster.kubeconfig) as edge:
+            assert edge.pods(team) == {"web", "gone"}
+            cluster.stop_component("kube-apiserver")
+            etcd = Etcd(cluster)
+            await etcd.delete(f"/registry/pods/{team}/gone")
             await etcd.compact()
-            await asyncio.to_thread(own_cluster.start_component, "kube-apiserver")
-            await edge.until(lambda: edge.pods("default") == {"web"})
+            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+            await edge.until(lambda: edge.pods(team) == {"web"})
             assert edge.relists("pods") == 1
-            await request(own_cluster, "POST", pods_of("default"), pod("new"))
-            await edge.until(lambda: edge.pods("default") == {"web", "new"})
+            await request(cluster, "POST", pods_of(team), pod("new"))
+            await edge.until(lambda: edge.pods(team) == {"web", "new"})
 
     run(scenario)
 
 
-def test_the_operator_waits_for_a_restarted_api_server(own_cluster: Sandbox) -> None:
-    own_cluster.apply(CRDS)
-
+def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
-        async with running_edge(own_cluster.kubeconfig) as edge:
-            own_cluster.stop_component("kube-apiserver")
+        async with running_edge(cluster.kubeconfig) as edge:
+            cluster.stop_component("kube-apiserver")
             await asyncio.sleep(3)  # long enough for several attempts
-            await asyncio.to_thread(own_cluster.start_component, "kube-apiserver")
-            await request(own_cluster, "POST", pods_of("default"), pod("web"))
-            await edge.until(lambda: edge.pods("default") == {"web"})
+            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+            await request(cluster, "POST", pods_of(team), pod("web"))
+            await edge.until(lambda: edge.pods(team) == {"web"})
             await edge.until(lambda: not edge.problems())  # other kinds may still be told to wait
 
     run(scenario)
@@ -357,60 +353,56 @@ def test_a_list_with_an_expired_continue_token_is_started_again(
     run(scenario)
 
 
-def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(own_cluster: Sandbox) -> None:
-    own_cluster.apply(CRDS)
+def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(cluster: Sandbox, team: str) -> None:
     rules = [
         {"apiGroups": ["", "storage.k8s.io", "scheduling.k8s.io", "respread.dev"], "resources": ["*"], "verbs": ["*"]}
     ]
-    role = {"metadata": {"name": "reader"}, "rules": rules}
-    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
+    role = {"metadata": {"name": team}, "rules": rules}
+    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": team}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": team}
     group = "/apis/rbac.authorization.k8s.io/v1"
 
     async def scenario() -> None:
-        await request(
-            own_cluster, "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "reader"}}
-        )
-        await request(own_cluster, "POST", f"{group}/clusterroles", role)
-        binding = {"metadata": {"name": "reader"}, "roleRef": reference, "subjects": [subject]}
-        await request(own_cluster, "POST", f"{group}/clusterrolebindings", binding)
-        kubeconfig = await asyncio.to_thread(own_cluster.kubeconfig_for_service_account, "default", "reader")
+        await request(cluster, "POST", f"/api/v1/namespaces/{team}/serviceaccounts", {"metadata": {"name": "reader"}})
+        await request(cluster, "POST", f"{group}/clusterroles", role)
+        binding = {"metadata": {"name": team}, "roleRef": reference, "subjects": [subject]}
+        await request(cluster, "POST", f"{group}/clusterrolebindings", binding)
+        kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
         async with running_edge(kubeconfig, synced=False) as edge:
             await edge.until(lambda: list(edge.problems()) == ["poddisruptionbudgets"])
             await edge.until(lambda: "not allowed" in edge.problems()["poddisruptionbudgets"])
             problem = edge.problems()["poddisruptionbudgets"]
             assert problem.startswith("not allowed to list and watch poddisruptionbudgets.policy: grant both")
-            assert 'User "system:serviceaccount:default:reader" cannot list resource "poddisruptionbudgets"' in problem
+            assert f'User "system:serviceaccount:{team}:reader" cannot list resource "poddisruptionbudgets"' in problem
             granted = [*rules, {"apiGroups": ["policy"], "resources": ["*"], "verbs": ["*"]}]
-            await request(own_cluster, "PUT", f"{group}/clusterroles/reader", {**role, "rules": granted})
+            await request(cluster, "PUT", f"{group}/clusterroles/{team}", {**role, "rules": granted})
             await edge.synced()
             assert not edge.problems()
 
     run(scenario)
 
 
-def test_an_expired_token_is_renewed(own_cluster: Sandbox) -> None:
-    own_cluster.apply(CRDS)
-    accounts = "/api/v1/namespaces/default/serviceaccounts"
+def test_an_expired_token_is_renewed(cluster: Sandbox, team: str) -> None:
+    accounts = f"/api/v1/namespaces/{team}/serviceaccounts"
     binding = {
-        "metadata": {"name": "everything"},
+        "metadata": {"name": team},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": team}],
     }
 
     async def scenario() -> None:
-        await request(own_cluster, "POST", accounts, {"metadata": {"name": "reader"}})
-        await request(own_cluster, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-        kubeconfig = await asyncio.to_thread(own_cluster.kubeconfig_for_service_account, "default", "reader")
+        await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
+        await request(cluster, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
         async with running_edge(kubeconfig) as edge:
-            await request(own_cluster, "DELETE", f"{accounts}/reader")  # and with it its tokens
-            await request(own_cluster, "POST", accounts, {"metadata": {"name": "reader"}})
-            own_cluster.stop_component("kube-apiserver")
-            await asyncio.to_thread(own_cluster.start_component, "kube-apiserver")
+            await request(cluster, "DELETE", f"{accounts}/reader")  # and with it its tokens
+            await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
+            cluster.stop_component("kube-apiserver")
+            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
             await asyncio.sleep(2)  # asked again and again with the old token
-            await asyncio.to_thread(own_cluster.kubeconfig_for_service_account, "default", "reader")
-            await request(own_cluster, "POST", pods_of("default"), pod("web"))
-            await edge.until(lambda: edge.pods("default") == {"web"})
+            await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
+            await request(cluster, "POST", pods_of(team), pod("web"))
+            await edge.until(lambda: edge.pods(team) == {"web"})
 
     run(scenario)
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from respread.prevention.pace import REST_SECONDS
-from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, install, policy
+from respread_sandbox import Sandbox
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prometheus import PANELS, Prometheus, Series, scraping
 from tests.integration.workloads import (
     ZONE,
     constraint,
     create_deployment,
     deployment,
-    pods,
     scale,
     wait_for_ready_pods,
 )
@@ -38,14 +38,9 @@ def active(rules: list[dict[str, Any]]) -> list[str]:
     return [each["name"] for each in rules if each.get("state", "inactive") != "inactive"]
 
 
-def test_dashboard_and_rules_show_the_state_of_the_cluster(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
-) -> None:
+def test_dashboard_and_rules_show_the_state_of_the_cluster(installed_sandbox: Sandbox, tmp_path: Path) -> None:
     require("prometheus")
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,)))
-    install(sandbox)
-    scale(sandbox, "respread-system", "respread", 0)  # its pods have constraints too
-    wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
+    sandbox = lay_out(installed_sandbox, 4)
     sandbox.apply(PREVENTION)
     sandbox.create_namespace("shop")
     create_deployment(sandbox, "shop", deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
