@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -71,6 +72,9 @@ class Reader:
     def types(self, words: list[str]) -> str:
         """Return what a command prints."""
         program, *arguments = words
+        if program == "sleep":
+            time.sleep(float(arguments[0]))
+            return ""
         if program == "helm":
             return self._helm_with_operator([str(CHART) if each == "charts/respread" else each for each in arguments])
         if program == "kubectl":
