@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from respread.cli.main import respread
 from respread_sandbox import Sandbox
+from respread_sandbox.demo.story import AGE_SECONDS
 from tests.integration.helm import CHART, Helm, helm_for
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.workloads import pods_per_domain, scale, wait_for_ready_pods, wait_until
@@ -145,9 +146,11 @@ def _see_its_event(sandbox: Sandbox, reader: Reader, words: list[str]) -> None:
         if told() or max(counts) - min(counts) > 1:
             wait_until(told, "the Event of an eviction")
             return
-        for replicas in (12, 5):
+        for replicas in (0, 12):
             scale(sandbox, SHOP, "web", replicas)
             wait_for_ready_pods(sandbox, SHOP, "web", replicas)
+        time.sleep(AGE_SECONDS)
+        scale(sandbox, SHOP, "web", 5)
     raise AssertionError("twenty scale-downs left the constraint as it should be")
 
 
