@@ -106,7 +106,7 @@ reference: setup ## Write the generated pages: options of the command line, and 
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
-	@cp crds/*policies.respread.dev.yaml charts/respread/crds/
+	@cp crds/*.respread.dev.yaml charts/respread/crds/
 
 crds-golden: crds ## Make the CRDs in crds/ the compatibility reference: at a release, or for an intended break.
 	@cp crds/*policies.respread.dev.yaml tests/golden/crds/
@@ -204,7 +204,7 @@ dist: $(VENV)/.release ## Make the files of a release in dist/: wheels, chart, d
 	@rm -rf dist && mkdir dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . operator/respread_sandbox
 	@$$($(GO_TOOL) helm) package charts/respread --destination dist >/dev/null
-	@for each in crds/*policies.respread.dev.yaml; do echo "---"; cat $$each; done >dist/respread-crds-$(VERSION).yaml
+	@for each in crds/*.respread.dev.yaml; do echo "---"; cat $$each; done >dist/respread-crds-$(VERSION).yaml
 	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/respread-$(VERSION).cdx.json requirements.txt
 	@$(MAKE) --no-print-directory checksums
 

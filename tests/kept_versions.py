@@ -30,7 +30,6 @@ from tests.policy_specs import GOOD_SPECS
 KEPT: Final = REPOSITORY / "tests" / "golden" / "versions"
 OLDEST: Final = "410469d"
 """The version before the first release with other fields than today's. Its name is its git revision."""
-_LISTS: Final = tuple(f"/apis/respread.dev/v1alpha1/{plural}" for plural in PLURALS.values())
 _SOURCE: Final = ("operator", "crds", "manifests")
 _EVICTIONS: Final = 5
 """The number of workloads: three for the policy whose moves fail, and two for the one with two moves in flight."""
@@ -44,13 +43,16 @@ class KeptVersion(NamedTuple):
     definitions: dict[PolicyKind, dict[str, Any]]
     policies: list[dict[str, Any]]
     """The policies as the API server showed them, with the status that this version's operator wrote."""
+    records: list[dict[str, Any]]
+    """The records of the policies; none if this version had no records."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read a version from a folder that `keep` has written."""
         definitions = {kind: yaml.safe_load((folder / file_name(kind)).read_text(encoding="utf-8")) for kind in PLURALS}
-        policies = yaml.safe_load_all((folder / "policies.yaml").read_text(encoding="utf-8"))
-        return cls(folder.name, definitions, list(policies))
+        kept = list(yaml.safe_load_all((folder / "policies.yaml").read_text(encoding="utf-8")))
+        policies = [each for each in kept if each["kind"] in PLURALS]
+        return cls(folder.name, definitions, policies, [each for each in kept if each not in policies])
 
     def schema(self, kind: PolicyKind, part: str) -> dict[str, Any]:
         """Return the schema of a policy's spec or status."""
@@ -102,14 +104,16 @@ def keep(name: str, source: Path) -> None:
             operator.wait_until_ready()
             wait_for(lambda: len(evictions(sandbox)) >= _EVICTIONS, "pods to be evicted for both policies")
             time.sleep(_SETTLED_SECONDS)
-        found = [item for path in _LISTS for item in sandbox.api.get(path)["items"]]
+        plurals = [path.name.partition(".")[0] for path in sorted((source / "crds").glob("*.respread.dev.yaml"))]
+        lists = [sandbox.api.get(f"/apis/respread.dev/v1alpha1/{plural}") for plural in plurals]
+        found = [item for each in lists for item in each["items"]]
     kept = KEPT / name
     kept.mkdir(exist_ok=True)
     for kind in PLURALS:
         (kept / file_name(kind)).write_bytes((source / "crds" / file_name(kind)).read_bytes())
-    for policy in found:
-        policy["metadata"].pop("managedFields", None)
-        policy["metadata"].pop("annotations", None)
+    for each in found:
+        each["metadata"].pop("managedFields", None)
+        each["metadata"].pop("annotations", None)
     (kept / "policies.yaml").write_text(yaml.safe_dump_all(found, sort_keys=False, width=118), encoding="utf-8")
 
 

@@ -18,6 +18,7 @@ from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import enforce, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration.as_new import lay_out
+from tests.integration.records import status_and_record
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, pods
 
 NAMESPACE = "stubborn"
@@ -75,8 +76,7 @@ class Scheduler:
 
 
 def status(sandbox: Sandbox) -> dict[str, Any]:
-    found: dict[str, Any] = sandbox.api.get(STATUS).get("status", {})
-    return found
+    return status_and_record(sandbox, STATUS)
 
 
 def all_ready(sandbox: Sandbox) -> bool:

@@ -20,6 +20,7 @@ from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration.as_new import AsNew, lay_out
+from tests.integration.records import status_and_record
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
 from tests.processes import PATIENCE_SECONDS
@@ -73,8 +74,7 @@ class World:
             self.sandbox.api.request("DELETE", POLICY)
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.sandbox.api.get(POLICY).get("status", {})
-        return found
+        return status_and_record(self.sandbox, POLICY)
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,8 @@ def test_the_next_version_continues_where_the_other_one_ended(
     before, after = (earlier, REPOSITORY) if upgrade else (REPOSITORY, earlier)
     skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=True)
     enforce(cluster, limits={"inFlight": IN_FLIGHT})
-    with OperatorProcess(cluster, tmp_path, *HURRIED, source=before) as first:
+    for_downgrade = () if upgrade else ("--records", "status")
+    with OperatorProcess(cluster, tmp_path, *HURRIED, *for_downgrade, source=before) as first:
         wait_for(lambda: in_flight(cluster) == IN_FLIGHT, "as many to be in flight as may be")
         with OperatorProcess(cluster, tmp_path, *HURRIED, source=after) as second:
             second.wait_until_ready()

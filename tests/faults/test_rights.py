@@ -138,13 +138,14 @@ def namespaced_policy(namespace: str) -> dict[str, Any]:
 
 
 READ_IF_OWNING: set[Right] = {("get", "argoproj.io", "rollouts"), ("get", "apps.kruise.io", "clonesets")}
+CHANGE_RECORD: Right = ("patch", "respread.dev", "clusterrebalancepolicyrecords")
 LIST_EVENTS: Right = ("list", "events.k8s.io", "events")
 READ_LATE = ("get", "", "pods")
 """A pod is read individually only if the read of its controller is 2 s old at the time of its eviction."""
 
 
 def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbox, tmp_path: Path) -> None:
-    workloads = [Workload("rights", "web", 6, 1)]
+    workloads = [Workload("rights", "web", 6, 1), Workload("elsewhere", "web", 4, 1)]
     with PodWatcher(audited) as watcher, FaultProxy(audited, Busy()) as proxy:
         close_zones(audited, closed=True)
         create(audited, watcher, workloads, random.Random(1))
@@ -162,6 +163,7 @@ def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbo
             wait_for(lambda: watcher.evicted()["rights", "web"] == 4, "the Deployment to be spread")
             for app in ("set", "controller"):
                 wait_for(lambda app=app: watcher.evicted()["rights", app] > 0, f"an eviction of {app}")  # type: ignore[misc]  # no types for defaults
+            wait_for(lambda: CHANGE_RECORD in used(audited), "the record of the cluster's policy to be changed")
             wait_for(lambda: used(audited) >= READ_IF_OWNING, "the owners of the others to be asked for")
             evict_slowly(audited, "rights", "web")
             wait_for(lambda: LIST_EVENTS in used(audited), "a look at who else evicts")

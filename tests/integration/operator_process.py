@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -29,16 +29,17 @@ ACCOUNT = "system:serviceaccount:respread-system:respread"
 def install(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
     """Apply crds/ and manifests/ of this version or of another source; wait until policies can be created."""
     sandbox.apply(source / "crds")
-    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
-    wait_until(lambda: _are_served(sandbox), "policies to be served")
+    definitions = [path.stem for path in (source / "crds").glob("*.respread.dev.yaml")]
+    sandbox.wait_for_definitions(*definitions)
+    wait_until(lambda: _are_served(sandbox, definitions), "policies to be served")
     sandbox.kubectl("apply", "-k", str(source / "manifests" / "base"))
 
 
-def _are_served(sandbox: Sandbox) -> bool:
-    """Return whether policies can be listed. Just after their definition, the API server answers 429."""
+def _are_served(sandbox: Sandbox, definitions: Iterable[str]) -> bool:
+    """Return whether the resources can be listed. Just after their definition, the API server answers 429."""
     try:
-        for plural in ("rebalancepolicies", "clusterrebalancepolicies"):
-            sandbox.api.get(f"/apis/respread.dev/v1alpha1/{plural}")
+        for definition in definitions:
+            sandbox.api.get(f"/apis/respread.dev/v1alpha1/{definition.partition('.')[0]}")
     except ApiError:
         return False
     return True

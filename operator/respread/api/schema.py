@@ -32,6 +32,7 @@ from respread.api.policy import (
     Prevention,
     VictimRules,
 )
+from respread.api.record import RECORD_KINDS, RECORD_PLURALS, PolicyRecord
 from respread.api.status import PolicyStatus
 from respread.api.structures import write_value
 
@@ -68,6 +69,7 @@ _COLUMNS: Final = (
     ("Evicted", "integer", ".status.summary.evicted", "Evictions made so far"),
     ("Age", "date", ".metadata.creationTimestamp", ""),
 )
+_AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 _SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
 """What `kubectl get --field-selector` takes, besides name and namespace."""
@@ -120,22 +122,57 @@ def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
     }
 
 
+def record_definition(policy_kind: PolicyKind) -> dict[str, Any]:
+    """Return the CustomResourceDefinition of the records of a kind of policy as JSON values."""
+    kind, plural = RECORD_KINDS[policy_kind], RECORD_PLURALS[policy_kind]
+    schema = _schema(types.type_info(PolicyRecord))
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster" if policy_kind == "ClusterRebalancePolicy" else "Namespaced",
+            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": [_column("Policy", "string", ".policy", "The policy"), _AGE],
+                    "schema": {"openAPIV3Schema": {**schema, "properties": _meta(kind) | schema["properties"]}},
+                }
+            ],
+        },
+    }
+
+
+def manifests() -> dict[str, str]:
+    """Return the files in crds/ by name: each a CustomResourceDefinition as YAML."""
+    definitions = [custom_resource_definition(kind) for kind in PLURALS] + [record_definition(kind) for kind in PLURALS]
+    return {f"{each['metadata']['name']}.yaml": _as_yaml(each) for each in definitions}
+
+
 def manifest(kind: PolicyKind) -> str:
-    """Return the CustomResourceDefinition of a kind as YAML, as in crds/."""
-    text = yaml.dump(custom_resource_definition(kind), Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
+    """Return the CustomResourceDefinition of a kind of policy as YAML, as in crds/."""
+    return _as_yaml(custom_resource_definition(kind))
+
+
+def _as_yaml(definition: dict[str, Any]) -> str:
+    text = yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
     return _HEADER + text
 
 
 def file_name(kind: PolicyKind) -> str:
-    """Return the name of the file in crds/ for a kind."""
+    """Return the name of the file in crds/ for a kind of policy."""
     return f"{PLURALS[kind]}.{GROUP}.yaml"
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the definitions of both kinds into a folder, and return the files that changed."""
+    """Write all definitions into a folder, and return the files that changed."""
     changed: list[Path] = []
-    for kind in PLURALS:
-        path, text = folder / file_name(kind), manifest(kind)
+    for name, text in manifests().items():
+        path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             changed.append(path)
@@ -152,12 +189,7 @@ def _object_schema(kind: PolicyKind, spec_type: type[PolicySpec]) -> dict[str, A
         "type": "object",
         "description": _DESCRIPTIONS[kind],
         "properties": {
-            "apiVersion": {
-                "type": "string",
-                "description": "The version of the schema that this object is written in.",
-            },
-            "kind": {"type": "string", "description": f"The kind of this object: {kind}."},
-            "metadata": {"type": "object"},
+            **_meta(kind),
             "spec": {
                 **_schema(types.type_info(spec_type)),
                 "description": "The specification of the policy. Every field has a default.",
@@ -165,6 +197,17 @@ def _object_schema(kind: PolicyKind, spec_type: type[PolicySpec]) -> dict[str, A
             },
             "status": {**_without_defaults(_schema(types.type_info(PolicyStatus))), "default": _NOT_SEEN_YET},
         },
+    }
+
+
+def _meta(kind: str) -> dict[str, Any]:
+    return {
+        "apiVersion": {
+            "type": "string",
+            "description": "The version of the schema that this object is written in.",
+        },
+        "kind": {"type": "string", "description": f"The kind of this object: {kind}."},
+        "metadata": {"type": "object"},
     }
 
 

@@ -63,6 +63,8 @@ _MEMORY: Final = {"x-kubernetes-list-type": "atomic"}
 """Of lists that only Respread writes, and whole. As maps they would be in metadata.managedFields field by field:
 with 60 moves under way the object is 60% larger then, and takes the API server nearly twice as long."""
 
+_FORMER: Final = "Deprecated: it is in the policy's record."
+
 _Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 _Generation = Annotated[int, Meta(ge=0, le=MAX_GENERATION)]
 _Message = Annotated[str, Meta(max_length=MAX_MESSAGE_LENGTH)]
@@ -285,7 +287,59 @@ class ContestedCosts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     until: Annotated[Moment, described("Respread writes no cost before this time, unless pods of the ReplicaSet go.")]
 
 
-class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is recorded about a policy for the next leader. It has an object of its own: see `api.record`.
+
+    Earlier versions kept it in the status, and so does this one where the API server has no records. So the schema of a
+    status has these fields too: where they are still there, they are read, and removed once the record is written.
+    """
+
+    back_offs: Annotated[
+        tuple[RememberedBackOff, ...],
+        Meta(
+            max_length=MAX_BACK_OFFS,
+            description=f"{_FORMER} Spread groups in back-off, because moves did not improve them.",
+            extra_json_schema=_MEMORY,
+        ),
+    ] = ()
+    recent_evictions: Annotated[
+        tuple[RecentEvictions, ...],
+        Meta(
+            max_length=MAX_RECENT_EVICTIONS,
+            description=f"{_FORMER} The evictions of the last hour by minute, if limits.perHour is set.",
+            extra_json_schema=_MEMORY,
+        ),
+    ] = ()
+    group_evictions: Annotated[
+        tuple[GroupEvictionCount, ...],
+        Meta(
+            max_length=MAX_GROUP_EVICTIONS,
+            description=f"{_FORMER} The evictions of the last hour by spread group, the highest number first.",
+            extra_json_schema=_MEMORY,
+        ),
+    ] = ()
+    failures_in_a_row: Annotated[
+        FailuresInARow, described(f"{_FORMER} Evictions that failed since the last success.")
+    ] = FailuresInARow()
+    moves_in_flight: Annotated[
+        tuple[MoveInFlight, ...],
+        Meta(
+            max_length=MAX_MOVES_IN_FLIGHT,
+            description=f"{_FORMER} Evictions that were made or about to be made.",
+            extra_json_schema=_MEMORY,
+        ),
+    ] = ()
+    contested_costs: Annotated[
+        tuple[ContestedCosts, ...],
+        Meta(
+            max_length=MAX_CONTESTED,
+            description=f"{_FORMER} ReplicaSets whose pod deletion costs are contested, those lost most often first.",
+            extra_json_schema=_MEMORY,
+        ),
+    ] = ()
+
+
+class PolicyStatus(Recorded, frozen=True, kw_only=True, rename="camel"):
     """What Respread knows and does for the policy. Respread writes it, and only when it changes."""
 
     observed_generation: Annotated[
@@ -319,47 +373,6 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["reason"]},
         ),
     ] = ()
-    back_offs: Annotated[
-        tuple[RememberedBackOff, ...],
-        Meta(
-            max_length=MAX_BACK_OFFS,
-            description="Spread groups in back-off, because moves did not improve them.",
-            extra_json_schema=_MEMORY,
-        ),
-    ] = ()
-    recent_evictions: Annotated[
-        tuple[RecentEvictions, ...],
-        Meta(
-            max_length=MAX_RECENT_EVICTIONS,
-            description="The evictions of the last hour by minute, if limits.perHour is set.",
-            extra_json_schema=_MEMORY,
-        ),
-    ] = ()
-    group_evictions: Annotated[
-        tuple[GroupEvictionCount, ...],
-        Meta(
-            max_length=MAX_GROUP_EVICTIONS,
-            description="The evictions of the last hour by spread group, the highest number first.",
-            extra_json_schema=_MEMORY,
-        ),
-    ] = ()
-    failures_in_a_row: FailuresInARow = FailuresInARow()
-    moves_in_flight: Annotated[
-        tuple[MoveInFlight, ...],
-        Meta(
-            max_length=MAX_MOVES_IN_FLIGHT,
-            description="Evictions that are made or about to be made, and whose replacement is not Ready yet.",
-            extra_json_schema=_MEMORY,
-        ),
-    ] = ()
-    contested_costs: Annotated[
-        tuple[ContestedCosts, ...],
-        Meta(
-            max_length=MAX_CONTESTED,
-            description="ReplicaSets whose pod deletion costs are contested, those lost most often first.",
-            extra_json_schema=_MEMORY,
-        ),
-    ] = ()
     last_plan_time: Annotated[
         Moment | None,
         described("When the plan in this status was made. Later plans had the same result."),
@@ -371,10 +384,18 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return next((each for each in self.conditions if each.type == condition_type), None)
 
 
-def encode_status(status: PolicyStatus) -> dict[str, Any]:
-    """Return the status as JSON values for the `status` subresource.
+def encode_status(status: PolicyStatus, *, with_record: bool = False) -> dict[str, Any]:
+    """Return the status as JSON values for a merge patch of the `status` subresource.
 
-    Empty lists and zeros are included, so that a merge patch overwrites old values and the printer columns show 0.
+    Empty lists and zeros are included, so that they overwrite old values and the printer columns show 0.
+
+    Args:
+        status: the status.
+        with_record: whether it contains what belongs into the record, as in earlier versions. Otherwise that is null,
+            so that what an earlier version left there is removed.
     """
     encoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
-    return {name: value for name, value in encoded.items() if value is not None}
+    given = {name: value for name, value in encoded.items() if value is not None}
+    if with_record:
+        return given
+    return given | {field.encode_name: None for field in msgspec.structs.fields(Recorded)}

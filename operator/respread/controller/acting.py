@@ -70,6 +70,7 @@ def put_together(
     policy_kinds: Iterable[Kind] = POLICY_KINDS,
     exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     register: Register | None = None,
+    records_in_status: bool = False,
 ) -> Acting:
     """Return what acts through an API server.
 
@@ -84,6 +85,7 @@ def put_together(
         policy_kinds: the kinds of policies that are used.
         exclusive_seconds: for how long no other replica can lead.
         register: the moves in flight; empty without it.
+        records_in_status: whether statuses contain what belongs into records.
     """
 
     def notify() -> None:
@@ -98,6 +100,7 @@ def put_together(
         kinds=kinds,
         exclusive_seconds=exclusive_seconds,
         remembering=Remembered(register, history, lambda: informers.state.snapshot).in_status,
+        records_in_status=records_in_status,
     )
     permission = Permission(
         leading,

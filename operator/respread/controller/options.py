@@ -30,5 +30,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of the cluster's schedulers. The API does not expose it."""
     namespaced_policies: bool = True
     """Whether RebalancePolicies are used. ClusterRebalancePolicies always are."""
+    records_in_status: bool = False
+    """Whether what the next leader must know is in the statuses of policies, for versions that have no records."""
     placeholder_image: str = DEFAULT_PLACEHOLDER_IMAGE
     """The image of the pods that ask for room in domains without a node. It does nothing."""

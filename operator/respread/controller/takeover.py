@@ -22,7 +22,7 @@ _log: Final = get_logger(__name__)
 
 
 class Takeover:
-    """Starts each term with the contents of the policies' statuses."""
+    """Starts each term with the contents of the policies' statuses and records."""
 
     __slots__ = ("_acting", "_clock", "_leading", "_notify", "_wall_clock", "term")
 
@@ -79,13 +79,13 @@ class Takeover:
             return False
         acting, register = self._acting, self._acting.register
         try:
-            statuses = await acting.statuses.read()
+            found = await acting.statuses.read()
         except ListError as error:
             _log.warning("Not leading yet: what was done before is not known", error=str(error))
             self._notify("takeover")
             return False
-        acting.statuses.begin(statuses)
-        remembered = {name: found.status for name, found in statuses.items()}
+        acting.statuses.begin(found)
+        remembered = {name: each.status for name, each in found.policies.items()}
         acting.history.recall(remembered, spread.by_namespace)
         moment = ClockReading(self._clock(), self._wall_clock())
         rules = AskingRules(setting, limiters, datetime.fromtimestamp(moment.time, UTC))

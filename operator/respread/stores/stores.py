@@ -9,6 +9,8 @@ import msgspec
 
 from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
 from respread.api.policy import PLURALS, PolicyKind
+from respread.api.record import decode_record
+from respread.api.status import Recorded
 from respread.cluster.decode.decoder import Decoder, Kind
 from respread.cluster.decode.pages import NotAListError, split_list
 from respread.cluster.errors import DecodeError
@@ -159,6 +161,63 @@ class PolicyKindStore:
         return False
 
 
+class RecordKindStore:
+    """The records of one kind of policy. Commands read them; the operator reads them when it begins to lead."""
+
+    __slots__ = ("_resource", "records")
+
+    def __init__(self, kind: Kind) -> None:
+        self._resource = kind.resource
+        self.records: dict[ObjectKey, Recorded] = {}
+        """Their names are the policies' UIDs."""
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Decode a page of a LIST."""
+        return _decode_each(self._resource, body, self.decode_object)
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, Recorded]:
+        """Decode one record. What can't be read in its text counts as absent."""
+        try:
+            read = msgspec.json.decode(document, type=_WireRecord)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
+        return ObjectKey(read.metadata.namespace, read.metadata.name), decode_record(read.record)
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all stored records."""
+        return tuple(self.records)
+
+    def holds(self, key: ObjectKey, content: Recorded) -> bool:
+        """Return whether exactly this record is stored."""
+        return self.records.get(key) == content
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, Recorded | None]]) -> int:
+        """Store records, and remove those with None."""
+        changed = 0
+        for key, record in changes:
+            changed += 1
+            if record is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = record
+        return changed
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Leave out what can't be decoded."""
+        del faults
+        return False
+
+
+class _WireMetadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _WireRecord(msgspec.Struct):
+    metadata: _WireMetadata = msgspec.field(default_factory=_WireMetadata)
+    record: object = None
+
+
 class PriorityClassKindStore:
     """PriorityClasses."""
 
@@ -201,12 +260,8 @@ class PriorityClassKindStore:
         return False
 
 
-class _WireName(msgspec.Struct):
-    name: str = ""
-
-
 class _WirePriorityClass(msgspec.Struct):
-    metadata: _WireName = msgspec.field(default_factory=_WireName)
+    metadata: _WireMetadata = msgspec.field(default_factory=_WireMetadata)
     value: Any = None
 
 

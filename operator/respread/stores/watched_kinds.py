@@ -6,9 +6,11 @@ ever matter. They are read when needed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from respread.api.policy import GROUP, PLURALS, VERSION
+from respread.api.policy import GROUP, PLURALS, VERSION, PolicyKind
+from respread.api.record import RECORD_KINDS, RECORD_PLURALS
 from respread.cluster.decode.decoder import KINDS, Kind
 
 NODES: Final = KINDS["nodes"]
@@ -23,6 +25,15 @@ CLUSTER_POLICIES: Final = Kind(
 )
 NAMESPACED_POLICIES: Final = Kind(PLURALS["RebalancePolicy"], GROUP, VERSION, "RebalancePolicy", namespaced=True)
 POLICY_KINDS: Final = (CLUSTER_POLICIES, NAMESPACED_POLICIES)
+_POLICY_KIND_NAMES: Final[tuple[tuple[Kind, PolicyKind], ...]] = (
+    (CLUSTER_POLICIES, "ClusterRebalancePolicy"),
+    (NAMESPACED_POLICIES, "RebalancePolicy"),
+)
+RECORDS: Final[Mapping[Kind, Kind]] = {
+    kind: Kind(RECORD_PLURALS[name], GROUP, VERSION, RECORD_KINDS[name], namespaced=kind.namespaced)
+    for kind, name in _POLICY_KIND_NAMES
+}
+"""The kind of the records of each kind of policy. The operator reads them when it begins to lead."""
 
 _STATE_KINDS: Final = (
     PODS,

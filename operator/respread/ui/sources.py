@@ -10,9 +10,9 @@ from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import FollowedCluster, Lost
 from respread.cli.read.gathering import OWNERS
 from respread.cli.read.live import ApiReader
+from respread.cli.read.reading import wanted_for_plan
 from respread.cli.read.snapshot_file import read_snapshot
 from respread.cli.read.wanted import WantedKind
-from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from respread.ui.engine import Source
 from respread.ui.operator_events import ReadEvents, read_operator_events
 
@@ -88,7 +88,7 @@ def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callab
         return
     from respread.cli.read.connection import connect  # noqa: PLC0415 - the clients take long to import
 
-    wanted = [WantedKind(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
+    wanted = wanted_for_plan(with_policies=with_policies)
     connection = connect(options)
     cluster = FollowedCluster(connection, changed)
     try:

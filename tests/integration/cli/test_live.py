@@ -136,7 +136,9 @@ def test_the_table_is_plain_without_a_terminal(cluster: Sandbox) -> None:
 def test_plan_without_respread_installed_uses_an_empty_policy(young: Sandbox) -> None:
     plan = parsed(young, "plan")
     assert plan["defaultPolicy"]
-    assert plan["notes"][0] == "The CustomResourceDefinitions of Respread are not installed in this cluster."
+    assert plan["notes"][0] == (
+        "The CustomResourceDefinitions of this version of Respread are not installed in this cluster."
+    )
     assert [(each["group"]["skew"], each["reason"]) for each in plan["blocked"]] == [(5, "TooYoung")]
     done = run(young, "plan")
     assert done.returncode == 0

@@ -20,6 +20,7 @@ from respread_sandbox.api import ApiError
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
 from tests.integration.prevention_cluster import COST, RIGHT, costs, create, excess, patches, settled
+from tests.integration.records import record
 from tests.integration.workloads import ZONE, pods, scale, wait_until
 
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
@@ -147,7 +148,7 @@ def test_a_new_leader_continues_the_wait(cluster: Sandbox, tmp_path: Path) -> No
             assert operator.stop() == 0
         wait_until(lambda: not costs(cluster, "web"), "the other writer to have the last word")
     written = patches(cluster)
-    (contested,) = cluster.api.get(POLICY)["status"]["contestedCosts"]
+    (contested,) = record(cluster, POLICY)["contestedCosts"]
     assert (contested["namespace"], contested["kind"], contested["name"]) == ("shop", "Deployment", "web")
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()

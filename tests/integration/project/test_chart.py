@@ -200,8 +200,7 @@ def test_an_invalid_value_is_rejected_by_name(helm: Helm, value: str, named: str
 @pytest.mark.parametrize(
     ("copy", "of"),
     [
-        ("crds/rebalancepolicies.respread.dev.yaml", "crds/rebalancepolicies.respread.dev.yaml"),
-        ("crds/clusterrebalancepolicies.respread.dev.yaml", "crds/clusterrebalancepolicies.respread.dev.yaml"),
+        *((f"crds/{each.name}", f"crds/{each.name}") for each in sorted((ROOT / "crds").glob("*.respread.dev.yaml"))),
         ("files/dashboard.json", "manifests/components/monitoring/dashboard.json"),
         ("files/prometheus-rule.yaml", "manifests/components/monitoring/prometheus-rule.yaml"),
     ],

@@ -56,6 +56,7 @@ EVERYWHERE = (
     | rights("list watch", "policy", "poddisruptionbudgets")
     | rights("list watch", "respread.dev", "clusterrebalancepolicies rebalancepolicies")
     | rights("patch", "respread.dev", "clusterrebalancepolicies/status rebalancepolicies/status")
+    | rights("list create patch", "respread.dev", "clusterrebalancepolicyrecords rebalancepolicyrecords")
     | rights("create list patch", "events.k8s.io", "events")
 )
 IN_ITS_NAMESPACE = rights("create", "coordination.k8s.io", "leases")
@@ -71,7 +72,7 @@ def installed(sandbox: Sandbox) -> Sandbox:
 
 def install(sandbox: Sandbox, kustomization: Path) -> str:
     sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
-    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
+    sandbox.wait_for_definitions(*(path.stem for path in (ROOT / "crds").glob("*.respread.dev.yaml")))
     return sandbox.kubectl("apply", "--server-side", "--validate=strict", "-k", str(kustomization))
 
 
@@ -406,6 +407,7 @@ def test_the_aggregated_roles_include_policies(installed: Sandbox, role: str, al
         return {right for right in policies if may(installed, user, [], right, namespace)}
 
     expected = rights(allowed, "respread.dev", "rebalancepolicies")
+    expected |= rights("get list watch", "respread.dev", "rebalancepolicyrecords")
     until(lambda: holds() == expected, f"the aggregation of {role}: {holds() ^ expected}")
     assert not any(may(installed, user, [], right, "elsewhere") for right in policies)
 

@@ -9,14 +9,14 @@ import tracemalloc
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from immutables import Map
 
 from respread.api.decoding import decode_status
 from respread.api.policy import PLURALS
-from respread.api.status import PolicyStatus, encode_status
+from respread.api.record import MAX_RECORD_LENGTH, decode_record, encode_record, record_of, with_record
+from respread.api.status import encode_status
 from respread.controller.records.checkpoint import group_name, situation_of
 from respread.kube.requests import NoResponseError, Response
 from tests.informer_parts import page
@@ -70,8 +70,11 @@ class Remembering(Scripted):
         del names
         plural = path.split("/{name}", maxsplit=1)[0].rpartition("/")[2]
         if method == "GET" and options.get("query") is not None:
-            items = [{"metadata": metadata_of(plural), "status": self.found[plural]}]
+            items = [{"metadata": metadata_of(plural), "status": self.found[plural]}] if plural in self.found else []
             return Response(status_code=200, body=json.dumps({"metadata": {}, "items": items}).encode())
+        if "record" in (options.get("body") or {}):
+            assert len(options["body"]["record"]) <= MAX_RECORD_LENGTH
+            return Response(status_code=201, body=b"{}")
         if method == "PATCH":
             self.written.append((plural, options["body"]["status"]))
             return Response(status_code=200, body=b"{}")
@@ -130,9 +133,9 @@ def assert_admitted(schema: Mapping[str, Any], value: Any, at: str = "status") -
 def test_a_decoded_status_is_within_bounds_and_a_valid_one_is_unchanged(data: st.DataObject, kind: Any) -> None:
     status = data.draw(any_status(kind))
     read = decode_status({"status": status})
-    assert msgspec.convert(encode_status(read), PolicyStatus) == read
-    assert_admitted(status_schema(kind), encode_status(read))
-    assert decode_status({"status": encode_status(read)}) == read
+    written, record = encode_status(read), encode_record(record_of(read))
+    assert_admitted(status_schema(kind), written)
+    assert with_record(decode_status({"status": written}), decode_record(record)) == read
 
 
 @settings(max_examples=60)

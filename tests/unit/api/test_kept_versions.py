@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,6 +13,7 @@ import pytest
 from respread.api.decoding import decode_manifest, decode_status
 from respread.api.fields import DURATION_PATTERN, parse_duration
 from respread.api.policy import PLURALS, PolicyKind
+from respread.api.record import decode_record, encode_record
 from respread.api.schema import custom_resource_definition
 from respread.api.status import PolicyStatus, encode_status
 from respread.api.structures import write_value
@@ -75,7 +77,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 def memory(status: PolicyStatus) -> dict[str, Any]:
     """Return the checkpoint in a status, without the results of the plan."""
-    return {name: each for name, each in encode_status(status).items() if name not in REPORTED}
+    return {name: each for name, each in encode_status(status, with_record=True).items() if name not in REPORTED}
 
 
 def paths_with_default(schema: dict[str, Any], path: str) -> Iterator[str]:
@@ -94,8 +96,9 @@ def paths(schema: dict[str, Any], path: str) -> Iterator[str]:
 def test_the_recorded_policies_have_moves_evictions_and_violations() -> None:
     for version in VERSIONS:
         status = [decode_status(each) for each in version.policies]
-        assert any(each.moves_in_flight for each in status)
-        assert any(each.recent_evictions for each in status)
+        checkpoints = [*status, *(decode_record(each["record"]) for each in version.records)]
+        assert any(each.moves_in_flight for each in checkpoints)
+        assert any(each.recent_evictions for each in checkpoints)
         assert any(each.violations for each in status)
 
 
@@ -112,7 +115,13 @@ def test_a_policy_of_an_earlier_version_is_valid_and_means_the_same(
 def test_the_checkpoint_in_a_status_of_an_earlier_version_is_read(version: KeptVersion, policy: dict[str, Any]) -> None:
     del version
     before = {name: each for name, each in policy["status"].items() if name not in REPORTED}
-    assert list(missing(normal(before), normal(encode_status(decode_status(policy))), "status")) == []
+    assert list(missing(normal(before), normal(encode_status(decode_status(policy), with_record=True)), "status")) == []
+
+
+def test_the_records_of_earlier_versions_are_read() -> None:
+    for record in (each["record"] for version in VERSIONS for each in version.records):
+        after = json.loads(encode_record(decode_record(record)))
+        assert list(missing(normal(json.loads(record)), normal(after), "record")) == []
 
 
 def lacking(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
@@ -134,7 +143,7 @@ def test_crds_of_earlier_versions_accept_the_current_status(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
     """A user who upgrades only the operator, as Helm does, still gets statuses, and so evictions."""
-    status = encode_status(decode_status(policy))
+    status = encode_status(decode_status(policy), with_record=True)
     refused = set(lacking(status, earlier.schema(policy["kind"], "status"), "status"))
     assert refused <= ({"status.violations[].workload"} if earlier.name == OLDEST else set()), (
         "an earlier definition would make the API server refuse the status, without which nothing is evicted"
@@ -158,6 +167,6 @@ def test_a_status_written_by_an_earlier_operator_loses_no_field(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
     """The earlier operator reads the fields it knows, writes them back, and changes nothing."""
-    ours = {"status": encode_status(decode_status(policy))}
+    ours = {"status": encode_status(decode_status(policy), with_record=True)}
     patch = {"status": pruned(ours["status"], earlier.schema(policy["kind"], "status"))}
     assert memory(decode_status(merged(ours, patch))) == memory(decode_status(ours))

@@ -62,6 +62,7 @@ class SimulatedCluster(FakeRequests):
         self.ready: list[float] = []
         """When each replacement was Ready."""
         self.written: list[Any] = []
+        self.recorded: list[Any] = []
         self.sent_unwritten: list[str] = []
         """Pods whose eviction arrived before it was recorded in a status."""
         self.policy: dict[str, Any] = {
@@ -134,8 +135,12 @@ class SimulatedCluster(FakeRequests):
         if path.endswith("/eviction"):
             return await self._evict(names["name"])
         await asyncio.sleep(self.request_seconds)
+        body = options.get("body") or {}
+        if "record" in body:
+            self.recorded.append(json.loads(body["record"]))
+            return _response({}, 201)
         if method == "PATCH":
-            self.written.append(options["body"]["status"])
+            self.written.append(body["status"])
             return _response({})
         return self._read(path, names, options.get("query") or {})
 
@@ -157,7 +162,7 @@ class SimulatedCluster(FakeRequests):
         app = self.pods[name]["metadata"]["labels"]["app"]
         now = asyncio.get_running_loop().time
         self.asked.append((now(), app))
-        remembered = {each["uid"] for status in self.written[-1:] for each in status["movesInFlight"]}
+        remembered = {each["uid"] for record in self.recorded[-1:] for each in record["movesInFlight"]}
         if self.pods[name]["metadata"]["uid"] not in remembered:
             self.sent_unwritten.append(name)
         await asyncio.sleep(self.eviction_seconds[app])

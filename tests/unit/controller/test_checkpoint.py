@@ -13,6 +13,7 @@ from immutables import Map
 
 from respread.api.decoding import decode_status
 from respread.api.fields import LATEST
+from respread.api.record import NOTHING, decode_record, encode_record, record_of, with_record
 from respread.api.status import (
     FailuresInARow,
     GroupEvictionCount,
@@ -69,7 +70,9 @@ def group(*counts: int) -> tuple[GroupKey, SpreadGroup]:
 
 
 def through_the_api(status: PolicyStatus) -> PolicyStatus:
-    return decode_status(msgspec.json.decode(msgspec.json.encode({"status": encode_status(status)})))
+    written = decode_status(msgspec.json.decode(msgspec.json.encode({"status": encode_status(status)})))
+    assert record_of(written) == NOTHING
+    return with_record(written, decode_record(encode_record(record_of(status))))
 
 
 def test_group_names_are_equal_in_every_process_and_differ_between_groups() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -85,6 +86,8 @@ class Cluster:
         self.stub.on("GET", "/namespaces/default/pods", answering(pods_with({})))
         for rules in ("limitranges", "resourcequotas"):
             self.stub.on("GET", f"/namespaces/default/{rules}", answering({"metadata": {}, "items": []}))
+        self.stub.on("POST", "/clusterrebalancepolicyrecords", answering({}, status=201))
+        self.stub.on("PATCH", "/uid-default", answering({}))
         self.stub.on("PATCH", "/status", answering({}))
         self.stub.on("POST", EVICTION, answering({"kind": "Status", "status": "Success"}, status=201))
 
@@ -166,8 +169,8 @@ def test_a_move_is_recorded_then_made_then_counted() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     made, history = world.evict()
     assert made
-    assert world.asked == ["PATCH status", "POST eviction"]
-    ahead = next(body for body in world.stub.bodies if body is not None)["status"]
+    assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status", "POST eviction"]
+    ahead = json.loads(next(body for body in world.stub.bodies if body is not None)["record"])
     assert [each["pod"] for each in ahead["movesInFlight"]] == ["a"]
     assert sum(each["evictions"] for each in ahead["recentEvictions"]) == 1
     assert history.history.count_in_last_hour("default", 0) == 1  # and not twice, for having been written down
@@ -178,7 +181,7 @@ def test_a_move_is_recorded_then_made_then_counted() -> None:
 @pytest.mark.parametrize("answer", [answering({"message": "no"}, status=500), answering("not now", status=503)])
 def test_a_move_that_can_t_be_recorded_is_not_made(answer: Answering) -> None:
     world = Cluster(policy())
-    world.stub.on("PATCH", "/status", answer)
+    world.stub.on("POST", "/clusterrebalancepolicyrecords", answer)
     made, history = world.evict()
     assert not made
     assert "POST eviction" not in world.asked
@@ -213,10 +216,10 @@ def test_a_policy_that_changes_without_an_event_stops_the_wave() -> None:
         world.seconds += CONFIRM_SECONDS
         return web.json_response({})
 
-    world.stub.on("PATCH", "/status", slowly)
+    world.stub.on("POST", "/clusterrebalancepolicyrecords", slowly)
     made, history = world.evict()
     assert not made
-    assert world.asked == ["PATCH status"]
+    assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status"]
     assert history.evicted == {}
 
 
@@ -241,7 +244,7 @@ def test_nothing_is_sent_after_a_change_while_the_request_was_prepared() -> None
     made, history = world.evict()
     assert read
     assert not made
-    assert world.asked == ["PATCH status"]
+    assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status"]
     assert history.evicted == {}
 
 
@@ -282,7 +285,7 @@ def test_a_namespace_whose_policies_can_t_be_read_holds_only_its_own_moves(
     made, history = world.evict(move(ELSEWHERE))
     assert time.monotonic() - started < 2.5  # it is not waited for until it times out
     assert not made
-    assert world.asked == ["PATCH status", "POST eviction"]
+    assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status", "POST eviction"]
     assert history.evicted == {"default": 1}
     assert "the policies of greedy could not be read yet" in caplog.text
 

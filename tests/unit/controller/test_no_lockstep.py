@@ -118,7 +118,7 @@ def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> None:
         running = asyncio.create_task(loop.run())
         await asyncio.sleep(12)
         assert cluster.written[-1]["summary"]["inFlight"] == 3
-        assert len(cluster.written[-1]["movesInFlight"]) == 3
+        assert len(cluster.recorded[-1]["movesInFlight"]) == 3
         loop.stop()
         await running
 

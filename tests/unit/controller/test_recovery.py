@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.decoding import decode_status
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
-from respread.api.status import MAX_NEWEST_PODS, PolicyStatus, encode_status
+from respread.api.record import decode_record, encode_record, with_record
+from respread.api.status import MAX_NEWEST_PODS, PolicyStatus, Recorded
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -72,9 +72,7 @@ def killed(register: Register, snapshot: ClusterSnapshot) -> dict[str, PolicySta
     """Return the statuses in the API server after a process has died."""
     remembered = moves_to_remember(register.in_flight, snapshot)
     return {
-        policy: decode_status(
-            msgspec.json.decode(msgspec.json.encode({"status": encode_status(PolicyStatus(moves_in_flight=moves))}))
-        )
+        policy: with_record(PolicyStatus(), decode_record(encode_record(Recorded(moves_in_flight=moves))))
         for policy, moves in remembered.items()
     }
 

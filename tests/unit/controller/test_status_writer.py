@@ -12,7 +12,7 @@ from aiohttp import web
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.status import PolicyStatus, Summary
-from respread.controller.records.status_reader import FoundStatus
+from respread.controller.records.status_reader import FoundStatus, FoundStatuses
 from respread.controller.records.status_writer import (
     GATHER_SHARE,
     LEAST_INTERVAL_SECONDS,
@@ -151,7 +151,7 @@ def test_a_status_is_written_at_once_if_required_or_if_it_was_wrong() -> None:
 
 def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() -> None:
     async def scenario(writing: Writing) -> None:
-        writing.writer.begin({"all": FoundStatus("uid-all", evicted(7))})
+        writing.writer.begin(FoundStatuses({"all": FoundStatus("uid-all", evicted(7))}))
         assert writing.writer.known(ALL, NONE) == evicted(7)
         assert writing.writer.known(msgspec.structs.replace(ALL, uid="made anew"), NONE) == NONE
         await writing.write((ALL, evicted(7)))

@@ -20,7 +20,7 @@ from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ConnectionOptions, client_options
 from respread.cli.read.connection import connect
-from respread.cli.read.gathering import OWNERS, READ_KINDS
+from respread.cli.read.gathering import OPTIONAL, READ_KINDS
 from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 from respread.cli.read.snapshot_content import snapshot_content
 from respread.cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
@@ -72,7 +72,7 @@ def _write(connection: Connection, file: str) -> None:
     with _written(file) as stream:
         stream.write(b'{"apiVersion":"v1","kind":"List","items":[')
         for kind in READ_KINDS:
-            wanted = WantedKind(kind, required=kind not in OWNERS)
+            wanted = WantedKind(kind, required=kind not in OPTIONAL)
             try:
                 for item in _items(reader, wanted):
                     stream.write(b",\n" if counts.total() else b"\n")

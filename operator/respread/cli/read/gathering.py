@@ -7,7 +7,10 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from immutables import Map
 
+from respread.api.record import record_of, with_former, with_record
+from respread.api.status import PolicyStatus
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cluster.decode.decoder import KINDS, Decoder, Kind
 from respread.cluster.errors import DecodeError
@@ -15,15 +18,31 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState
 from respread.stores.policy_store import PolicyStore
 from respread.stores.priority_classes import PriorityClassStore
-from respread.stores.stores import DecodedPage, KindStore, PolicyKindStore, PriorityClassKindStore, StateKindStore
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, PRIORITY_CLASSES
+from respread.stores.stores import (
+    DecodedPage,
+    KindStore,
+    PolicyKindStore,
+    PriorityClassKindStore,
+    RecordKindStore,
+    StateKindStore,
+)
+from respread.stores.watched_kinds import (
+    CLUSTER_POLICIES,
+    NAMESPACED_POLICIES,
+    POLICY_KINDS,
+    PRIORITY_CLASSES,
+    RECORDS,
+)
 
 OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
 """The owners of pods. The operator reads single ones when it needs them; a snapshot contains all of them."""
+OPTIONAL: Final = (*OWNERS, *RECORDS.values())
+"""What a snapshot may do without."""
 READ_KINDS: Final = (
     *sorted(KINDS.values(), key=lambda kind: (kind.resource != "pods", kind.resource)),
     PRIORITY_CLASSES,
     *POLICY_KINDS,
+    *RECORDS.values(),
 )
 """Everything that a snapshot contains, in its order."""
 
@@ -31,18 +50,20 @@ READ_KINDS: Final = (
 class Gathering:
     """Collects objects and returns the cluster that they form."""
 
-    __slots__ = ("_decoder", "_policies", "_priority_classes", "_state", "_stores")
+    __slots__ = ("_decoder", "_policies", "_priority_classes", "_records", "_state", "_stores")
 
     def __init__(self) -> None:
         self._decoder = Decoder()
         self._state = ClusterState()
         self._policies = PolicyStore()
         self._priority_classes = PriorityClassStore()
+        self._records = tuple((kind, RecordKindStore(kind)) for kind in RECORDS.values())
         self._stores: Mapping[Kind, KindStore] = {
             **{kind: StateKindStore(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
             PRIORITY_CLASSES: PriorityClassKindStore(PRIORITY_CLASSES, self._priority_classes),
             CLUSTER_POLICIES: PolicyKindStore("ClusterRebalancePolicy", self._policies),
             NAMESPACED_POLICIES: PolicyKindStore("RebalancePolicy", self._policies),
+            **dict(self._records),
         }
 
     def decode_page(self, kind: Kind, body: bytes) -> DecodedPage:
@@ -106,7 +127,7 @@ class Gathering:
         return ReadCluster(
             snapshot=self._state.snapshot,
             policies=tuple(policies[name] for name in sorted(policies)),
-            statuses=self._policies.statuses,
+            statuses=self._statuses(),
             priority_classes=self._priority_classes.values,
             time=time,
             source=source,
@@ -115,3 +136,12 @@ class Gathering:
             left_out=frozenset(left_out),
             notes=tuple(notes),
         )
+
+    def _statuses(self) -> Map[str, PolicyStatus]:
+        """Return the policies' statuses, each with what is in its policy's record."""
+        statuses = self._policies.statuses.mutate()
+        for name, policy in self._policies.policies.items():
+            key = ObjectKey(policy.namespace, policy.uid)
+            for record in (store.records[key] for _, store in self._records if key in store.records):
+                statuses[name] = with_record(statuses[name], with_former(record, record_of(statuses[name])))
+        return statuses.finish()

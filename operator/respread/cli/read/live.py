@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import requests
 
+from respread.api.policy import GROUP
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.gathering import Gathering
@@ -21,7 +22,7 @@ from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
 from respread.kube.connection import Connection
 from respread.kube.credentials import CredentialsError
-from respread.stores.watched_kinds import POLICY_KINDS, UNFINISHED_PODS, full_name
+from respread.stores.watched_kinds import UNFINISHED_PODS, full_name
 
 PAGE_OBJECTS: Final = 500
 TIMEOUT_SECONDS: Final = (10, 60)
@@ -252,8 +253,8 @@ def _take(
 
 def note_unless_required(wanted: WantedKind, error: UnreadableError) -> str:
     """Return a note that a kind could not be read, if it is not required."""
-    if error.absent and wanted.kind in POLICY_KINDS:
-        return "The CustomResourceDefinitions of Respread are not installed in this cluster."
+    if error.absent and wanted.kind.group == GROUP:
+        return "The CustomResourceDefinitions of this version of Respread are not installed in this cluster."
     if not wanted.required:
         return f"Left out: {error}."
     hint = ""

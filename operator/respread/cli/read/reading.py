@@ -14,7 +14,7 @@ from respread.cli.read.snapshot_file import read_snapshot
 from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import KINDS
 from respread.spread.index import Spread, SpreadIndex
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, watched_kinds
+from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
 
 
 def read_for_skew(
@@ -37,6 +37,8 @@ def read_for_skew(
             WantedKind(KINDS["namespaces"], required=False),
             WantedKind(CLUSTER_POLICIES, required=False),
             WantedKind(NAMESPACED_POLICIES, required=False, namespace=namespace),
+            WantedKind(RECORDS[CLUSTER_POLICIES], required=False),
+            WantedKind(RECORDS[NAMESPACED_POLICIES], required=False, namespace=namespace),
         ]
     return _read(options, wanted)
 
@@ -45,8 +47,14 @@ def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ReadCluste
     """Read what the operator reads, because the room for a replacement on a node depends on all pods there."""
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
+    return _read(options, wanted_for_plan(with_policies=with_policies))
+
+
+def wanted_for_plan(*, with_policies: bool) -> list[WantedKind]:
+    """Return what a plan depends on. Records tell which evictions are in flight."""
     wanted = [WantedKind(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
-    return _read(options, wanted)
+    records = [WantedKind(kind, required=False) for kind in RECORDS.values() if with_policies]
+    return wanted + records
 
 
 def spread_with_owners(

@@ -1,1 +1,1 @@
-"""Records of moves in flight and past evictions, and how statuses of policies store both for the next leader."""
+"""Records of moves in flight and past evictions, and how records of policies store both for the next leader."""

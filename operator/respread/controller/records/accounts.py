@@ -30,7 +30,7 @@ from respread.telemetry.metrics import Metrics
 
 
 class Remembered:
-    """What every status contains about moves in flight and about evictions that count for limits, when it is sent."""
+    """What every record contains about moves in flight and about evictions that count for limits, when it is sent."""
 
     __slots__ = ("_history", "_register", "_snapshot")
 
@@ -47,7 +47,7 @@ class Remembered:
         self._snapshot = snapshot
 
     def in_status(self, policy: Policy, status: PolicyStatus) -> PolicyStatus:
-        """Return a policy's status with everything that it must contain now."""
+        """Return a policy's status with everything that its record must contain now."""
         snapshot = self._snapshot()
         return msgspec.structs.replace(
             status,
@@ -94,7 +94,7 @@ class Accounts:
         self._seen = seen
 
     async def write_down(self, step: Step, bounding: Bounding, policies: Policies) -> Held | None:
-        """Record a step's moves in statuses. Return why they must not be made, or None if all statuses contain them.
+        """Record a step's moves. Return why they must not be made, or None if the records of all policies contain them.
 
         Args:
             step: moves about to be made.
@@ -109,7 +109,7 @@ class Accounts:
         asked = [(policies[name], seen.get(name, PolicyStatus())) for name in sorted(names)]
         if await self._statuses.ensure(asked) == names:
             return None
-        return Held(Reason.API_UNAVAILABLE, "it could not be written down in its policy's status")
+        return Held(Reason.API_UNAVAILABLE, "it could not be written down in its policy's record")
 
     def why_paused(self, move: Move, policies: Policies) -> Held | None:
         """Return why a move's policy evicts nothing after failures; None if it is not paused."""

@@ -1,7 +1,11 @@
-"""Writes policies' statuses: only changes, and each policy at most every few seconds.
+"""Writes policies' statuses and records: only changes, and each policy at most every few seconds.
 
-What a status records for the next leader is determined when it is sent, and the requests for one policy are sent one
-after another. So no request arrives late and overwrites what another has recorded.
+Here, a status also contains what belongs into the policy's record, which is an object of its own. What it records for
+the next leader is determined when it is sent, and the requests for one policy are sent one after another. So no request
+arrives late and overwrites what another has recorded.
+
+Where the API server has no definition of records, and where an option says so, the status itself contains all this in
+the API too, as with versions that had no records.
 """
 
 from __future__ import annotations
@@ -10,19 +14,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
+import msgspec
 from immutables import Map
 
 from respread.api.policy import GROUP, PLURALS, VERSION, Policy
-from respread.api.status import PolicyStatus, encode_status
+from respread.api.record import NOTHING, record_of, with_record
+from respread.api.status import PolicyStatus, Summary, encode_status
 from respread.cluster.decode.decoder import Kind
-from respread.controller.records.status_reader import FoundStatus, read_statuses
+from respread.controller.records.record_writer import RecordWriter
+from respread.controller.records.status_reader import FoundStatuses, read_statuses, served_resources
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.turns import in_turns
-from respread.stores.watched_kinds import POLICY_KINDS
+from respread.stores.watched_kinds import POLICY_KINDS, RECORDS, full_name
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -33,9 +40,11 @@ MOST_AT_ONCE: Final = 200
 GATHER_SECONDS: Final = 0.03
 """How long an urgent status waits for more data to record, because moves rarely come alone."""
 GATHER_SHARE: Final = 1.0
-"""Where statuses are long, it waits so many times as long as the last one of the policy took: the API server takes as
-long over a status with tens of moves as over several evictions."""
+"""Where records are long, it waits so many times as long as the last one of the policy took: the API server may take as
+long over a record with tens of moves as over several evictions."""
 MOST_GATHER_SECONDS: Final = 0.2
+LOOK_AGAIN_SECONDS: Final = 30.0
+"""How often it looks for the definitions of records while there are none."""
 _TIMEOUT_SECONDS: Final = 10.0
 _AT_ONCE: Final = 8
 
@@ -65,9 +74,14 @@ class StatusWriter:
         "_hurried",
         "_kinds",
         "_locks",
+        "_look_again_at",
+        "_records",
+        "_records_in_status",
         "_remembering",
         "_requests",
         "_took",
+        "_unsettled",
+        "_without_records",
         "_written",
         "_written_at",
     )
@@ -80,6 +94,7 @@ class StatusWriter:
         kinds: Iterable[Kind] = POLICY_KINDS,
         exclusive_seconds: Callable[[], float] = lambda: _TIMEOUT_SECONDS,
         remembering: Callable[[Policy, PolicyStatus], PolicyStatus] = _nothing_more,
+        records_in_status: bool = False,
     ) -> None:
         """Write through the API server.
 
@@ -89,11 +104,13 @@ class StatusWriter:
             kinds: the kinds of policies that are used.
             exclusive_seconds: for how long no other replica can lead and write statuses.
             remembering: returns a policy's status with what it must record when it is sent.
+            records_in_status: whether statuses contain what belongs into records, for versions that have no records.
         """
         self._requests = requests
         self._clock = clock
         self._kinds = tuple(kinds)
         self._exclusive_seconds = exclusive_seconds
+        self._records = RecordWriter(requests, exclusive_seconds=exclusive_seconds, timeout_seconds=_TIMEOUT_SECONDS)
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._written: dict[str, PolicyStatus] = {}
         self._written_at: dict[str, float] = {}
@@ -104,24 +121,47 @@ class StatusWriter:
         self._along: dict[str, PolicyStatus] = {}
         """Statuses that are due and go along with a request that is about to be sent, by the same."""
         self._took: dict[str, float] = {}
-        """How long the API server took over the last status, in seconds, by the same."""
+        """How long the API server took over the last record or status, in seconds, by the same."""
+        self._unsettled: set[str] = set()
+        """The policies of which something must be written although nothing has changed, by the same: a write was not
+        confirmed, or what belongs into the record is still in the status, or the other way round."""
+        self._records_in_status = records_in_status
+        self._without_records: frozenset[str] = frozenset()
+        """The kinds of policies for whose records there was no definition when it was last looked for."""
+        self._look_again_at = -inf
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def read(self) -> dict[str, FoundStatus]:
-        """Return the current statuses of all policies from the API server, by the policies' names.
+    async def read(self) -> FoundStatuses:
+        """Return the current statuses of all policies from the API server, with their records.
 
         Raises:
             ListError: they could not be read.
         """
         return await read_statuses(self._requests, self._kinds)
 
-    def begin(self, statuses: Mapping[str, FoundStatus]) -> None:
+    def begin(self, found: FoundStatuses) -> None:
         """Start to lead: what was written before may have been overwritten since.
 
         Args:
-            statuses: the statuses just read. The watch may be behind them.
+            found: what was just read. The watch may be behind it.
         """
-        self._written = {found.uid: found.status for found in statuses.values()}
+        policies = found.policies.values()
+        self._records.begin(policies)
+        self._written = {each.uid: each.status for each in policies}
+        self._without_records = found.without_records
+        self._look_again_at = self._clock() + LOOK_AGAIN_SECONDS
+        for kind in self._kinds:
+            if kind.kind in found.without_records:
+                _log.warning(
+                    "Kept in the statuses of policies, as before: what the next leader must know",
+                    error=f"the CustomResourceDefinition {full_name(RECORDS[kind])} is not installed",
+                    action="kubectl apply --server-side --force-conflicts -k crds",
+                )
+        self._unsettled = {
+            each.uid
+            for each in policies
+            if each.in_status != (record_of(each.status) if self._is_in_status(each.kind) else NOTHING)
+        }
 
     def known(self, policy: Policy, seen: PolicyStatus) -> PolicyStatus:
         """Return the status last written, or read when this replica began to lead, else the one seen in the API."""
@@ -143,16 +183,20 @@ class StatusWriter:
         self._written = {uid: status for uid, status in self._written.items() if uid in uids}
         self._written_at = {uid: at for uid, at in self._written_at.items() if uid in uids}
         self._took = {uid: seconds for uid, seconds in self._took.items() if uid in uids}
-        different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
+        self._unsettled &= uids
+        self._records.keep(uids)
+        if self._without_records and now >= self._look_again_at:
+            await self._look_for_records(each.policy for each in statuses)
+        different = [each for each in statuses if self._differs(each)]
         due = self._first_of([each for each in different if self._due_at(each.policy) <= now])
         self._written_at.update((each.policy.uid, now) for each in due)
         self._hurried &= {each.policy.name for each in different} - {each.policy.name for each in due}
         await asyncio.gather(*(self._write_in_turn(each) for each in due))
-        left = (each for each in different if each.status != self.known(each.policy, each.seen))
+        left = (each for each in different if self._differs(each))
         return min((self._due_at(each.policy) for each in left), default=None)
 
     async def ensure(self, policies: Iterable[tuple[Policy, PolicyStatus]]) -> set[str]:
-        """Write what statuses must record, without waiting until they are due, because a move depends on it.
+        """Write what policies' records must contain, without waiting until it is due, because a move depends on it.
 
         One request serves all callers that ask for a policy before it is sent.
 
@@ -160,7 +204,7 @@ class StatusWriter:
             policies: each with the status last seen in the API.
 
         Returns:
-            The names of the policies whose status is certainly written.
+            The names of the policies whose record is certainly written.
         """
         asked = tuple(policies)
         written = await asyncio.gather(*(self._ensured(policy, seen) for policy, seen in asked))
@@ -169,6 +213,9 @@ class StatusWriter:
     def hurry(self, policies: Iterable[str]) -> None:
         """Write the statuses of some policies, by name, the next time even if they are not due."""
         self._hurried.update(policies)
+
+    def _differs(self, wanted: Wanted) -> bool:
+        return wanted.status != self.known(wanted.policy, wanted.seen) or wanted.policy.uid in self._unsettled
 
     def _first_of(self, due: Iterable[Wanted]) -> list[Wanted]:
         by_age = sorted(due, key=lambda each: self._due_at(each.policy))
@@ -180,7 +227,7 @@ class StatusWriter:
         return self._written_at.get(policy.uid, -inf) + LEAST_INTERVAL_SECONDS
 
     def _ensured(self, policy: Policy, seen: PolicyStatus) -> Awaitable[bool]:
-        """Write a status, and return whether it was written. This continues if the caller stops waiting."""
+        """Write a record, and return whether it was written. This continues if the caller stops waiting."""
         if (task := self._ensuring.get(policy.uid)) is None:
             task = self._ensuring[policy.uid] = asyncio.create_task(self._ensure(policy, seen))
         return asyncio.shield(task)
@@ -192,44 +239,80 @@ class StatusWriter:
             del self._ensuring[policy.uid]  # Later callers use the next request.
             known = self.known(policy, seen)
             status = self._remembering(policy, self._along.pop(policy.uid, known))
-            return status == known or await self._write(policy, status)
+            if with_record(status, NOTHING) == PolicyStatus() and not self._is_in_status(policy.kind):
+                # Who starts without a Lease must see in the status that somebody leads already.
+                summary = Summary(in_flight=len(status.moves_in_flight))
+                status = msgspec.structs.replace(status, summary=summary)
+            return await self._write(policy, status, known)
 
     async def _write_in_turn(self, wanted: Wanted) -> bool:
         if wanted.policy.uid in self._ensuring:  # the control loop need not wait for that, nor is another one needed
             self._along[wanted.policy.uid] = wanted.status
             return True
         async with self._lock(wanted.policy.uid):
-            return await self._write(wanted.policy, self._remembering(wanted.policy, wanted.status))
+            known = self.known(wanted.policy, wanted.seen)
+            return await self._write(wanted.policy, self._remembering(wanted.policy, wanted.status), known)
 
     def _lock(self, uid: str) -> asyncio.Lock:
         return self._locks.setdefault(uid, asyncio.Lock())
 
-    async def _write(self, policy: Policy, status: PolicyStatus) -> bool:
-        """Write a status, and return whether it was."""
+    def _is_in_status(self, kind: str) -> bool:
+        """Return whether statuses of a kind of policy contain what belongs into the record."""
+        return self._records_in_status or kind in self._without_records
+
+    async def _look_for_records(self, policies: Iterable[Policy]) -> None:
+        """Use records from now on for the kinds of policies for which their definition has come."""
+        self._look_again_at = self._clock() + LOOK_AGAIN_SECONDS
+        served = await served_resources(self._requests)
+        came = {kind.kind for kind in self._kinds if RECORDS[kind].resource in served} & self._without_records
+        self._without_records -= came
+        if came and not self._records_in_status:
+            _log.info("Kept in records from now on: what the next leader must know", kinds=sorted(came))
+            self._unsettled.update(policy.uid for policy in policies if policy.kind in came)
+
+    async def _write(self, policy: Policy, status: PolicyStatus, known: PolicyStatus) -> bool:
+        """Write a policy's record and status as far as they differ, and return whether the API certainly has them."""
+        in_status, uid = self._is_in_status(policy.kind), policy.uid
+        told = known if in_status else with_record(known, record_of(status))
+        is_told = status == told and uid not in self._unsettled
+        if is_told and (in_status or self._records.is_stored(policy, record_of(status))):
+            self._written[uid] = status
+            return True
+        async with self._at_once:
+            sent_at = self._clock()
+            # The record is first: what an earlier version recorded in the status stays there until the record has it.
+            if not in_status and not await self._records.write(policy, record_of(status)):
+                self._unsettled.add(uid)
+                return False
+            self._written[uid] = told
+            if not is_told and not await self._write_status(policy, encode_status(status, with_record=in_status)):
+                self._unsettled.add(uid)
+                return False
+            self._took[uid] = self._clock() - sent_at
+        self._written[uid] = status
+        if in_status == self._is_in_status(policy.kind):
+            self._unsettled.discard(uid)
+        return True
+
+    async def _write_status(self, policy: Policy, status: dict[str, Any]) -> bool:
         in_namespace = "/namespaces/{namespace}" if policy.namespace else ""
         names = {"name": policy.object_name} | ({"namespace": policy.namespace} if policy.namespace else {})
-        async with self._at_once:
-            try:
-                request = await self._requests.prepare(
-                    "PATCH",
-                    f"/apis/{GROUP}/{VERSION}{in_namespace}/{PLURALS[policy.kind]}/{{name}}/status",
-                    names,
-                    body={"metadata": {"uid": policy.uid}, "status": encode_status(status)},
-                    timeout_seconds=min(_TIMEOUT_SECONDS, self._exclusive_seconds()),
-                )
-                if self._exclusive_seconds() <= 0:  # The next leader may have written its own data.
-                    _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
-                    return False
-                sent_at = self._clock()
-                response = await request.send()
-                self._took[policy.uid] = self._clock() - sent_at
-            except NoResponseError as error:
-                _log.warning("Status not written", policy=policy.name, error=error.message)
+        try:
+            request = await self._requests.prepare(
+                "PATCH",
+                f"/apis/{GROUP}/{VERSION}{in_namespace}/{PLURALS[policy.kind]}/{{name}}/status",
+                names,
+                body={"metadata": {"uid": policy.uid}, "status": status},
+                timeout_seconds=min(_TIMEOUT_SECONDS, self._exclusive_seconds()),
+            )
+            if self._exclusive_seconds() <= 0:  # The next leader may have written its own data.
+                _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
                 return False
-        if response.succeeded:
-            self._written[policy.uid] = status
-            return True
-        if response.status_code != HTTPStatus.NOT_FOUND:
+            response = await request.send()
+        except NoResponseError as error:
+            _log.warning("Status not written", policy=policy.name, error=error.message)
+            return False
+        if not response.succeeded and response.status_code != HTTPStatus.NOT_FOUND:
             message = status_of(response.body).message
             _log.warning("Status not written", policy=policy.name, status_code=response.status_code, error=message)
-        return False
+        return response.succeeded

@@ -1,0 +1,117 @@
+"""Records of policies on a real API server: refused, deleted, garbage collected, and without their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.stores.watched_kinds import RECORDS, full_name
+from respread_sandbox import Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
+from tests.faults.rounds import POLICY, enforce, wait_for
+from tests.faults.stuck import heal, skewed
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install, refused
+from tests.integration.records import record
+from tests.integration.workloads import pods_per_domain
+
+NAMESPACE = "shop"
+API = "/apis/respread.dev/v1alpha1"
+POLICY_PATH = f"{API}/clusterrebalancepolicies/{POLICY}"
+RECORDS_PATH = f"{API}/clusterrebalancepolicyrecords"
+NAMES = ("api", "db", "web")
+REPLICAS = 3
+FEWEST = 2 * len(NAMES)
+"""Each goes from [3, 0, 0] to [1, 1, 1]."""
+IN_FLIGHT = 2
+
+
+@pytest.fixture
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
+    installed_sandbox.create_namespace(NAMESPACE)
+    return lay_out(installed_sandbox, 2, 2, 2)
+
+
+def balanced(cluster: Sandbox) -> bool:
+    heal(cluster, NAMESPACE)
+    return all(set(pods_per_domain(cluster, NAMESPACE, name).values()) == {1} for name in NAMES)
+
+
+def uid_of_policy(cluster: Sandbox) -> str:
+    found: str = cluster.api.get(POLICY_PATH)["metadata"]["uid"]
+    return found
+
+
+def refuse_records(asked: Asked) -> Fault | None:
+    return Fault("503") if asked.path.startswith(RECORDS_PATH) and asked.method in {"POST", "PATCH"} else None
+
+
+def test_no_pod_is_evicted_while_its_policys_record_can_not_be_written(cluster: Sandbox, tmp_path: Path) -> None:
+    skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=False)
+    enforce(cluster)
+    with (
+        FaultProxy(cluster, refuse_records) as proxy,
+        Replica(cluster, proxy, tmp_path, "one", "--no-leader-election") as replica,
+    ):
+        wait_for(lambda: proxy.counts["503"] >= 3, "several attempts to write the record")
+        assert evictions(cluster) == []
+        proxy.choose = no_fault
+        wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
+        assert replica.stop() == 0
+    assert len(evictions(cluster)) == FEWEST
+
+
+def test_a_deleted_record_is_written_again_and_is_deleted_with_its_policy(cluster: Sandbox, tmp_path: Path) -> None:
+    skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=True)
+    enforce(cluster, limits={"inFlight": IN_FLIGHT})
+    with OperatorProcess(cluster, tmp_path) as operator:
+        wait_for(lambda: len(record(cluster, POLICY_PATH)["movesInFlight"]) == IN_FLIGHT, "the moves to be recorded")
+        path = f"{RECORDS_PATH}/{uid_of_policy(cluster)}"
+        (owner,) = cluster.api.get(path)["metadata"]["ownerReferences"]
+        assert (owner["name"], owner["uid"]) == (POLICY, uid_of_policy(cluster))
+        assert "movesInFlight" not in cluster.api.get(POLICY_PATH).get("status", {})
+        cluster.api.request("DELETE", path)
+        wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
+        wait_for(lambda: cluster.api.exists(path), "another record")
+        wait_for(lambda: not record(cluster, POLICY_PATH)["movesInFlight"], "the last move to end")
+        assert operator.stop() == 0
+    assert len(evictions(cluster)) == FEWEST
+    assert refused(cluster) == []
+    cluster.api.request("DELETE", POLICY_PATH)
+    wait_for(lambda: not cluster.api.exists(path), "the garbage collector to delete the record", 240)
+
+
+def test_without_the_crds_of_records_moves_in_flight_are_in_the_status_and_move_later(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    """As after `helm upgrade`, which changes no CustomResourceDefinition."""
+    cluster = start_sandbox(SandboxOptions(nodes=0, audit=True))
+    install(cluster)
+    cluster.kubectl("delete", "crd", *map(full_name, RECORDS.values()))
+    cluster.create_namespace(NAMESPACE)
+    lay_out(cluster, 2, 2, 2)
+    skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=True)
+    enforce(cluster, limits={"inFlight": IN_FLIGHT})
+
+    def in_status() -> list[Any]:
+        found: list[Any] = cluster.api.get(POLICY_PATH).get("status", {}).get("movesInFlight", [])
+        return found
+
+    with OperatorProcess(cluster, tmp_path) as first:
+        wait_for(lambda: len(in_status()) == IN_FLIGHT, "the moves to be in the status")
+        first.process.kill()
+    assert any("kubectl apply" in line.get("action", "") for line in first.lines())
+    in_flight = {each["uid"] for each in in_status()}
+    with OperatorProcess(cluster, tmp_path) as second:
+        second.wait_until_ready()
+        cluster.apply(REPOSITORY / "crds")
+        wait_for(lambda: in_status() == [], "the moves to leave the status")
+        assert {each["uid"] for each in record(cluster, POLICY_PATH)["movesInFlight"]} == in_flight
+        assert len(evictions(cluster)) == IN_FLIGHT
+        wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
+        assert second.stop() == 0
+    assert len(evictions(cluster)) == FEWEST

@@ -1,0 +1,36 @@
+"""What operators record about a policy beside its status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from respread_sandbox import Sandbox
+from respread_sandbox.api import ApiError
+
+EMPTY: dict[str, Any] = {
+    "backOffs": [],
+    "recentEvictions": [],
+    "groupEvictions": [],
+    "failuresInARow": {},
+    "movesInFlight": [],
+    "contestedCosts": [],
+}
+
+
+def record(sandbox: Sandbox, policy: str) -> dict[str, Any]:
+    """Return the contents of the record of a policy, by the policy's path; every part is there, empty by default."""
+    uid = sandbox.api.get(policy)["metadata"]["uid"]
+    records = policy.rpartition("/")[0].replace("policies", "policyrecords")
+    try:
+        text = sandbox.api.get(f"{records}/{uid}")["record"]
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        text = "{}"
+    return EMPTY | dict(json.loads(text))
+
+
+def status_and_record(sandbox: Sandbox, policy: str) -> dict[str, Any]:
+    """Return the status of a policy together with what is in its record."""
+    return {**sandbox.api.get(policy).get("status", {}), **record(sandbox, policy)}
