@@ -139,20 +139,29 @@ class World:
                     yield
             yield from self.replacements(apps)
 
-    def replacements(self, apps: range) -> Iterator[None]:
-        """Replace a pod of each of some Deployments on its own node: delete, create, bind, Ready."""
-        for app in apps:
-            if app in self._unspread:
-                continue
-            was = next(iter(self._pods[app].values()))
-            self._delete(app, was.name)
-            yield
-            pod = self._add(app, was.node, ready=False, bound=False)
-            yield
-            pod = self._set(app, pod._replace(bound=True))
-            yield
-            self._set(app, pod._replace(ready=True))
-            yield
+    def replacements(self, apps: range, *, at_once: int = 1) -> Iterator[None]:
+        """Replace a pod of each of some Deployments on its own node: delete, create, bind, Ready.
+
+        Args:
+            apps: the Deployments.
+            at_once: of how many Deployments a pod is deleted before the first replacement is created.
+        """
+        spread = [app for app in apps if app not in self._unspread]
+        for first in range(0, len(spread), at_once):
+            some = spread[first : first + at_once]
+            pods = {app: next(iter(self._pods[app].values())) for app in some}
+            for app, pod in pods.items():
+                self._delete(app, pod.name)
+                yield
+            for app, pod in pods.items():
+                pods[app] = self._add(app, pod.node, ready=False, bound=False)
+                yield
+            for app, pod in pods.items():
+                pods[app] = self._set(app, pod._replace(bound=True))
+                yield
+            for app, pod in pods.items():
+                self._set(app, pod._replace(ready=True))
+                yield
 
     def _evicted(self, name: str) -> None:
         app = int(name.split("-")[1])

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -75,10 +75,21 @@ class Collection:
         self.kind = kind
         self.namespaced = namespaced
         self.objects: dict[_Key, _Stored] = {}
+        self._in_order: list[_Key] | None = None
         self.labelled: defaultdict[tuple[str, str, str], dict[_Key, None]] = defaultdict(dict)
         """The objects with a label, by namespace, key and value, as they were when they were added."""
         self.recent: deque[tuple[int, bytes]] = deque(maxlen=EVENTS_KEPT)
         self.watches: set[_Watch] = set()
+
+    def in_order(self) -> list[_Key]:
+        """Return the keys as pages of a list have them."""
+        if self._in_order is None:
+            self._in_order = sorted(self.objects)
+        return self._in_order
+
+    def forget_order(self) -> None:
+        """Note that an object was added or deleted."""
+        self._in_order = None
 
     def describe(self) -> Json:
         """Return the discovery document of the resource."""
@@ -159,6 +170,8 @@ class ApiServer:
         added = key not in collection.objects
         collection.objects[key] = _Stored(self._version, body)
         if added:
+            collection.forget_order()
+        if added:
             for label in metadata.get("labels", {}).items():
                 collection.labelled[key[0], *label][key] = None
         self._tell(collection, b"ADDED" if added else b"MODIFIED", body)
@@ -167,6 +180,7 @@ class ApiServer:
         """Delete an object."""
         collection = self._collections[group_version, resource]
         document: Json = msgspec.json.decode(collection.objects.pop((namespace, name)).body)
+        collection.forget_order()
         for label in document["metadata"].get("labels", {}).items():
             del collection.labelled[namespace, *label][namespace, name]
         self._version += 1
@@ -255,13 +269,15 @@ class ApiServer:
         return _encoded(collection.objects[path.namespace, name].body, status=201 if method == "POST" else 200)
 
     def _list(self, collection: Collection, namespace: str, query: Mapping[str, str]) -> web.Response:
-        keys: Iterator[_Key] = iter(collection.objects)
         if (selector := query.get("labelSelector")) is not None:
             (required,) = parse_selector(selector).requirements
-            keys = (key for each in required.values for key in collection.labelled[namespace, required.key, each])
+            ordered = sorted(
+                key for each in required.values for key in collection.labelled[namespace, required.key, each]
+            )
         elif namespace:
-            keys = (key for key in keys if key[0] == namespace)
-        ordered = sorted(keys) if query.get("limit") else list(keys)
+            ordered = sorted(key for key in collection.objects if key[0] == namespace)
+        else:
+            ordered = collection.in_order()
         start = int(query.get("continue") or 0)
         end = start + int(query.get("limit") or len(ordered))
         metadata: Json = {"resourceVersion": str(self._version)}

@@ -41,6 +41,9 @@ ROW_PIXELS: Final = 48
 ROWS_ABOVE: Final = 1_000
 """That are not in view while frames are counted."""
 
+AT_ONCE: Final = 500
+"""Of how many Deployments a pod is away at the same time: long enough for the page to show it."""
+
 FIRST_PICTURE_SECONDS: Final = 3.0
 INTERACTION_MILLISECONDS: Final = 100.0
 FRESH_SECONDS: Final = 1.0
@@ -222,7 +225,7 @@ def _changes(world: World) -> Iterator[None]:
     spread = range(VIOLATED + FRESH, world.apps)
     readiness, half = world.changes(spread[::2]), spread[1::2]
     while True:
-        for _ in world.replacements(half):
+        for _ in world.replacements(half, at_once=AT_ONCE):
             yield
             next(readiness)
             yield

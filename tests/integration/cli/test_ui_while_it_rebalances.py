@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,7 @@ def cluster(program: str, binaries: Binaries) -> Iterator[Sandbox]:
         create_deployment(sandbox, NAMESPACE, deployment("web", replicas=9, constraints=[constraint(ZONE, "web")]))
         wait_for_ready_pods(sandbox, NAMESPACE, "web", 9)
         keep_in_zone_a(sandbox)
+        sandbox.api.request("POST", POLICIES, policy(mode="DryRun"))
         yield sandbox
 
 
@@ -87,10 +88,11 @@ def test_the_page_shows_the_skew_the_evictions_and_the_operators_events(
             taken = time.monotonic() - begun
             sys.stdout.write(f"The page shows a scale-down after {taken:.2f} s\n")  # pytest -rP prints it
             assert taken < SHOWN_SECONDS
-            assert "✗ 1 of 3 constraints is violated: 1 eviction would restore it" in await tab.text("h1")
+            would = "✗ 1 of 3 constraints is violated: 1 eviction would restore it"
+            await tab.wait_for(f"document.querySelector('h1').textContent.includes({json.dumps(would)})")
             with OperatorProcess(cluster, tmp_path) as operator:
                 await in_thread(operator.wait_until_ready)
-                await in_thread(partial(cluster.api.request, "POST", POLICIES, policy()))
+                await in_thread(cluster.api.request, "PATCH", f"{POLICIES}/test", {"spec": {"mode": "Enforce"}})
                 await tab.wait_for("document.querySelector('h1').textContent.startsWith('✓')")
                 await tab.wait_for("document.querySelector('.happenings .evicted')")
                 assert "deploy/web holds again" in await tab.text(".happenings")
