@@ -76,6 +76,21 @@ def test_labels_count_if_the_template_or_a_selector_has_them() -> None:
     assert "the label app is api, in the template web" in other
 
 
+@pytest.mark.parametrize(("field", "operator"), [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")])
+def test_labels_count_if_a_term_names_their_key(field: str, operator: str) -> None:
+    """The API server adds the pod's own value to the selector. A replacement without the label has no such part."""
+
+    def asking(*added: dict[str, Any]) -> dict[str, Any]:
+        selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}, *added]}
+        term = {"topologyKey": "zone", "labelSelector": selector, field: ["track"]}
+        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    pod = asking({"key": "track", "operator": operator, "values": ["canary"]})
+    message = said(pod, asking(), {"app": "web", "track": "canary"})
+    assert message is not None
+    assert "the label track is canary, in the template absent" in message
+
+
 def test_fields_that_admission_adds_to_every_pod_are_ignored() -> None:
     added = [
         {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}

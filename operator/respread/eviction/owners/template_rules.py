@@ -121,6 +121,8 @@ def _keys_asked_for(pod: Pod, groups: Iterable[GroupKey]) -> set[str]:
             keys.update(term.label_selector.match_labels)
             keys.update(each.key for each in term.label_selector.match_expressions)
         keys.update(term.match_label_keys)
+        if isinstance(term, PodAffinityTerm):
+            keys.update(term.mismatch_label_keys)
     return keys
 
 
