@@ -278,7 +278,7 @@ def _dropped(given: Any, stored: Any, at: str = "spec") -> list[str]:
     return [] if given == stored else [at]
 
 
-HEADROOM = 8
+HEADROOM = 5
 """The factor by which the rules' cost is below the limit of the API server."""
 
 
