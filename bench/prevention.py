@@ -25,7 +25,7 @@ from respread.cluster.node import Node
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.state import ClusterState
-from respread.handlers.gc_tuning import relax_garbage_collection
+from respread.gc_tuning import relax_garbage_collection
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.prevention import CostClock, CostPlanner, View

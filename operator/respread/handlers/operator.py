@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import kopf
 
-from respread.handlers.gc_tuning import relax_garbage_collection
+from respread.gc_tuning import relax_garbage_collection
 from respread.handlers.informers import Informers
 from respread.handlers.installed import wait_until_installed
 from respread.handlers.registry import make_registry

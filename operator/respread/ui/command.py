@@ -19,6 +19,7 @@ from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.has_screen import has_screen
 from respread.cli.options import ENVIRONMENT, ClusterOptions
 from respread.cli.read.planned import Planning, PlanningOptions, check_standard_input, planning_inputs
+from respread.gc_tuning import relax_garbage_collection
 from respread.ui.engine import Engine
 from respread.ui.guard import Guard, new_token
 from respread.ui.server import HOST, PageServer, listener_on, listening
@@ -99,6 +100,7 @@ async def _serve(
         engine = Engine(source, partial(Planning, planning), _arguments(cluster, planning))
         with closing(PageServer(engine, guard, arrived)) as server:
             await server.first()
+            relax_garbage_collection()  # Otherwise a look at everything that was read takes seconds now and then.
             async with listening(server, listener):
                 ready()
                 await server.follow()

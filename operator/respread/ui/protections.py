@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from respread.cli.read.planned import Planned
 from respread.cli.read.protections import is_known, protection_report
@@ -14,6 +16,11 @@ from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.protection import protection_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.prevention.workload_pods import WorkloadPods
+
+LONG_SECONDS: Final = 0.1
+REST: Final = 9.0
+"""An answer that took longer than `LONG_SECONDS` is kept for so many times as long: while thousands of pods change each
+second, other things are more urgent."""
 
 
 class Protections:
@@ -31,12 +38,17 @@ class Protections:
         """Of workloads with ReplicaSets."""
         self._others: dict[WorkloadName, ProtectionReport] = {}
         """Of workloads whose kind alone decides."""
+        self._answer: dict[WorkloadName, ProtectionReport] = {}
+        self._rests_until = -math.inf
 
     def of(self, planned: Planned) -> Mapping[WorkloadName, ProtectionReport]:
         """Return whether the workloads with constraints are protected; empty if policies could not be read."""
         view = planned.view
         if not is_known(view):
             return {}
+        begun = time.monotonic()
+        if begun < self._rests_until:
+            return self._answer
         changed = self._follow(planned)
         contested = {name: status.contested_costs for name, status in view.statuses.items() if status.contested_costs}
         depends_on = (view.policies, view.snapshot.namespaces, contested)
@@ -54,7 +66,10 @@ class Protections:
             if name.kind not in _WITH_REPLICA_SETS
         }
         self._others = others
-        return {**self._found, **others}
+        self._answer = {**self._found, **others}
+        ended = time.monotonic()
+        self._rests_until = ended + REST * (ended - begun) if ended - begun > LONG_SECONDS else ended
+        return self._answer
 
     def _follow(self, planned: Planned) -> Iterable[WorkloadName]:
         """Take over the ReplicaSets, and return the workloads of the changed ones."""

@@ -3,7 +3,7 @@
 import { constraintWords, distribution, domainCell } from "./bars.js";
 import { sparkline } from "./charts.js";
 import { arrange, fill, h, renew } from "./dom.js";
-import { ask, oneAtATime } from "./live.js";
+import { ask, aWhileLater, oneAtATime } from "./live.js";
 import { allowedIn, clock, counted, dateAndTime, listed, number, shortKey, STATES, workloadName, workloadsOf } from "./words.js";
 
 const ROW_PIXELS = 48;
@@ -11,7 +11,8 @@ const NARROW_ROW_PIXELS = 108;
 const SPARE_ROWS = 8;
 const MOST_MOVING = 12; // If more of the rows in view change at once, they are drawn without a movement.
 const MOST_HAPPENINGS = 30;
-const EVENTS_MILLISECONDS = 10000; // Between two readings of Events while the operator evicts.
+const EVENTS_MILLISECONDS = 10000; // Between two readings of Events while the cluster changes.
+const WRITTEN_MILLISECONDS = 2000; // From a change until its Event is written.
 const NOTHING_MOVES = new Map();
 
 /** Choices of the person who looks, kept while the page is open. */
@@ -248,7 +249,7 @@ function happens(row) {
   if (row.reason) parts.push(h("span", { class: "because", title: row.message }, h("b", { class: "reason" }, row.reason), h("span", { class: "faint" }, ` ${row.message}`)));
   if (row.state === "NotSelected") parts.push(h("span", {}, "no policy restores it"));
   const shielded = row.protections.filter((each) => each.protected).length;
-  if (shielded && shielded === row.protections.length) parts.push(h("span", { class: "shield", title: row.protections[0].message }, "⛨ scale-downs keep it"));
+  if (shielded && shielded === row.protections.length) parts.push(h("span", { class: "shield", title: row.protections[0].message }, "✓ scale-downs keep it"));
   return parts.length ? parts : [h("span", { class: "faint" }, row.group.skew ? `${allowedIn(row.group)} allowed` : "even")];
 }
 
@@ -280,11 +281,11 @@ function courseIn(element, store, isOpen) {
     if (isOpen()) drawList();
   }, EVENTS_MILLISECONDS);
   readEvents();
-  let underWay = 0;
+  const readEventsSoon = aWhileLater(readEvents, WRITTEN_MILLISECONDS);
+  let drawn = store.version;
   return () => {
-    const before = underWay;
-    underWay = store.points.at(-1)?.inFlight ?? 0;
-    if (underWay || before) readEvents();
+    if (drawn !== store.version) readEventsSoon();
+    drawn = store.version;
     fill(curves, sparkline(store.points, "violated", "Violated constraints"), sparkline(store.points, "inFlight", "Evictions under way"));
     drawList();
   };

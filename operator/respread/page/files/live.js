@@ -171,6 +171,12 @@ export function oneAtATime(load, pauseMilliseconds = 0) {
   return run;
 }
 
+/** Return a function that does something a while later, once, however often it is called until then. */
+export function aWhileLater(act, milliseconds) {
+  let timer = null;
+  return () => { timer ??= setTimeout(() => { timer = null; act(); }, milliseconds); };
+}
+
 /** Load the cluster, and follow it as long as the page is open. */
 export async function follow(store) {
   let loading = null;

@@ -3,13 +3,14 @@
 import { constraintWords, distribution } from "./bars.js";
 import { scaleDownCurve } from "./charts.js";
 import { fill, h, renew, svg } from "./dom.js";
-import { ask, oneAtATime } from "./live.js";
+import { ask, aWhileLater, oneAtATime } from "./live.js";
 import { age, counted, dateAndTime, listed, number, sentence, shortKey, workloadName } from "./words.js";
 
 const MOST_DOMAINS = 8;
 const MOST_NODES = 12;
 const PAUSE_MILLISECONDS = 400; // Between two drawings while the cluster changes.
 const EVENTS_MILLISECONDS = 3000; // Between two readings of Events while the cluster changes.
+const WRITTEN_MILLISECONDS = 2000; // From a change until its Event is written.
 
 /** Show one workload of the live page, and return what draws it again. */
 export function workloadView(main, store, namespace, workload) {
@@ -20,6 +21,7 @@ export function workloadView(main, store, namespace, workload) {
     const read = await ask(`events?${new URLSearchParams({ namespace, workload })}`).catch(() => null); // The view itself says what is wrong.
     if (read && !closed) renew(events, read, () => eventsCard(read));
   }, EVENTS_MILLISECONDS);
+  const loadEventsSoon = aWhileLater(loadEvents, WRITTEN_MILLISECONDS);
   const load = oneAtATime(async () => {
     if (closed) return;
     try {
@@ -37,7 +39,7 @@ export function workloadView(main, store, namespace, workload) {
       const concerned = what.all || (what.rows ?? []).some((row) => row.group.namespace === namespace);
       if (!concerned) return;
       load();
-      loadEvents();
+      loadEventsSoon();
     },
     close: () => { closed = true; removeEventListener("resize", redraw); },
   };
@@ -218,7 +220,7 @@ function scaleDowns(report, page, link) {
       const bad = each.violatingReplicas;
       return [
         report.scaleDowns.length > 1 ? h("h3", {}, workloadName(each.workload)) : null,
-        h("p", {}, h("b", { class: each.protected ? "good" : "warn" }, each.protected ? "⛨ Protected" : `Not protected (${each.reason})`), ": ", sentence(each.message)),
+        h("p", {}, h("b", { class: each.protected ? "good" : "warn" }, each.protected ? "✓ Protected" : `Not protected (${each.reason})`), ": ", sentence(each.message)),
         bad === null ? null : h("p", {}, bad.length
           ? `A scale-down of its ${counted(each.replicas, "pod")} now to ${listed(bad.map(String), 12)} ${each.certain ? "would" : "would probably"} leave a constraint violated.`
           : "No scale-down now would leave a constraint violated."),
