@@ -175,10 +175,14 @@ class Look:
         await self.tab.send("Performance.enable")
         metrics = (await self.tab.send("Performance.getMetrics"))["metrics"]
         heap = next(each["value"] for each in metrics if each["name"] == "JSHeapUsedSize")
+        page = self.process()
+        private = _status(page, "smaps_rollup", "Private_Clean:", "Private_Dirty:")
+        return Memory(heap / 2**20, _status(page, "status", "VmRSS:"), private)
+
+    def process(self) -> int:
+        """Return the page's process: the largest of those that show pages."""
         renderers = [each for each in processes_of(self.tab.browser_process) if b"--type=renderer" in _command(each)]
-        pages = max((_status(each, "status", "VmRSS:"), each) for each in renderers)
-        private = _status(pages[1], "smaps_rollup", "Private_Clean:", "Private_Dirty:")
-        return Memory(heap / 2**20, pages[0], private)
+        return max(renderers, key=lambda each: _status(each, "status", "VmRSS:"))
 
 
 def _command(pid: int) -> bytes:
@@ -260,6 +264,7 @@ class Seen(NamedTuple):
     after: Memory
     late_seconds: list[float]
     cpu_cores: float
+    page_cpu_cores: float
 
 
 async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
@@ -303,12 +308,15 @@ async def _look(
     late: list[float] = []
     changing = asyncio.create_task(_change(_changes(world), options.rate, late))
     await asyncio.sleep(2)
-    before, begun = cost_of(pid).cpu_seconds, time.monotonic()
+    page = look.process()
+    before, page_before, begun = cost_of(pid).cpu_seconds, cost_of(page).cpu_seconds, time.monotonic()
     await look.tab.run(f"scrollTo(0, {ROW_PIXELS * ROWS_ABOVE})")  # to rows that change
     await look.tab.run("bench.watch()")
     await asyncio.sleep(options.seconds)
     watched = await look.tab.run("bench.watchedUntilNow()")
-    cores = (cost_of(pid).cpu_seconds - before) / (time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    cores = (cost_of(pid).cpu_seconds - before) / seconds
+    page_cores = (cost_of(page).cpu_seconds - page_before) / seconds
     say("and somebody uses the page …")
     await look.tab.run("bench.watch()")
     in_burst = await look.interactions()
@@ -329,6 +337,7 @@ async def _look(
         after=await look.memory(),
         late_seconds=late,
         cpu_cores=cores,
+        page_cpu_cores=page_cores,
     )
 
 
@@ -367,6 +376,7 @@ def _rows(world: World, options: argparse.Namespace, seen: Seen) -> list[Row]:
         Row("in use: frames in the worst second", _worst_second(seen.frames_in_use), "/s"),
         Row("  the bench's own lateness, longest", max(seen.late_seconds), "s"),
         Row("CPU of respread ui in bursts", seen.cpu_cores, "cores"),
+        Row("CPU of the page's process in bursts", seen.page_cpu_cores, "cores"),
     ]
 
 
