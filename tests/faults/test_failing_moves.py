@@ -144,7 +144,7 @@ def test_a_policy_may_be_paused_by_the_first_failure_or_by_none(cluster: Sandbox
             "them to fail",
         )
         assert_nothing_more_is_evicted(cluster, expected)
-        assert holds(cluster, "Paused") == bool(most)
+        wait_for(lambda: holds(cluster, "Paused") == bool(most), "the status, which follows within 5 s")
 
 
 def test_no_pod_is_evicted_from_a_workload_with_unready_pods(cluster: Sandbox, tmp_path: Path) -> None:
