@@ -68,14 +68,14 @@ WORKER_BYTES = 10**9
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return four workers per processor for `-n auto`, because a test on a control plane mostly waits.
+    """Return three workers per processor for `-n auto`, because a test on a control plane mostly waits.
 
     Return fewer if memory is scarce, because each may have a control plane.
     """
     if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(MOST_WORKERS, 4 * len(os.sched_getaffinity(0)), memory_bytes // WORKER_BYTES))
+    return max(1, min(MOST_WORKERS, 3 * len(os.sched_getaffinity(0)), memory_bytes // WORKER_BYTES))
 
 
 def pytest_collection() -> None:

@@ -208,7 +208,7 @@ def balanced(sandbox: Sandbox, workloads: Iterable[Workload]) -> bool:
     return all(look_at(sandbox, each) == Look(0, unmet=False) for each in workloads)
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until a condition is true."""
     wait_until(condition, what, seconds=seconds)
 

@@ -209,10 +209,16 @@ def test_the_limit_per_hour_holds_across_a_crash(world: World) -> None:
     last = world.replica("last", "--no-leader-election")
     last.start()
     last.wait_until_ready()
-    wait_for(lambda: world.evicted(workloads) == 3, "what the limit allows")
+
+    def counted() -> int:
+        return sum(each["evictions"] for each in world.status()["recentEvictions"])
+
+    # A move counts from the time at which it is recorded. One that a killed leader recorded and did not make may count
+    # too, so that there may be fewer evictions, and never more.
+    wait_for(lambda: counted() == 3, lambda: f"what the limit allows: {world.evicted(workloads)} of {world.status()}")
     time.sleep(4)
-    assert world.evicted(workloads) == 3
-    assert sum(each["evictions"] for each in world.status()["recentEvictions"]) == 3
+    assert 1 <= world.evicted(workloads) <= 3
+    assert counted() == 3
     world.sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": 100}}})
     world.wait_until_balanced(workloads)
     assert world.evicted(workloads) == fewest(workloads)

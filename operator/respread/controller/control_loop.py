@@ -11,7 +11,7 @@ answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Final
@@ -35,6 +35,7 @@ from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.quiet_period import QuietPeriods
 from respread.controller.records.departures import Departures
+from respread.controller.records.history import Expected
 from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.records.recovery import moves_to_remember
 from respread.controller.records.status_writer import Wanted
@@ -44,6 +45,7 @@ from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.takeover import Takeover
 from respread.controller.violation_times import ViolationTimes
 from respread.controller.waiting import BEAT_SECONDS, Waiting
+from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Paced
 from respread.handlers.informers import Informers
 from respread.planning.held import Held
@@ -230,12 +232,18 @@ class ControlLoop:
             seen=self._informers.policies.statuses,
             setting=setting,
             under_way=under_way,
-            history=self._history.at(seconds),
+            history=self._history.at(seconds, self._chosen(snapshot, limiters)),
             refused=self._acting.evictions.refusals.for_planning(),
             now=self._clock(),
             time=time,
             leads=leads,
         )
+
+    def _chosen(self, snapshot: ClusterSnapshot, limiters: Sequence[Limiter]) -> Mapping[str, Expected]:
+        """Return the moves that were chosen and are not sent yet, by the UIDs of their pods, as limits count them."""
+        moves = tuple(self._register.chosen.values())
+        bound = bounding(moves, limiters, snapshot)
+        return {move.pod.uid: Expected(move.policy, bound.of(move), move.groups) for move in moves}
 
     def _index_of(self, policies: Policies) -> PolicyIndex:
         """Return which policies govern which pods. It is kept, with its answers, while the policies are the same."""

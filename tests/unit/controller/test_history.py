@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.workload import WorkloadName
-from respread.controller.records.history import History
+from respread.controller.records.history import Expected, History
 
 NOW = 1_800_000_000.0
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
@@ -55,3 +55,15 @@ def test_after_the_pause_the_failing_namespace_waits_for_all_moves_in_flight() -
 
 def test_without_consecutive_failures_nothing_is_held() -> None:
     assert History(lambda: NOW).why_not_tried(POLICY, "shop", {"shop"}) is None
+
+
+def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
+    """Another reconcile may choose while a move waits to be recorded, and must not exceed the limit per hour."""
+    history, move = History(lambda: NOW), Expected("default", ("default",), ())
+    seen = history.at(NOW, {"uid": move})
+    assert seen.history.count_in_last_hour("default", NOW) == 1
+    assert history.history.count_in_last_hour("default", NOW) == 0
+    history.expect("uid", move)
+    assert history.at(NOW, {"uid": move}).history.count_in_last_hour("default", NOW) == 1
+    history.made("uid", "default", certain=True)
+    assert history.at(NOW, {}).history.count_in_last_hour("default", NOW) == 1

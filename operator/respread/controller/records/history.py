@@ -114,9 +114,17 @@ class History:
         self._evicted = Counter({policy: status.summary.evicted for policy, status in statuses.items()})
         self._last_eviction = {}
 
-    def at(self, seconds: float) -> History:
-        """Return what is known now as a value, at a time in seconds since the epoch."""
+    def at(self, seconds: float, chosen: Mapping[str, Expected]) -> History:
+        """Return what is known now as a value.
+
+        Args:
+            seconds: a time in seconds since the epoch.
+            chosen: moves that were chosen, by the UIDs of their pods. They count too before they are recorded.
+        """
         frozen = copy(self)
+        for uid, expected in chosen.items():
+            if uid not in self._expected:
+                frozen.expect(uid, expected)
         frozen._evicted = self._evicted.copy()  # noqa: SLF001 - our own class
         frozen._last_eviction = self._last_eviction.copy()  # noqa: SLF001 - our own class
         frozen._wall_clock = lambda: seconds  # noqa: SLF001 - our own class
