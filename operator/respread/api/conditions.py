@@ -15,9 +15,17 @@ import msgspec
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.api.recorded import (
+    MAX_CONTESTED,
+    ContestedCosts,
+    FailuresInARow,
+    GroupEvictionCount,
+    MoveInFlight,
+    RecentEvictions,
+    RememberedBackOff,
+)
 from respread.api.status import (
     MAX_CONDITIONS,
-    MAX_CONTESTED,
     MAX_DOMAINS,
     MAX_MESSAGE_LENGTH,
     MAX_VIOLATIONS,
@@ -26,13 +34,7 @@ from respread.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,
-    ContestedCosts,
-    FailuresInARow,
-    GroupEvictionCount,
-    MoveInFlight,
     PolicyStatus,
-    RecentEvictions,
-    RememberedBackOff,
     Summary,
     Violation,
 )

@@ -4,7 +4,7 @@ The record is no part of the status: users read that, and only Respread reads th
 its object, because only Respread writes it, and whole. As fields of their own, its parts would be checked against a
 schema and listed in `metadata.managedFields` one by one, which takes the API server about a millisecond per kilobyte.
 
-Its size is bounded by that of its lists (`respread.api.status`), of which each keeps what matters most, and by
+Its size is bounded by that of its lists (`respread.api.recorded`), of which each keeps what matters most, and by
 `MAX_RECORD_LENGTH`: a record that would be longer is not written, and no move is made that it would have to contain.
 """
 
@@ -18,7 +18,8 @@ from msgspec import Meta
 
 from respread.api.clamping import read_clamped
 from respread.api.policy import PolicyKind
-from respread.api.status import FailuresInARow, PolicyStatus, Recorded
+from respread.api.recorded import FailuresInARow, Recorded
+from respread.api.status import PolicyStatus
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ from typing import Final
 
 from immutables import Map
 
-from respread.api.status import ContestedCosts, PolicyStatus
+from respread.api.recorded import ContestedCosts
+from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.kube.retry import Retry

@@ -9,16 +9,8 @@ from typing import NamedTuple
 
 from respread.api.conditions import PolicyOutcome, RoomMissing
 from respread.api.policy import Policy, WhenUnsatisfiable
-from respread.api.status import (
-    AffectedWorkload,
-    BlockedCount,
-    ContestedCosts,
-    DomainCount,
-    MoveInFlight,
-    Summary,
-    ViolatedConstraint,
-    Violation,
-)
+from respread.api.recorded import ContestedCosts, MoveInFlight
+from respread.api.status import AffectedWorkload, BlockedCount, DomainCount, Summary, ViolatedConstraint, Violation
 from respread.cluster.workload import WorkloadName
 from respread.controller.records.history import History
 from respread.controller.records.other_evictions import OtherEvictor

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from respread.api.status import MoveInFlight, PolicyStatus
+from respread.api.recorded import MoveInFlight
+from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot

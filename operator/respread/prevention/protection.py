@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 from immutables import Map
 
-from respread.api.status import ContestedCosts, PolicyStatus
+from respread.api.recorded import ContestedCosts
+from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.costs import NoRoomError

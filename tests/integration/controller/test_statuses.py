@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from respread.api.status import MAX_MOVES_IN_FLIGHT
+from respread.api.recorded import MAX_MOVES_IN_FLIGHT
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from tests.integration.as_new import lay_out

@@ -14,8 +14,9 @@ from respread.api.conditions import PASSING_REASONS
 from respread.api.decoding import decode_manifest
 from respread.api.policy import ClusterPolicySpec, Limits
 from respread.api.reasons import Reason
+from respread.api.recorded import MAX_COUNT
 from respread.api.schema import custom_resource_definition
-from respread.api.status import MAX_COUNT, MAX_GENERATION
+from respread.api.status import MAX_GENERATION
 from tests.policy_specs import enforces
 
 TEXT = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")

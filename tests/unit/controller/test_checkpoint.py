@@ -14,14 +14,8 @@ from immutables import Map
 from respread.api.decoding import decode_status
 from respread.api.fields import LATEST
 from respread.api.record import NOTHING, decode_record, encode_record, record_of, with_record
-from respread.api.status import (
-    FailuresInARow,
-    GroupEvictionCount,
-    PolicyStatus,
-    RecentEvictions,
-    RememberedBackOff,
-    encode_status,
-)
+from respread.api.recorded import FailuresInARow, GroupEvictionCount, RecentEvictions, RememberedBackOff
+from respread.api.status import PolicyStatus, encode_status
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.controller.records.checkpoint import (

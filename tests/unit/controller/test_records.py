@@ -13,7 +13,8 @@ import pytest
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.record import MAX_RECORD_LENGTH, NOTHING, decode_record, encode_record, with_former, with_record
-from respread.api.status import FailuresInARow, MoveInFlight, PolicyStatus, Recorded, RememberedBackOff, Summary
+from respread.api.recorded import FailuresInARow, MoveInFlight, Recorded, RememberedBackOff
+from respread.api.status import PolicyStatus, Summary
 from respread.cluster.decode.decoder import Kind
 from respread.controller.records.record_writer import RecordWriter
 from respread.controller.records.status_reader import FoundStatus

@@ -11,7 +11,8 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.record import decode_record, encode_record, with_record
-from respread.api.status import MAX_NEWEST_PODS, PolicyStatus, Recorded
+from respread.api.recorded import MAX_NEWEST_PODS, Recorded
+from respread.api.status import PolicyStatus
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot

@@ -15,17 +15,17 @@ import msgspec
 from immutables import Map
 
 from respread.api.fields import LATEST
-from respread.api.status import (
+from respread.api.recorded import (
     MAX_BACK_OFFS,
     MAX_COUNT,
     MAX_FAILURES,
     MAX_GROUP_EVICTIONS,
     FailuresInARow,
     GroupEvictionCount,
-    PolicyStatus,
     RecentEvictions,
     RememberedBackOff,
 )
+from respread.api.status import PolicyStatus
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, Failures, PauseRules
 from respread.eviction.group_history import GroupHistory

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from respread.api.status import MAX_CONTESTED, ContestedCosts, PolicyStatus
+from respread.api.recorded import MAX_CONTESTED, ContestedCosts
+from respread.api.status import PolicyStatus
 from respread.prevention.contests import LONGEST_WAIT_SECONDS, Contest, Contested, Contests
 from respread.prevention.prevention import CostClock
 

@@ -11,14 +11,8 @@ from typing import Final, NamedTuple
 from immutables import Map
 
 from respread.api.policy import Policy
-from respread.api.status import (
-    MAX_COUNT,
-    FailuresInARow,
-    GroupEvictionCount,
-    PolicyStatus,
-    RecentEvictions,
-    RememberedBackOff,
-)
+from respread.api.recorded import MAX_COUNT, FailuresInARow, GroupEvictionCount, RecentEvictions, RememberedBackOff
+from respread.api.status import PolicyStatus
 from respread.controller.records.checkpoint import (
     GroupNames,
     GroupsByNamespace,

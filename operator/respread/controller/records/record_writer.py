@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from respread.api.policy import API_VERSION, GROUP, VERSION, Policy
 from respread.api.record import MAX_RECORD_LENGTH, NOTHING, RECORD_KINDS, RECORD_PLURALS, encode_record
-from respread.api.status import Recorded
+from respread.api.recorded import Recorded
 from respread.controller.records.status_reader import FoundStatus
 from respread.kube.api_status import status_of
 from respread.kube.requests import Method, NoResponseError, Requests, Response

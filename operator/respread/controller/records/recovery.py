@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from respread.api.status import (
+from respread.api.recorded import (
     MAX_GROUPS_OF_MOVE,
     MAX_MOVES_IN_FLIGHT,
     MAX_NEWEST_PODS,
     MAX_WORKLOAD_LENGTH,
     LeftDomain,
     MoveInFlight,
-    PolicyStatus,
 )
+from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import group_name
 from respread.eviction.flight import Flight

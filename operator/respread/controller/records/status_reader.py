@@ -13,7 +13,8 @@ import msgspec
 from respread.api.decoding import decode_status
 from respread.api.policy import API_VERSION
 from respread.api.record import NOTHING, decode_record, record_of, with_former, with_record
-from respread.api.status import PolicyStatus, Recorded
+from respread.api.recorded import Recorded
+from respread.api.status import PolicyStatus
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.meta import ObjectKey
 from respread.kube.listing import ListError, list_objects
