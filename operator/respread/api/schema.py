@@ -90,42 +90,44 @@ during an upgrade, whose first step is to apply the definitions, and after a dow
 
 def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
     """Return the CustomResourceDefinition of a kind as JSON values."""
-    plural = PLURALS[kind]
-    spec_type = ClusterPolicySpec if kind == "ClusterRebalancePolicy" else PolicySpec
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster" if kind == "ClusterRebalancePolicy" else "Namespaced",
-            "names": {
-                "kind": kind,
-                "listKind": f"{kind}List",
-                "plural": plural,
-                "singular": kind.lower(),
-                "shortNames": [_SHORT_NAMES[kind]],
-                "categories": ["respread"],
+    return _definition(
+        kind,
+        PLURALS[kind],
+        policy_kind=kind,
+        names={"shortNames": [_SHORT_NAMES[kind]], "categories": ["respread"]},
+        version={
+            "subresources": {"status": {}},
+            "selectableFields": [{"jsonPath": each} for each in _SELECTABLE],
+            "additionalPrinterColumns": [_column(*each) for each in _COLUMNS],
+            "schema": {
+                "openAPIV3Schema": _object_schema(
+                    kind, ClusterPolicySpec if kind == "ClusterRebalancePolicy" else PolicySpec
+                )
             },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "selectableFields": [{"jsonPath": each} for each in _SELECTABLE],
-                    "additionalPrinterColumns": [_column(*each) for each in _COLUMNS],
-                    "schema": {"openAPIV3Schema": _object_schema(kind, spec_type)},
-                }
-            ],
         },
-    }
+    )
 
 
 def record_definition(policy_kind: PolicyKind) -> dict[str, Any]:
     """Return the CustomResourceDefinition of the records of a kind of policy as JSON values."""
-    kind, plural = RECORD_KINDS[policy_kind], RECORD_PLURALS[policy_kind]
+    kind = RECORD_KINDS[policy_kind]
     schema = _schema(types.type_info(PolicyRecord))
+    return _definition(
+        kind,
+        RECORD_PLURALS[policy_kind],
+        policy_kind=policy_kind,
+        names={},
+        version={
+            "additionalPrinterColumns": [_column("Policy", "string", ".policy", "The policy"), _AGE],
+            "schema": {"openAPIV3Schema": {**schema, "properties": _meta(kind) | schema["properties"]}},
+        },
+    )
+
+
+def _definition(
+    kind: str, plural: str, *, policy_kind: PolicyKind, names: Mapping[str, Any], version: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a CustomResourceDefinition with the scope of a kind of policy, and one version."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -133,16 +135,8 @@ def record_definition(policy_kind: PolicyKind) -> dict[str, Any]:
         "spec": {
             "group": GROUP,
             "scope": "Cluster" if policy_kind == "ClusterRebalancePolicy" else "Namespaced",
-            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": [_column("Policy", "string", ".policy", "The policy"), _AGE],
-                    "schema": {"openAPIV3Schema": {**schema, "properties": _meta(kind) | schema["properties"]}},
-                }
-            ],
+            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower(), **names},
+            "versions": [{"name": VERSION, "served": True, "storage": True, **version}],
         },
     }
 
