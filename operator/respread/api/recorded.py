@@ -14,21 +14,21 @@ from msgspec import Meta
 from respread.api.fields import Moment, described
 
 MAX_BACK_OFFS: Final = 100
-"""How many groups in back-off a status contains, those with the most failures first."""
+"""How many groups in back-off a record contains, those with the most failures first."""
 MAX_RECENT_EVICTIONS: Final = 64
 """The minutes of an hour, and a few more for clocks that differ."""
 MAX_MOVES_IN_FLIGHT: Final = 500
-"""How many moves in flight a status contains. No policy has more moves in flight, however high its limits are."""
+"""How many moves in flight a record contains. No policy has more moves in flight, however high its limits are."""
 MAX_GROUPS_OF_MOVE: Final = 64
 MAX_GROUP_EVICTIONS: Final = 200
-"""For how many groups a status contains the evictions of the last hour, the highest numbers first."""
+"""For how many groups a record contains the evictions of the last hour, the highest numbers first."""
 MAX_FAILED_WORKLOADS: Final = 20
-"""How many workloads that failed in a row a status contains."""
+"""How many workloads that failed in a row a record contains."""
 MAX_WORKLOAD_LENGTH: Final = 512
 MAX_NEWEST_PODS: Final = 32
 """How many pods that are not the replacement a move in flight lists by name."""
 MAX_CONTESTED: Final = 100
-"""For how many ReplicaSets a status records that their costs are contested, those lost most often first."""
+"""For how many ReplicaSets a record says that their costs are contested, those lost most often first."""
 MAX_FAILURES: Final = 1000
 """Beyond this number of failures, the back-off does not grow."""
 MAX_COUNT: Final = 2**31 - 1

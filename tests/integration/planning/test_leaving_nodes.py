@@ -96,15 +96,19 @@ def test_a_skew_that_a_drain_restores_causes_no_eviction(pool: Pool, leave: Call
     assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
 
 
+def assert_restored_without_evictions(pool: Pool) -> None:
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the spread to be restored")
+    pool.wait_for(REPLICAS)
+    assert pool.evicted() == []
+    assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
+
+
 @pytest.mark.parametrize("key", ["example.com/broken", "node.kubernetes.io/out-of-service"])
 def test_pods_that_a_taint_evicts_are_waited_for(pool: Pool, key: str) -> None:
     node = crowded(pool)
     taint(pool, node, key, "NoExecute")
     pool.rebalance()
-    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the spread to be restored")
-    pool.wait_for(REPLICAS)
-    assert pool.evicted() == []
-    assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
+    assert_restored_without_evictions(pool)
 
 
 def test_pods_that_tolerate_a_taint_for_a_time_are_waited_for(pool: Pool) -> None:
@@ -114,10 +118,7 @@ def test_pods_that_tolerate_a_taint_for_a_time_are_waited_for(pool: Pool) -> Non
     node = crowded(pool, tolerations=[for_a_time])
     taint(pool, node, key, "NoExecute")
     pool.rebalance()
-    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the spread to be restored")
-    pool.wait_for(REPLICAS)
-    assert pool.evicted() == []
-    assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
+    assert_restored_without_evictions(pool)
 
 
 def test_pods_of_a_leaving_node_are_evicted_first_if_the_drain_is_not_enough(pool: Pool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, TRIED, ScarceWorld
+from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, TRIED, ScarceWorld, skewed, spare
 from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
 
 _MOST_PODS: Final = 15
@@ -39,7 +39,7 @@ def mixed_world(seed: int) -> ScarceWorld:
             shapes.append(shape)
             pods.extend(
                 Place(len(shapes) - 1, host, movable=not _seldom(random, 0.1))
-                for host in _skewed(random, hosts, shape, min(most, random.randint(2, 4)))
+                for host in skewed(random, hosts, shape, min(most, random.randint(2, 4)))
             )
     if _seldom(random, 0.2):  # as of a DaemonSet, whose labels an application's constraint selects
         shapes.append(Shape({**shapes[0].labels}, (), namespace=shapes[0].namespace, tolerates=True))
@@ -50,7 +50,7 @@ def mixed_world(seed: int) -> ScarceWorld:
         held[pod.host] += shapes[pod.shape].size
     world = World(
         hosts=tuple(
-            host._replace(room=room + _spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
+            host._replace(room=room + spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
         ),
         shapes=tuple(shapes),
         pods=tuple(pods),
@@ -102,19 +102,3 @@ def _variants(random: Random, app: Shape) -> list[Shape]:
             size=random.choice((app.size, 1, 2)),
         )
     ]
-
-
-def _skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[int]:
-    """Place pods as after the zone that is last has come back: seldom there."""
-    allowed = [at for at, host in enumerate(hosts) if shape.pools is None or host.labels["pool"] in shape.pools]
-    last = hosts[-1].labels["zone"]
-    elsewhere = [at for at in allowed if hosts[at].labels["zone"] != last]
-    if not allowed:
-        return []
-    return [random.choice(elsewhere if elsewhere and random.random() < 0.93 else allowed) for _ in range(count)]
-
-
-def _spare(random: Random, host: Host, zones: int) -> int:
-    if host.labels["zone"] == f"z{zones - 1}":
-        return random.randint(1, 4)
-    return random.choice((0, 0, 0, 1))

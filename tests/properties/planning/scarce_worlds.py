@@ -63,13 +63,13 @@ def scarce_world(seed: int) -> ScarceWorld:
     for number in range(random.randint(2, 4)):
         importance.append(random.choice((IMPORTANT, ORDINARY)) if several else ORDINARY)
         shapes.append(_application(random, f"app{number}", importance[-1]))
-        pods.extend(Place(number, host) for host in _skewed(random, hosts, shapes[-1], random.randint(3, 5)))
+        pods.extend(Place(number, host) for host in skewed(random, hosts, shapes[-1], random.randint(3, 5)))
     held = [0] * len(hosts)
     for pod in pods:
         held[pod.host] += shapes[pod.shape].size
     world = World(
         hosts=tuple(
-            host._replace(room=room + _spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
+            host._replace(room=room + spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
         ),
         shapes=tuple(shapes),
         pods=tuple(pods),
@@ -89,7 +89,7 @@ def _application(random: Random, name: str, importance: str) -> Shape:
     )
 
 
-def _skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[int]:
+def skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[int]:
     """Place pods as after the return of the last zone: rarely there."""
     allowed = [at for at, host in enumerate(hosts) if shape.pools is None or host.labels["pool"] in shape.pools]
     last = hosts[-1].labels["zone"]
@@ -99,7 +99,8 @@ def _skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list
     return [random.choice(elsewhere if elsewhere and random.random() < 0.93 else allowed) for _ in range(count)]
 
 
-def _spare(random: Random, host: Host, zones: int) -> int:
+def spare(random: Random, host: Host, zones: int) -> int:
+    """Return how much more than its pods a host has room for: something in the last zone, and little elsewhere."""
     if host.labels["zone"] == f"z{zones - 1}":
         return random.randint(1, 4)
     return random.choice((0, 0, 0, 1))
