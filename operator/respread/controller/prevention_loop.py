@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from time import monotonic
 from typing import Final
 
+import msgspec
 from immutables import Map
 
 from respread.api.recorded import ContestedCosts
@@ -50,7 +51,7 @@ FORBIDDEN_SECONDS: Final = 15.0
 TELL_SECONDS: Final = 1.0
 """The shortest time between reports of other writers of costs, which may write in the whole cluster."""
 _CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
-"""Results after which the pod's cost is certain. After any other one, an uncertain pod stays uncertain."""
+"""Results after which the pod's cost is certain."""
 _NOT_OURS: Final = HeldCost(0, ours=False)
 """The assumed cost of a pod that is to be left alone."""
 
@@ -170,21 +171,33 @@ class PreventionLoop:
         told_seconds = self._tell_contested(prevention, now)
         if not under_way and not prevention.waiting:
             self._tell_made(term)
-        while len(under_way) < AT_ONCE and now >= self._paused_until and (patch := prevention.take(now)) is not None:
-            task = sending.create_task(self._send(patch, term))
+        while len(under_way) < AT_ONCE and (request := self._next_request(term, now)) is not None:
+            task = sending.create_task(request)
             under_way[task] = term
             task.add_done_callback(under_way.pop)
             task.add_done_callback(lambda _: self._loop.wake())
-        wait_seconds = prevention.wait_seconds(now)
+        wait_seconds = min(prevention.wait_seconds(now), term.next_unclear() - now)
         if len(under_way) >= AT_ONCE:
             wait_seconds = inf  # whichever is answered first wakes us
         elif now < self._paused_until:
             wait_seconds = max(wait_seconds, self._paused_until - now)
         return max(0.0, min(wait_seconds, told_seconds, prevention.next_examination() - now))
 
-    async def _send(self, patch: Patch, term: _Term) -> None:
+    def _next_request(self, term: _Term, now: float) -> Coroutine[None, None, None] | None:
+        """Return what sends the next request and handles its answer, if one may be sent now."""
+        if now < self._paused_until:
+            return None
+        if (unclear := term.take_unclear(now)) is not None:
+            return self._send(self._clear_up, unclear, term)
+        if (patch := term.prevention.take(now)) is not None:
+            return self._send(self._ask, patch, term)
+        return None
+
+    async def _send(
+        self, ask: Callable[[Patch, _Term], Coroutine[None, None, None]], patch: Patch, term: _Term
+    ) -> None:
         try:
-            await self._ask(patch, term)
+            await ask(patch, term)
         except Exception:  # noqa: BLE001 - a bug in here must not end what else the operator does
             _log.exception("Setting a pod deletion cost failed", pod=str(patch.pod.key))
             term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), self._clock())
@@ -198,7 +211,7 @@ class PreventionLoop:
                 patch.cost,
                 known=patch.before,
                 replacing=patch.replacing,
-                careful=self._clock() < term.careful_until or patch.unseen or pod.uid in term.uncertain,
+                careful=self._clock() < term.careful_until or patch.unseen,
                 may_send=lambda: self._term is term and self._leads() and not self._loop.stopping,
                 time_left=self._exclusive_seconds,
             )
@@ -209,11 +222,20 @@ class PreventionLoop:
         self._metrics.count_prevention_patch(policy=patch.policy, result=answer.result)
         self._take(patch, answer, term, now)
 
+    async def _clear_up(self, patch: Patch, term: _Term) -> None:
+        """Find out whether a patch was applied. Until then nothing else is decided about its pod."""
+        answer = await self._costs.read(patch.pod, patch.before) if term.still_wants(patch) else None
+        now = self._clock()
+        if answer is None:  # It was not applied, or does not matter any more.
+            term.prevention.answered(patch, None, now)
+        elif answer.result in _CERTAIN or answer.result is PatchResult.FORBIDDEN:
+            self._take(patch, answer, term, now)
+        else:
+            self._take(patch, msgspec.structs.replace(answer, result=PatchResult.SERVER_ERROR), term, now)
+
     def _take(self, patch: Patch, answer: PatchAnswer, term: _Term, now: float) -> None:
         """Handle the API server's answer."""
         made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
-        if answer.result in _CERTAIN:
-            term.uncertain.discard(patch.pod.uid)
         match answer.result:
             case PatchResult.APPLIED:
                 self._retry.succeeded()
@@ -238,14 +260,12 @@ class PreventionLoop:
                 term.prevention.answered(patch, None, now)
                 return
             case PatchResult.UNKNOWN:
-                term.uncertain.add(patch.pod.uid)
-                term.prevention.answered(patch, Answered(made, UNKNOWN_SECONDS), now)
+                term.unclear(patch, now + UNKNOWN_SECONDS)
                 self._unknown_until = now + UNKNOWN_SECONDS
                 if term is not self._term:
                     self._paused_until = max(self._paused_until, self._unknown_until)
             case PatchResult.SERVER_ERROR:
-                term.uncertain.add(patch.pod.uid)
-                term.prevention.answered(patch, None, now)
+                term.unclear(patch, now)
             case _:
                 term.prevention.answered(patch, None, now)
         pause = max(self._retry.failed(), answer.retry_after_seconds or 0.0)
@@ -329,10 +349,26 @@ class _Term:
         """Whether a policy has asked for costs since, or any of ours existed."""
         self.snapshot = ClusterSnapshot()
         self.leaving: Collection[str] = frozenset()
-        self.uncertain: set[str] = set()
-        """Pods whose last patch may or may not have been applied."""
+        self._unclear: dict[str, tuple[float, Patch]] = {}
+        """By pod, the patches that may or may not have been applied, and from when on the pod is read."""
         self.made: Counter[Purpose] = Counter()
         """Patches whose outcome has not been reported."""
+
+    def unclear(self, patch: Patch, at: float) -> None:
+        """Remember that a patch may have been applied, and that its pod is to be read at this time.
+
+        Ranking the pod anew instead, together with pods whose patches wait, could give its cost to another one.
+        """
+        self._unclear[patch.pod.uid] = (at, patch)
+
+    def take_unclear(self, now: float) -> Patch | None:
+        """Return a patch whose pod is to be read now, and forget it."""
+        uid = next((uid for uid, (at, _) in self._unclear.items() if at <= now), None)
+        return None if uid is None else self._unclear.pop(uid)[1]
+
+    def next_unclear(self) -> float:
+        """Return when `take_unclear` returns one next, on the clock; infinity if never."""
+        return min((at for at, _ in self._unclear.values()), default=inf)
 
     def still_wants(self, patch: Patch) -> bool:
         """Return whether a patch is still wanted by everything that is known now."""

@@ -102,7 +102,7 @@ class DeletionCosts:
         Returns:
             The answer; None if the patch may not be sent any more.
         """
-        if careful and (found := await self._read(pod, known)) is not None:
+        if careful and (found := await self.read(pod, known)) is not None:
             return found
 
         annotations = {} if cost is None else {"annotations": {POD_DELETION_COST: str(cost)}}
@@ -124,8 +124,8 @@ class DeletionCosts:
             result = PatchResult.UNKNOWN if error.sent else PatchResult.UNREACHABLE
             return PatchAnswer(result=result, message=error.message)
 
-    async def _read(self, pod: Pod, known: HeldCost | None) -> PatchAnswer | None:
-        """Return why a patch would be useless, or None if the pod is as expected."""
+    async def read(self, pod: Pod, known: HeldCost | None) -> PatchAnswer | None:
+        """Read a pod, and return what differs from what is known, or why that can't be told; None if nothing does."""
         try:
             response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
             if not response.succeeded:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import pytest
 from immutables import Map
 
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.decode.field_ownership import FIELD_MANAGER
 from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import Response
@@ -30,8 +33,10 @@ PODS = 3
 class Pods(FakeRequests):
     """The pods of an API server, with counts of patches and reads."""
 
-    def __init__(self, uids: Mapping[str, str]) -> None:
+    def __init__(self, uids: Mapping[str, str], late: Collection[int] = ()) -> None:
         super().__init__()
+        self._late = late
+        """The numbers of the patches that are applied and answered with 504."""
         self._uids = uids
         self.annotations: dict[str, dict[str, str]] = {}
         self.patched = Counter[str]()
@@ -43,6 +48,8 @@ class Pods(FakeRequests):
         if method == "PATCH":
             self.patched[name] += 1
             self.annotations[name] = options["body"]["metadata"]["annotations"]
+            if self.patched.total() in self._late:
+                return Response(status_code=504, body=b"{}")
         else:
             self.read[name] += 1
         owned: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{POD_DELETION_COST}": {}}}}
@@ -53,41 +60,74 @@ class Pods(FakeRequests):
         return Response(status_code=200, body=json.dumps({"metadata": metadata}).encode())
 
 
+class Watchless:
+    """Prevention in a cluster whose watch shows no patch. Its clock is the test's."""
+
+    def __init__(self, bare: Sequence[Pod], pods: Pods) -> None:
+        self.now = 0.0
+        self.loop = PreventionLoop(
+            DeletionCosts(pods),
+            leads=lambda: True,
+            exclusive_seconds=lambda: 10.0,
+            metrics=Parts().metrics,
+            clock=lambda: self.now,
+        )
+        self._state = ClusterState()
+        self._state.replace("nodes", [node(f"{zone}1", zone) for zone in "abc"])
+        self._state.replace("namespaces", [Namespace(name="default")])
+        self._state.apply("pods", [(each.key, each) for each in bare])
+        self._policies = Map({"prevents": policy()})
+
+    def observe(self) -> None:
+        snapshot = self._state.snapshot
+        self.loop.observe(snapshot, spread_of(snapshot), self._policies, (), 1, {})
+
+    async def until(self, done: Callable[[], bool], *, seconds_a_look: float = 0.0) -> None:
+        async with asyncio.timeout(30):
+            while not done():
+                self.now += seconds_a_look
+                self.observe()
+                await asyncio.sleep(0.001)
+
+
 def test_a_pod_is_read_before_a_second_patch_if_the_watch_never_showed_the_first() -> None:
     bare = [web(f"web-{number}", f"{zone}1") for number, zone in enumerate("abc", 1)]
     pods = Pods({each.name: each.uid for each in bare})
-    now = 0.0
-    loop = PreventionLoop(
-        DeletionCosts(pods),
-        leads=lambda: True,
-        exclusive_seconds=lambda: 10.0,
-        metrics=Parts().metrics,
-        clock=lambda: now,
-    )
-    state = ClusterState()
-    state.replace("nodes", [node(f"{zone}1", zone) for zone in "abc"])
-    state.replace("namespaces", [Namespace(name="default")])
-    state.apply("pods", [(each.key, each) for each in bare])
-    policies = Map({"prevents": policy()})
-
-    async def until(done: Any) -> None:
-        async with asyncio.timeout(30):
-            while not done():
-                loop.observe(state.snapshot, spread_of(state.snapshot), policies, (), 1, {})
-                await asyncio.sleep(0.01)
+    cluster = Watchless(bare, pods)
 
     async def scenario() -> None:
-        nonlocal now
-        running = asyncio.create_task(loop.run())
-        loop.observe(state.snapshot, spread_of(state.snapshot), policies, (), 1, {})
-        now = CAREFUL_SECONDS + 1  # its first patches are not of the time in which everything is read
-        await until(lambda: pods.patched.total() == PODS)
+        running = asyncio.create_task(cluster.loop.run())
+        cluster.observe()
+        cluster.now = CAREFUL_SECONDS + 1  # its first patches are not of the time in which everything is read
+        await cluster.until(lambda: pods.patched.total() == PODS)
         assert not pods.read
         for times in (1, 2, 3):  # the watch stays silent
-            now += SEEN_WITHIN_SECONDS + 1
-            await until(lambda times=times: pods.patched.total() > PODS or pods.read.total() == times * PODS)
+            cluster.now += SEEN_WITHIN_SECONDS + 1
+            await cluster.until(lambda times=times: pods.patched.total() > PODS or pods.read.total() == times * PODS)  # type: ignore[misc]  # no types for defaults
             assert set(pods.patched.values()) == {1}
-        loop.stop()
+        cluster.loop.stop()
         await running
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("late", [1, 4, 8])
+@pytest.mark.parametrize("seed", range(8))
+def test_an_applied_patch_that_was_answered_with_an_error_does_not_change_the_ranks(seed: int, late: int) -> None:
+    """Nine pods are patched eight at once. Ranking the pod anew together with the ninth could swap the two."""
+    places = [f"{zone}1" for zone in "abc" for _ in range(3)]
+    random.Random(seed).shuffle(places)
+    bare = [web(f"web-{number}", place) for number, place in enumerate(places)]
+    pods = Pods({each.name: each.uid for each in bare}, late={late})
+    cluster = Watchless(bare, pods)
+
+    async def scenario() -> None:
+        running = asyncio.create_task(cluster.loop.run())
+        cluster.observe()
+        at_rest = SEEN_WITHIN_SECONDS - 1
+        await cluster.until(lambda: cluster.now >= at_rest, seconds_a_look=0.25)
+        cluster.loop.stop()
+        await running
+
+    asyncio.run(scenario())
+    assert pods.patched == dict.fromkeys((each.name for each in bare), 1)
