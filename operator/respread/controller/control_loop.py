@@ -24,6 +24,7 @@ from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.conclusions import Conclusions
+from respread.controller.evicted_pods import EvictedPods
 from respread.controller.observation import Observation
 from respread.controller.permits.choosing import choose
 from respread.controller.permits.left_alone import left_alone, left_alone_until
@@ -111,6 +112,7 @@ class ControlLoop:
         self._wall_clock = wall_clock
         self._scheduler = SchedulerModel() if scheduler is None else scheduler
         self._quiet_periods = QuietPeriods()
+        self._evicted_pods = EvictedPods()
         self._departures = Departures()
         self._others = OtherEvictions() if others is None else others
         self._limiters = Limiters()
@@ -255,11 +257,11 @@ class ControlLoop:
     def _follow(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
         """Check the moves in flight, and process their outcomes."""
         self._acting.follow_up.look_after(snapshot)
-        replacing = {move.workload for move in self._register.in_flight.moves}
+        ours = self._evicted_pods.observe(self._register.in_flight.moves, snapshot)
         if leads and self._register.in_flight.unmade and self._why_stale() is None:
             self._conclusions.ask_again(snapshot, spread, policies)
         self._conclusions.draw(snapshot, spread, policies, leads=leads)
-        self._quiet_periods.observe(spread.groups, replacing, self._clock())
+        self._quiet_periods.observe(spread.groups, ours, self._clock())
 
     # Plan
 

@@ -338,7 +338,7 @@ def _ready(
         if held is None:
             ready.append(task)
             continue
-        if held is in_motion or (in_motion is not None and held.reason is Reason.QUIET_PERIOD):
+        if held is in_motion or held.keeps_room or (in_motion is not None and held.reason is Reason.QUIET_PERIOD):
             moving.append(task)
         blocked.extend((key, held) for key in task.cure)
     return ready, moving, blocked

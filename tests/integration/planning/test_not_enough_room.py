@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
 from tests.integration.pools import Pool
 from tests.integration.workloads import ZONE, constraint, wait_until
 
@@ -14,10 +17,10 @@ ROOM = 5
 """Each app needs two places in the zone."""
 
 
-def important_ones_first(pool: Pool) -> None:
+def important_ones_first(pool: Pool, quiet_period: str) -> None:
     spec = {
         "mode": "Enforce",
-        "quietPeriod": "1ms",
+        "quietPeriod": quiet_period,
         "victims": {"minAge": "0s"},
         "priority": 10,
         "podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": IMPORTANT}]},
@@ -36,13 +39,16 @@ def in_zone_c(pool: Pool, zone_c: str) -> dict[str, int]:
     return found
 
 
-def test_not_enough_room_for_all(pool: Pool) -> None:
+@pytest.mark.parametrize(("terminates_after", "quiet_period"), [("0", "1ms"), ("2", "3s")])
+def test_not_enough_room_for_all(pool: Pool, terminates_after: str, quiet_period: str) -> None:
+    """The important ones keep their room too until they are restored, however late their pods have terminated."""
     pool.add_zone("zone-a")
     pool.add_zone("zone-b")
     for app in APPS:
-        pool.deploy(app, REPLICAS, constraints=[constraint(ZONE, app)])
-    important_ones_first(pool)
-    pool.rebalance()
+        slowly = {TERMINATE_AFTER_ANNOTATION: terminates_after}
+        pool.deploy(app, REPLICAS, constraints=[constraint(ZONE, app)], annotations=slowly)
+    important_ones_first(pool, quiet_period)
+    pool.rebalance(quietPeriod=quiet_period)
     wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the policy to be in use")
     (zone_c,) = pool.add_zone("zone-c", 1, pods=ROOM)
     wait_until(lambda: pool.counts()["zone-c"] == ROOM, "the room to be used")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from respread.api.reasons import Reason
 from respread.cluster.workload import WorkloadName
-from respread.controller.quiet_period import QuietPeriods
+from respread.controller.quiet_period import BEGUN_SECONDS, QuietPeriods
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of
 from tests.worlds import cluster, constraint, node, pods, spec
@@ -51,3 +53,31 @@ def test_changes_by_respreads_own_moves_do_not_restart_the_quiet_period() -> Non
     settling.observe(before, (), now=0)
     settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
     assert settling.held(key, QUIET, now=41) is None
+
+
+@pytest.mark.parametrize("seconds", [20, BEGUN_SECONDS + 1])
+def test_room_is_kept_for_a_group_that_moves_have_begun_to_restore(seconds: float) -> None:
+    settling = QuietPeriods()
+    before = groups_of(5, 0)
+    (key,) = before
+    settling.observe(before, (), now=0)
+    held = settling.held(key, QUIET, now=1)
+    assert held is not None
+    assert not held.keeps_room, "nothing was done for it yet"
+    settling.observe(groups_of(4, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
+    settling.observe(groups_of(5, 1), (), now=40 + seconds)
+    held = settling.held(key, QUIET, now=40 + seconds)
+    assert held is not None
+    assert held.keeps_room == (seconds < BEGUN_SECONDS)
+
+
+def test_no_room_is_kept_once_a_group_was_restored() -> None:
+    settling = QuietPeriods()
+    before = groups_of(3, 0)
+    (key,) = before
+    settling.observe(before, (), now=0)
+    settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
+    settling.observe(groups_of(4, 1), (), now=60)
+    held = settling.held(key, QUIET, now=61)
+    assert held is not None
+    assert not held.keeps_room

@@ -85,6 +85,18 @@ def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reas
     assert first_moves(plan) == ["api"] * (reason is Reason.BACKING_OFF)
 
 
+@pytest.mark.parametrize("keeps_room", [True, False])
+def test_room_is_kept_for_a_begun_group_during_its_quiet_period(keeps_room: bool) -> None:
+    """The pod that was evicted is gone, and its replacement is Ready."""
+    web, api = on("web", {"a1": 4, "b2": 1}, "b1"), on("api", {"a1": 2}, "b1")
+
+    def on_hold(key: GroupKey, _policy: str) -> Held | None:
+        return Held(Reason.QUIET_PERIOD, "not now", keeps_room=keeps_room) if "web" in str(key) else None
+
+    plan = plan_cluster(cluster(nodes(b1=1, b2=1), [*web, *api]), [POLICY], now=NOW, on_hold=on_hold)
+    assert first_moves(plan) == ["api"] * (not keeps_room)
+
+
 @pytest.mark.parametrize("minutes", [1, 11])
 def test_no_room_is_reserved_for_a_group_that_stays_in_motion(minutes: int) -> None:
     unschedulable = of_app("web", "nowhere")

@@ -1,0 +1,36 @@
+"""The workloads that our evictions still change: until the evicted pods are gone, however early their moves end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName
+from respread.planning.plan import Move
+
+
+class EvictedPods:
+    """Remembers the pods that Respread evicted as long as they are being deleted. It belongs to one event loop.
+
+    A move ends when its replacement is Ready, which is often sooner than the evicted pod has terminated.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        """Know of none yet."""
+        self._known: dict[str, WorkloadName] = {}
+        """By the pods' UIDs."""
+
+    def observe(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> frozenset[WorkloadName]:
+        """Return the workloads that our moves have changed since the last call, or may have.
+
+        Args:
+            moves: the moves in flight, including those that have just ended.
+            snapshot: the cluster.
+        """
+        before, self._known = self._known, {move.pod.uid: move.workload for move in moves}
+        if before:
+            here = {pod.uid for pod in snapshot.leaving_pods.values()}
+            self._known |= {uid: workload for uid, workload in before.items() if uid in here}
+        return frozenset((*before.values(), *self._known.values()))

@@ -1,0 +1,28 @@
+"""A group is changed by our evictions until the evicted pods are gone."""
+
+from __future__ import annotations
+
+from respread.controller.evicted_pods import EvictedPods
+from tests.eviction_moves import move
+from tests.worlds import NOW, cluster, constraint, node, pod, spec
+
+SPEC = spec(constraint())
+NODES = [node("a1", "a"), node("b1", "b")]
+
+
+def test_an_evicted_pod_counts_until_it_is_gone_and_once_more() -> None:
+    evicted_pods = EvictedPods()
+    staying, leaving = pod("web-1", "a1", SPEC), pod("web-1", "a1", SPEC, deletion_timestamp=NOW)
+    made = move(staying)
+    replaced = pod("web-2", "b1", SPEC)
+    ours = {made.workload}
+    assert evicted_pods.observe([made], cluster(NODES, [staying])) == ours
+    assert evicted_pods.observe([made], cluster(NODES, [leaving, replaced])) == ours
+    assert evicted_pods.observe([], cluster(NODES, [leaving, replaced])) == ours, "the move has ended before the pod"
+    assert evicted_pods.observe([], cluster(NODES, [replaced])) == ours, "its end is a change of ours"
+    assert evicted_pods.observe([], cluster(NODES, [replaced])) == set()
+
+
+def test_a_pod_that_somebody_else_deletes_does_not_count() -> None:
+    evicted_pods = EvictedPods()
+    assert evicted_pods.observe([], cluster(NODES, [pod("web-1", "a1", SPEC, deletion_timestamp=NOW)])) == set()
