@@ -87,6 +87,11 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
         """The UID of the evicted pod."""
         return self.move.pod.uid
 
+    @property
+    def time_sent(self) -> datetime:
+        """When the eviction was sent, with a time zone."""
+        return datetime.fromtimestamp(self.sent_time, UTC)
+
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """A finished move."""

@@ -225,12 +225,12 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return began, ended
 
     def overlay(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """Return the snapshot with all pods in flight terminating, for planning."""
+        """Return the snapshot with all pods in flight terminating since their evictions were sent, for planning."""
         state = ClusterState(snapshot)
         state.apply(
             "pods",
             [
-                (pod.key, msgspec.structs.replace(pod, deletion_timestamp=LEAVING_SINCE))
+                (pod.key, msgspec.structs.replace(pod, deletion_timestamp=flight.time_sent))
                 for flight in self.flights
                 if (pod := still_there(snapshot, flight.move.pod)) is not None
             ],

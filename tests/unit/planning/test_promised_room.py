@@ -12,10 +12,14 @@ from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
+from respread.eviction.in_flight import InFlight
 from respread.planning.held import Held
 from respread.planning.plan import Plan
+from respread.planning.planner import Planner, PolicySetting
 from respread.spread.group import GroupKey
+from tests.eviction_moves import move
 from tests.plans import plan_cluster
+from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 POLICY = Policy(
@@ -85,6 +89,24 @@ def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reas
     assert first_moves(plan) == ["api"] * (reason is Reason.BACKING_OFF)
 
 
+@pytest.mark.parametrize("minutes", [0, 11])
+def test_room_is_kept_from_the_moment_that_an_eviction_is_sent(minutes: int) -> None:
+    """The watch does not show the deletion yet. After ten minutes nobody knows whether it ever will."""
+    evicted, *others = on("web", {"a1": 5, "b2": 1}, "b1", "b2")
+    shown = cluster(nodes(b1=2, b2=1), [evicted, *others, *on("api", {"a1": 2}, "b1")])
+    sent = (NOW - timedelta(minutes=minutes)).timestamp()
+    under_way = InFlight().sent(move(evicted), shown, 0.0, sent).for_planning(shown)
+    plan = Planner().plan(
+        under_way.snapshot,
+        spread_of(shown),
+        PolicySetting((POLICY,)),
+        now=NOW,
+        in_flight=under_way.in_flight,
+        unreplaced=under_way.unreplaced,
+    )
+    assert first_moves(plan) == ["api"] * (minutes > 10)
+
+
 @pytest.mark.parametrize("keeps_room", [True, False])
 def test_room_is_kept_for_a_begun_group_during_its_quiet_period(keeps_room: bool) -> None:
     """The pod that was evicted is gone, and its replacement is Ready."""
@@ -119,8 +141,8 @@ def test_a_group_that_cannot_be_restored_waits_for_groups_in_motion_that_may_nee
     plan = planned(in_cluster, api, web, going * in_motion)
     assert first_moves(plan) == ["api"] * (not in_motion)
     if in_motion:
-        (move,) = plan.moves
-        assert move.waits is not None
-        assert move.waits.message.startswith("it can't be restored now")
+        (planned_move,) = plan.moves
+        assert planned_move.waits is not None
+        assert planned_move.waits.message.startswith("it can't be restored now")
     else:
         assert [(move.pod.labels["app"], move.pod.node_name) for move in plan.moves] == [("api", "a1"), ("web", "b1")]
