@@ -79,7 +79,11 @@ def test_a_repeated_evictor_is_named_and_its_workload_left_alone(operator: Opera
         lambda: any(each["reason"] == "OtherDescheduler" for each in pool.status().get("violations", ())),
         "the reason to be told",
     )
-    wait_until(lambda: bool(pool.evicted()), "the wait to end", seconds=4 * FIRST_WAIT.total_seconds())
+    wait_until(
+        lambda: bool(pool.evicted()),
+        lambda: f"the wait to end; the policy says {pool.status()}, pods are on {pool.counts()}",
+        seconds=4 * FIRST_WAIT.total_seconds(),
+    )
     assert time.monotonic() - last > FIRST_WAIT.total_seconds() / 2
     pool.wait_until_balanced(6, 2)
     assert len(pool.evicted()) == 2
