@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from respread_sandbox import Sandbox
+from respread_sandbox.api import ApiError
+from tests.processes import wait_until
 
 GROUP: Final = "autoscaling.x-k8s.io"
 VERSION: Final = "v1beta1"
@@ -43,10 +45,20 @@ def capacity_buffers(sandbox: Sandbox) -> Iterator[None]:
     }
     sandbox.apply(json.dumps(definition))
     sandbox.wait_for_definitions(NAME)
+    wait_until(lambda: _are_served(sandbox), "CapacityBuffers to be served")
     try:
         yield
     finally:
         sandbox.kubectl("delete", "customresourcedefinition", NAME)
+
+
+def _are_served(sandbox: Sandbox) -> bool:
+    """Return whether they can be listed. Just after their definition, the API server answers 429."""
+    try:
+        buffers(sandbox, "default")
+    except ApiError:
+        return False
+    return True
 
 
 def buffers(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:

@@ -10,10 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
+from respread.api.owner_reference import owner_reference
 from respread.cluster.annotations import EVICT
 from respread.cluster.pod import Resources
 from respread.provisioning.rooms import WantedRoom
 
+ROOM_CLASS: Final = "respread-placeholder"
+"""The PriorityClass that the component manifests/components/room creates, beside the right to ask for room."""
 PLACEHOLDER_LABEL: Final = "respread.dev/placeholder"
 """Of every object that asks for a room, and of the pods. The value is `RoomKey.id`."""
 _NAME: Final = "respread-placeholder"
@@ -40,12 +43,18 @@ def placeholder(room: WantedRoom, namespace: str, image: str) -> dict[str, Any]:
 
 
 def metadata(room: WantedRoom, namespace: str) -> dict[str, Any]:
-    """Return the metadata of every object that asks for a room."""
+    """Return the metadata of every object that asks for a room.
+
+    If its policy is a ClusterRebalancePolicy, the garbage collector deletes it with the policy, also while no replica
+    of Respread runs. A RebalancePolicy can't own an object in another namespace: then the next leader deletes it.
+    """
+    owners = {"ownerReferences": [owner_reference(room.policy)]} if room.policy.is_cluster_policy else {}
     return {
         "name": placeholder_name(room.key.id),
         "namespace": namespace,
         "labels": _labels(room),
         "annotations": {"respread.dev/placeholder-for": f"{room}, for policy {room.key.policy}"},
+        **owners,
     }
 
 

@@ -9,7 +9,8 @@ The control loop passes each plan. Room that the plan wants is asked for in one 
                     and the next plan finds the room free.
 
 Either is deleted too when the room is not wanted any more, or when no node has come for a long time. Nothing is kept
-about it elsewhere: the next leader finds the objects by their label, and deletes those that it does not want.
+about it elsewhere: each leader looks for these objects by their label at first, and deletes those that it does not
+want, such as those of policies that were deleted while no replica ran.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from respread.planning.plan import Plan
 from respread.provisioning.asked import PATIENCE_SECONDS, Asked, RoomEnd, Way
 from respread.provisioning.buffer import READY_FOR_PROVISIONING
 from respread.provisioning.buffers import Buffers
-from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder_name
+from respread.provisioning.placeholder import PLACEHOLDER_LABEL, ROOM_CLASS, placeholder_name
 from respread.provisioning.placeholders import Placeholders
 from respread.provisioning.room_objects import Result, RoomAnswer
 from respread.provisioning.rooms import RoomKey, WantedRoom, asks_for_room, is_short, moves_into, wanted_rooms
@@ -124,7 +125,7 @@ class RoomLoop:
         if self._term is None or self._term.number != term:
             self._term = _Term(term)
             # Most clusters have no use for any of this: then it costs them nothing, and takes no permission.
-            self._term.needed = _any_placeholder(view.snapshot, self._namespace())
+            self._term.needed = _may_be_left(view, self._namespace())
         self._term.needed |= bool(self._asking)
         if self._term.needed:
             self._term.view = view
@@ -166,6 +167,10 @@ class RoomLoop:
         if term.listed:
             return True
         placeholders = await self._ways[Way.PLACEHOLDER].list(namespace)
+        if placeholders.result is Result.REFUSED and not self._asking:
+            term.needed, term.view = False, None
+            _log.warning("Not allowed to look for what asked for room before", error=placeholders.message)
+            return False
         if not self._succeeded(placeholders, self._asking):
             return False
         buffers = await self._ways[Way.BUFFER].list(namespace)
@@ -351,7 +356,7 @@ class _Term:
     def __init__(self, number: int) -> None:
         self.number = number
         self.needed = False
-        """Whether a policy has asked for room since, or a placeholder's pod existed."""
+        """Whether a policy has asked for room since, or something that asks for room may have been left before."""
         self.view: RoomView | None = None
         self.listed = False
         self.asked: dict[str, Asked] = {}
@@ -366,9 +371,14 @@ class _Term:
         """Room for which no node came the last time."""
 
 
-def _any_placeholder(snapshot: ClusterSnapshot, namespace: str | None) -> bool:
-    by_labels = snapshot.pods_by_labels.get(namespace or "", Map())
-    return any(PLACEHOLDER_LABEL in labels for labels in by_labels)
+def _may_be_left(view: RoomView, namespace: str | None) -> bool:
+    """Return whether earlier leaders may have left objects: they were allowed to create some, or there are their pods.
+
+    Neither CapacityBuffers nor Deployments whose pods are refused have pods. To look for them takes a permission that
+    only clusters with the room component have.
+    """
+    by_labels = view.snapshot.pods_by_labels.get(namespace or "", Map())
+    return ROOM_CLASS in view.priority_classes or any(PLACEHOLDER_LABEL in labels for labels in by_labels)
 
 
 def _has_come(way: Way, room: WantedRoom, plan: Plan, ready: int) -> bool:

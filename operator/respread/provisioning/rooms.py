@@ -24,13 +24,15 @@ class RoomKey(NamedTuple):
 
     policy: str
     """The name of the policy that asks for it."""
+    policy_uid: str
+    """Another policy of that name asks for another room: what asks for this one may be deleted with its policy."""
     group: GroupKey
     domain: str
 
     @property
     def id(self) -> str:
         """A short name, the same in every process."""
-        text = "\n".join((self.policy, str(self.group), self.domain))
+        text = "\n".join((self.policy, self.policy_uid, str(self.group), self.domain))
         return hashlib.sha256(text.encode()).hexdigest()[:_ID_LENGTH]
 
 
@@ -38,6 +40,8 @@ class WantedRoom(msgspec.Struct, frozen=True, kw_only=True):
     """Room that is wanted in a domain without a node."""
 
     key: RoomKey
+    policy: Policy
+    """The one that asks for it."""
     pods: int
     """For how many pods: as many as the domain lacks for the constraint to hold."""
     spec: PodSpec
@@ -81,7 +85,7 @@ def wanted_rooms(
     keys = {each.group.topology_key for each, _ in asking}
     there = {(key, labels[key]) for labels in node_labels for key in keys if key in labels}
     for blocked, expected in asking:
-        group = groups[blocked.group]
+        group, policy = groups[blocked.group], policies[blocked.policy]
         missing = [
             each
             for each in expected.values
@@ -89,7 +93,8 @@ def wanted_rooms(
         ]
         for domain in missing:
             yield WantedRoom(
-                key=RoomKey(blocked.policy, blocked.group, domain),
+                key=RoomKey(policy.name, policy.uid, blocked.group, domain),
+                policy=policy,
                 pods=_lacking(group, len(missing)),
                 spec=max((each.spec for each in group.carriers), key=_size),
                 priority_class=expected.priority_class_name or "",
@@ -100,8 +105,10 @@ def wanted_rooms(
 def is_short(key: RoomKey, plan: Plan, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[str, Policy]) -> bool:
     """Return whether a group still has too few pods in a domain for which room was asked, with or without a node."""
     group, policy = groups.get(key.group), policies.get(key.policy)
+    if group is None or policy is None or policy.uid != key.policy_uid:
+        return False
     expected = _requested(policy, key.group.topology_key)
-    if group is None or expected is None or key.domain not in expected.values:
+    if expected is None or key.domain not in expected.values:
         return False
     most = max(group.counts.values(), default=0)
     return plan.policies.get(key.group) == key.policy and most - group.count(key.domain) > group.key.max_skew

@@ -81,6 +81,8 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
         asked = waiting(sandbox)[0]["spec"]
         assert asked["nodeSelector"] == {ZONE: "zone-b", POOL: "shop"}
         assert asked["priority"] == -1
+        (made,) = placeholders(sandbox)
+        assert [each["name"] for each in made["metadata"]["ownerReferences"]] == ["test"]
         assert evictions(sandbox) == []
 
         pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
@@ -141,6 +143,40 @@ def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tm
     assert placeholders(sandbox) == []
     events = sandbox.api.get("/api/v1/namespaces/shop/events")["items"]
     assert [each["message"] for each in events if each["reason"] == "FailedScheduling"] == []
+
+
+def test_a_buffer_of_a_policy_that_is_deleted_while_no_replica_runs_is_deleted(pool: Pool, tmp_path: Path) -> None:
+    """That of a ClusterRebalancePolicy at once, that of a RebalancePolicy, which can't own it, by the next leader."""
+    sandbox = pool.sandbox
+    for name in ("role.yaml", "priority-class.yaml"):
+        sandbox.apply(COMPONENT / name)
+    other = Pool(sandbox, "store")
+    other.add_zone("zone-a", nodes=4, cpu="2")
+    other.deploy("web", 4, constraints=[constraint(ZONE, "web")], cpu="800m")
+
+    def both_are_taken_up() -> bool:
+        for each in buffers(sandbox, OWN):
+            take_up(sandbox, OWN, each["metadata"]["name"])
+        return len(templates(sandbox)) == 2
+
+    with capacity_buffers(sandbox):
+        with OperatorProcess(sandbox, tmp_path) as operator:
+            operator.wait_until_ready()
+            pool.rebalance(**REQUEST)
+            sandbox.apply(json.dumps(policy(**REQUEST)))
+            wait_until(both_are_taken_up, "a buffer and its template for each policy")
+            assert operator.stop() == 0
+        for path in ("clusterrebalancepolicies/test", "namespaces/shop/rebalancepolicies/all"):
+            sandbox.api.request("DELETE", f"/apis/respread.dev/v1alpha1/{path}")
+        wait_until(lambda: len(buffers(sandbox, OWN)) == 1, "the buffer of the cluster policy to be gone")
+        (left,) = buffers(sandbox, OWN)
+        assert left["metadata"]["annotations"]["respread.dev/placeholder-for"].endswith("for policy shop/all")
+        with OperatorProcess(sandbox, tmp_path) as operator:
+            wait_until(lambda: buffers(sandbox, OWN) == [], "the buffer of the RebalancePolicy to be gone")
+            operator.wait_until_ready()
+            assert operator.stop() == 0
+    assert refused(sandbox) == []
+    assert evictions(sandbox) == []
 
 
 def test_without_the_permission_the_status_reports_it_and_nothing_is_evicted(pool: Pool, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.provisioning.asked import PATIENCE_SECONDS, TAKEN_UP_SECONDS
 from respread.provisioning.buffer import READY_FOR_PROVISIONING
-from respread.provisioning.placeholder import PLACEHOLDER_LABEL
+from respread.provisioning.placeholder import PLACEHOLDER_LABEL, ROOM_CLASS
 from respread.provisioning.room_loop import (
     AT_ONCE,
     REFUSED_SECONDS,
@@ -268,6 +268,39 @@ def test_the_next_leader_deletes_placeholders_even_if_no_policy_requests_nodes()
     room_id = scenario.asked()
     scenario.term = 2
     assert scenario.see(zone_a(*of_placeholder(room_id, 0))) == {}
+
+
+def test_the_next_leader_deletes_a_buffer_even_if_no_policy_requests_nodes() -> None:
+    """A buffer has no pods that show it; the PriorityClass of the room component shows that there may be one."""
+    scenario = Scenario()
+    scenario.serve_buffers(READY_FOR_PROVISIONING)
+    scenario.buffers.there["of-a-policy-that-is-gone"] = "uid"
+    scenario.classes = Map({ROOM_CLASS: -1})
+    scenario.see(zone_a())
+    assert scenario.buffers.there == {}
+    assert (scenario.api.asked, scenario.buffers.asked) == (["list"], ["list", "delete"])
+
+
+def test_without_the_permission_the_next_leader_looks_for_leftovers_once() -> None:
+    scenario = Scenario()
+    scenario.api.result = Result.REFUSED
+    scenario.classes = Map({ROOM_CLASS: -1})
+    for _ in range(2):
+        scenario.see(zone_a())
+        scenario.go_on(REFUSED_SECONDS)
+    assert scenario.api.asked == ["list"]
+    scenario.see(zone_a(), asking())
+    assert scenario.loop.missing["default"].reason == "Refused"
+
+
+def test_a_policy_that_is_created_again_requests_its_own_room() -> None:
+    """The garbage collector may have deleted what its namesake asked for."""
+    scenario = Scenario()
+    before = scenario.asked()
+    namesake = msgspec.structs.replace(asking(), uid="created-again")
+    assert scenario.see(zone_a(), namesake) == {}
+    (after,) = scenario.go_on(QUIET_SECONDS)
+    assert after != before
 
 
 def test_a_used_capacity_buffer_is_deleted_when_the_first_pod_can_move() -> None:

@@ -14,6 +14,7 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
+from respread.provisioning.buffer import buffer
 from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder
 from respread.provisioning.rooms import WantedRoom, is_short, wanted_rooms
 from tests.spreads import spread_of
@@ -113,11 +114,26 @@ def test_a_group_is_short_until_the_constraint_would_hold_with_the_domain() -> N
     assert not is_short(room.key, plan_of(world, policy), spread_of(world).groups, {})
     report = asking("a", "b", provision="Report")
     assert not is_short(room.key, plan_of(world, report), spread_of(world).groups, {report.name: report})
+    namesake = msgspec.structs.replace(policy, uid="created-again")
+    assert not is_short(room.key, plan_of(world, namesake), spread_of(world).groups, {policy.name: namesake})
 
 
 def test_a_room_has_the_same_name_in_every_process() -> None:
     (room,) = rooms(in_zones([4]), asking("a", "b"))
-    assert room.key.id == "bb485bf9613c"
+    assert room.key.id == "95aa65301cd9"
+
+
+def test_only_a_cluster_policy_owns_the_placeholders_that_it_requests() -> None:
+    """The garbage collector deletes at once what refers to an owner that is in another namespace."""
+    policy = msgspec.structs.replace(asking("a", "b"), uid="uid-of-the-policy")
+    (room,) = rooms(in_zones([4]), policy)
+    owner = {"apiVersion": "respread.dev/v1alpha1", "kind": "ClusterRebalancePolicy"}
+    for made in (placeholder(room, "respread-system", "pause"), buffer(room, "respread-system")):
+        assert made["metadata"]["ownerReferences"] == [{**owner, "name": "default", "uid": "uid-of-the-policy"}]
+    in_namespace = msgspec.structs.replace(policy, kind="RebalancePolicy", namespace="default")
+    (room,) = rooms(in_zones([4]), in_namespace)
+    for made in (placeholder(room, "respread-system", "pause"), buffer(room, "respread-system")):
+        assert "ownerReferences" not in made["metadata"]
 
 
 GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("gpu", "Exists"),)),))

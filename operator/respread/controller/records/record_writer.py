@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, Final
 
+from respread.api.owner_reference import owner_reference
 from respread.api.policy import API_VERSION, GROUP, VERSION, Policy
 from respread.api.record import MAX_RECORD_LENGTH, NOTHING, RECORD_KINDS, RECORD_PLURALS, encode_record
 from respread.api.recorded import Recorded
@@ -99,12 +100,11 @@ class RecordWriter:
 
 
 def _new(policy: Policy, text: str) -> dict[str, Any]:
-    owner = {"apiVersion": API_VERSION, "kind": policy.kind, "name": policy.object_name, "uid": policy.uid}
     namespace = {"namespace": policy.namespace} if policy.namespace else {}
     return {
         "apiVersion": API_VERSION,
         "kind": RECORD_KINDS[policy.kind],
-        "metadata": {"name": policy.uid, **namespace, "ownerReferences": [owner]},
+        "metadata": {"name": policy.uid, **namespace, "ownerReferences": [owner_reference(policy)]},
         "policy": policy.object_name,
         "record": text,
     }
