@@ -24,7 +24,6 @@ from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.conclusions import Conclusions
-from respread.controller.evicted_pods import EvictedPods
 from respread.controller.observation import Observation
 from respread.controller.permits.choosing import choose
 from respread.controller.permits.left_alone import left_alone, left_alone_until
@@ -36,6 +35,7 @@ from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.quiet_period import QuietPeriods
 from respread.controller.records.departures import Departures
+from respread.controller.records.evicted_pods import EvictedPods
 from respread.controller.records.history import Expected
 from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.records.recovery import moves_to_remember

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.controller.evicted_pods import EvictedPods
+from respread.controller.records.evicted_pods import EvictedPods
 from tests.eviction_moves import move
 from tests.worlds import NOW, cluster, constraint, node, pod, spec
 
