@@ -109,7 +109,7 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@cp crds/*.respread.dev.yaml charts/respread/crds/
 
 crds-golden: crds ## Make the CRDs in crds/ the compatibility reference: at a release, or for an intended break.
-	@cp crds/*policies.respread.dev.yaml tests/golden/crds/
+	@cp crds/*.respread.dev.yaml tests/golden/crds/
 
 keep-version: setup ## Keep a version's CRDs and objects in tests/golden/versions: NAME=1.2.0 (REVISION=git revision, if not the name).
 	@$(BIN)/python -m tests.kept_versions $(NAME) $(REVISION)

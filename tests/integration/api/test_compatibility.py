@@ -1,4 +1,4 @@
-"""A valid policy stays valid: crdify compares the CRDs with those that users rely on."""
+"""A valid policy stays valid, and a record readable: crdify compares the CRDs with those that users rely on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from respread.api.policy import PLURALS, PolicyKind
-from respread.api.schema import custom_resource_definition, file_name
+from respread.api.schema import custom_resource_definition, file_name, manifests
 from tests.go_programs import PROGRAMS, find_or_build
 
 ROOT: Final = Path(__file__).parents[3]
@@ -21,13 +20,22 @@ pytestmark = pytest.mark.timeout(900)
 """The fixture builds crdify first if it is not in the cache."""
 
 
-def incompatible(kind: PolicyKind, new: Path) -> str:
-    """Return crdify's complaints about a definition that replaces the golden one; empty if there are none."""
+POLICIES: Final = file_name("RebalancePolicy")
+RECORDS: Final = "rebalancepolicyrecords.respread.dev.yaml"
+
+
+def incompatible(name: str, new: Path) -> str:
+    """Return crdify's complaints about a definition that replaces the golden one; empty if there are none.
+
+    Args:
+        name: the golden one's file.
+        new: the other one's.
+    """
     done = subprocess.run(
         [
             find_or_build(PROGRAMS["crdify"]),
             f"--config={GOLDEN / 'crdify.yaml'}",
-            f"file://{GOLDEN / file_name(kind)}",
+            f"file://{GOLDEN / name}",
             f"file://{new}",
         ],
         capture_output=True,
@@ -39,14 +47,19 @@ def incompatible(kind: PolicyKind, new: Path) -> str:
     return found
 
 
-@pytest.mark.parametrize("kind", PLURALS)
-def test_the_crds_stay_compatible(kind: PolicyKind) -> None:
-    found = incompatible(kind, ROOT / "crds" / file_name(kind))
+@pytest.mark.parametrize("name", manifests())
+def test_the_crds_stay_compatible(name: str) -> None:
+    found = incompatible(name, ROOT / "crds" / name)
     assert found == "", f"tests/golden/crds/README.md says what to do if this is meant:\n{found}"
 
 
+def properties_of(definition: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return found
+
+
 def spec_of(definition: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    found: dict[str, Any] = properties_of(definition)["spec"]
     return found
 
 
@@ -63,10 +76,27 @@ def spec_of(definition: dict[str, Any]) -> dict[str, Any]:
 def test_an_incompatible_change_is_detected(
     change: Callable[[dict[str, Any]], object], named: str, tmp_path: Path
 ) -> None:
-    definition = yaml.safe_load((GOLDEN / file_name("RebalancePolicy")).read_text(encoding="utf-8"))
+    definition = yaml.safe_load((GOLDEN / POLICIES).read_text(encoding="utf-8"))
     change(spec_of(definition))
     (tmp_path / "changed.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
-    assert named in incompatible("RebalancePolicy", tmp_path / "changed.yaml")
+    assert named in incompatible(POLICIES, tmp_path / "changed.yaml")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda definition: properties_of(definition).pop("record"), "record"),
+        (lambda definition: properties_of(definition)["record"].update(maxLength=1000), "record"),
+        (lambda definition: definition["spec"].update(scope="Cluster"), "scope"),
+    ],
+)
+def test_an_incompatible_change_of_records_is_detected(
+    change: Callable[[dict[str, Any]], object], named: str, tmp_path: Path
+) -> None:
+    definition = yaml.safe_load((GOLDEN / RECORDS).read_text(encoding="utf-8"))
+    change(definition)
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    assert named in incompatible(RECORDS, tmp_path / "changed.yaml")
 
 
 def test_a_new_field_or_description_is_compatible(tmp_path: Path) -> None:
@@ -75,4 +105,4 @@ def test_a_new_field_or_description_is_compatible(tmp_path: Path) -> None:
     spec["properties"]["new"] = {"type": "string", "description": "New.", "maxLength": 10}
     spec["description"] = "Said in other words."
     (tmp_path / "changed.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
-    assert incompatible("RebalancePolicy", tmp_path / "changed.yaml") == ""
+    assert incompatible(POLICIES, tmp_path / "changed.yaml") == ""
