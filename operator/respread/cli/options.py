@@ -26,7 +26,6 @@ VIOLATED: Final = 1
 """The exit code for violated constraints, if it is requested."""
 
 R = TypeVar("R")
-_Connection = TypeVar("_Connection", bound="ConnectionOptions")
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True):
@@ -189,15 +188,9 @@ def client_options(command: Callable[..., R]) -> Callable[..., R]:
         **options: Any,
     ) -> R:
         chosen = ConnectionOptions(kubeconfig, context, as_user, as_groups, request_timeout)
-        return command(*args, connection=_checked(chosen), **options)
+        return command(*args, connection=chosen, **options)
 
     return with_connection
-
-
-def _checked(options: _Connection) -> _Connection:
-    if options.as_groups and options.as_user is None:
-        raise click.UsageError("--as-group needs --as: the API server impersonates groups only together with a user.")
-    return options
 
 
 def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
@@ -223,7 +216,7 @@ def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
         **options: Any,
     ) -> R:
         chosen = ClusterOptions(kubeconfig, context, as_user, as_groups, request_timeout, snapshot)
-        return command(*args, cluster=_checked(_chosen(chosen)), **options)
+        return command(*args, cluster=_chosen(chosen), **options)
 
     return with_cluster
 

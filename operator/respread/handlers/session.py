@@ -78,7 +78,7 @@ def _session(
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=access.ssl_context),
         # Compressing a page costs the API server far more than sending it uncompressed costs the network.
-        headers={"User-Agent": "respread", "Accept-Encoding": "identity"},
+        headers=(("User-Agent", "respread"), ("Accept-Encoding", "identity"), *access.impersonation.headers()),
         response_class=response_class,
         middlewares=(*middlewares, _Sender(access)),
         proxy=access.proxy,

@@ -28,7 +28,7 @@ class ClusterAccess:
     exec plugins issue short-lived ones. So every request asks for them, which costs nothing while they are valid.
     """
 
-    __slots__ = ("_asking", "_endpoint", "_identity", "in_cluster", "proxy", "ssl_context")
+    __slots__ = ("_asking", "_endpoint", "_identity", "impersonation", "in_cluster", "proxy", "ssl_context")
 
     def __init__(self, endpoint: Endpoint, identity: Identity, *, in_cluster: bool = False) -> None:
         """Create it.
@@ -46,6 +46,8 @@ class ClusterAccess:
         self._asking: asyncio.Task[str | None] | None = None
         self.in_cluster = in_cluster
         """Whether this process runs in that cluster and uses its pod's ServiceAccount."""
+        self.impersonation = endpoint.impersonation
+        """As whom requests are made."""
         self.ssl_context: ssl.SSLContext = endpoint.ssl_context()
         self.proxy = endpoint.proxy or _proxy_of_environment(endpoint.server)
         """The kubeconfig's `proxy-url`, else the proxy from HTTPS_PROXY and NO_PROXY for the API server's address.
@@ -82,6 +84,7 @@ class ClusterAccess:
     def adopt(self, other: ClusterAccess) -> None:
         """Continue with the credentials of another access to the same API server."""
         self._identity = other._identity
+        self.impersonation = other.impersonation
         self.ssl_context = other.ssl_context
 
     async def authorization(self) -> str | None:

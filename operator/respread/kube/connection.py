@@ -6,6 +6,7 @@ context, proxy and credentials as the operator's requests.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,7 @@ from urllib3 import HTTPHeaderDict
 from urllib3.util import Retry
 
 from respread.kube.access import ClusterAccess
+from respread.kube.credentials import OURSELVES, Impersonation
 
 READS_AGAIN: Final = Retry(
     total=None,
@@ -29,23 +31,6 @@ READS_AGAIN: Final = Retry(
 )
 """For reads for which a user waits."""
 _NEVER: Final = Retry(0, read=False)
-
-
-class Impersonation(msgspec.Struct, frozen=True):
-    """As whom requests are made, if not as ourselves."""
-
-    user: str | None = None
-    groups: tuple[str, ...] = ()
-
-    def add_to(self, headers: HTTPHeaderDict) -> None:
-        """Add the headers that the API server reads: one for each group."""
-        if self.user is not None:
-            headers["Impersonate-User"] = self.user
-        for group in self.groups:
-            headers.add("Impersonate-Group", group)
-
-
-OURSELVES: Final = Impersonation()
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -79,7 +64,7 @@ def open_connection(
     Args:
         access: how the API server is reached.
         retry: which requests are repeated, and how often.
-        impersonation: as whom requests are made.
+        impersonation: as whom requests are made, in place of what the kubeconfig says.
         timeout_seconds: how long to wait for each answer; None for the caller's own limit.
     """
     name = "cluster"
@@ -91,7 +76,8 @@ def open_connection(
             "current-context": name,
         }
     )
-    client = pykube.HTTPClient(kubeconfig, http_adapter=_Adapter(access, retry, impersonation), verify=access.verified)
+    headers = access.impersonation.replaced_by(impersonation).headers()
+    client = pykube.HTTPClient(kubeconfig, http_adapter=_Adapter(access, retry, headers), verify=access.verified)
     client.session.auth = _Authorization(access)
     client.session.trust_env = False  # proxies of the environment are in the access; a .netrc is not for an API server
     client.session.headers["User-Agent"] = "respread"
@@ -103,15 +89,16 @@ def open_connection(
 class _Adapter(HTTPAdapter):
     """Makes TLS connections with the access's own context, and adds no other authorities."""
 
-    def __init__(self, access: ClusterAccess, retry: Retry, impersonation: Impersonation) -> None:
-        self._impersonation = impersonation
+    def __init__(self, access: ClusterAccess, retry: Retry, headers: Iterable[tuple[str, str]]) -> None:
+        self._headers = tuple(headers)
         self._tls: dict[str, Any] = {"ssl_context": access.ssl_context, "server_hostname": access.server_name}
         super().__init__(max_retries=retry)
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
-        """Send a request, with a header for each group: those of requests' own have one value for a name."""
+        """Send a request, with all headers of an impersonation: those of requests' own have one value for a name."""
         headers = HTTPHeaderDict({name: str(value) for name, value in request.headers.items()})
-        self._impersonation.add_to(headers)
+        for name, value in self._headers:
+            headers.add(name, value)
         request.headers = headers  # type: ignore[assignment]  # urllib3 sends each of its items
         return super().send(request, *args, **options)
 

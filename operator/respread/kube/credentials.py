@@ -11,11 +11,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
+from urllib.parse import quote
 
 import msgspec
 
 TOKEN_SECONDS: Final = 60.0
 """How long a token from a file is used, as in client-go (transport/token_source.go)."""
+_TOKEN: Final = "!#$&'*+^`|"
+"""What a header's name may contain besides letters, digits and `-._~`; client-go escapes the rest, and `%` itself
+(transport/round_trippers.go)."""
 
 
 class CredentialsError(Exception):
@@ -31,6 +35,36 @@ class Pem(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         """Whether there is one."""
         return bool(self.path or self.data)
+
+
+class Impersonation(msgspec.Struct, frozen=True):
+    """As whom requests are made, if not as ourselves: a kubeconfig's `as` fields, or `--as` and `--as-group`."""
+
+    user: str | None = None
+    groups: tuple[str, ...] = ()
+    uid: str | None = None
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """More about the user, as in `as-user-extra`: names with their values."""
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers that the API server reads, one for each value; none without a user, as in client-go."""
+        if not self.user:
+            return ()
+        return (
+            ("Impersonate-User", self.user),
+            *((("Impersonate-Uid", self.uid),) if self.uid else ()),
+            *(("Impersonate-Group", group) for group in self.groups),
+            *((f"Impersonate-Extra-{quote(name, safe=_TOKEN)}", each) for name, values in self.extra for each in values),
+        )
+
+    def replaced_by(self, other: Impersonation) -> Impersonation:
+        """Return this with what the other one sets in its place, as kubectl's options replace a kubeconfig's fields."""
+        return Impersonation(
+            other.user or self.user, other.groups or self.groups, other.uid or self.uid, other.extra or self.extra
+        )
+
+
+OURSELVES: Final = Impersonation()
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +85,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The expected name in the API server's certificate, if it differs from the address."""
     proxy: str | None = None
     """The kubeconfig's `proxy-url`."""
+    impersonation: Impersonation = OURSELVES
 
     def ssl_context(self) -> ssl.SSLContext:
         """Return the TLS context for connections.

@@ -16,7 +16,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from respread.kube.credentials import CredentialsError, Endpoint, FixedIdentity, Identity, Pem, TokenFile
+from respread.kube.credentials import (
+    CredentialsError,
+    Endpoint,
+    FixedIdentity,
+    Identity,
+    Impersonation,
+    Pem,
+    TokenFile,
+)
 
 
 class NoKubeconfigError(Exception):
@@ -47,6 +55,10 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     password: str | None = None
     exec: Any = None
     auth_provider: Any = None
+    as_user: str | None = msgspec.field(default=None, name="as")
+    as_uid: str | None = None
+    as_groups: tuple[str, ...] | None = None
+    as_user_extra: dict[str, tuple[str, ...] | None] | None = None
 
 
 class _Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +133,7 @@ def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Ident
         verified=not cluster.insecure_skip_tls_verify,
         server_name=cluster.tls_server_name or None,
         proxy=cluster.proxy_url or None,
+        impersonation=_impersonation(user),
     )
     if user.exec is None and user.auth_provider is None:
         return endpoint, _identity(user_base, user)
@@ -209,3 +222,10 @@ def _identity(base: Path, user: _User) -> Identity:
     if user.username and user.password:
         return FixedIdentity.of_password(user.username, user.password)
     return FixedIdentity()
+
+
+def _impersonation(user: _User) -> Impersonation:
+    extra = sorted((user.as_user_extra or {}).items())
+    return Impersonation(
+        user.as_user, user.as_groups or (), user.as_uid, tuple((name, values or ()) for name, values in extra)
+    )

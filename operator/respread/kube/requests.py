@@ -184,9 +184,9 @@ class Requests:
         """
         total_seconds = max(timeout_seconds, _LEAST_TIMEOUT_SECONDS)
         deadline = asyncio.get_running_loop().time() + total_seconds
-        headers = {"Accept": accept}
+        headers = [("Accept", accept), *self._access.impersonation.headers()]
         if body is not None:
-            headers["Content-Type"] = content_type or _CONTENT_TYPES.get(method, "application/json")
+            headers.append(("Content-Type", content_type or _CONTENT_TYPES.get(method, "application/json")))
         try:  # This renews credentials: files are read, plugins run.
             async with asyncio.timeout_at(deadline):
                 authorization = await self._access.authorization()
@@ -195,7 +195,7 @@ class Requests:
                 f"there are no credentials for the API server: {_words(error)}", sent=False
             ) from error
         if authorization is not None:
-            headers["Authorization"] = authorization
+            headers.append(("Authorization", authorization))
         url = self._access.server + path.format_map({name: quote(value, safe="") for name, value in names.items()})
         request = {
             "method": method,

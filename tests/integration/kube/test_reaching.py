@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from respread.handlers.session import open_plain_session
 from respread.kube.access import ClusterAccess, load_access
 from respread.kube.connection import open_connection
 from respread.kube.requests import open_requests
@@ -212,3 +213,36 @@ def test_neither_client_trusts_another_authority(api_sandbox: Sandbox, tmp_path:
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         open_connection(access).client.session.get(access.server + PATH, timeout=30)
     assert len(access.ssl_context.get_ca_certs()) <= 1
+
+
+def who_am_i(access: ClusterAccess) -> list[Any]:
+    """Return who all three clients are for the API server: the operator's requests, Kopf's, and the commands'."""
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+
+    async def operator() -> list[Any]:
+        async with open_requests(access) as requests, open_plain_session(access) as session:
+            answer = await requests.send("POST", path, {}, body=body, timeout_seconds=30)
+            async with session.post(access.server + path, json=body) as response:
+                return [json.loads(answer.body), await response.json()]
+
+    connection = open_connection(access)
+    try:
+        answers = [*asyncio.run(operator()), connection.client.session.post(access.server + path, json=body).json()]
+        return [each["status"]["userInfo"] for each in answers]
+    finally:
+        connection.close()
+
+
+def test_all_clients_impersonate_whom_the_kubeconfig_says(api_sandbox: Sandbox, tmp_path: Path) -> None:
+    content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
+    extra = {"example.com/why": ["a", "b"], "plain": ["c"]}
+    content["users"][0]["user"].update(
+        {"as": "jane", "as-uid": "7", "as-groups": ["dev", "ops"], "as-user-extra": extra}
+    )
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    theirs = json.loads(api_sandbox.kubectl("auth", "whoami", "-o", "json", kubeconfig=file))["status"]["userInfo"]
+    assert (theirs["username"], theirs["uid"], theirs["extra"]) == ("jane", "7", extra)
+    assert {"dev", "ops"} <= set(theirs["groups"])
+    assert who_am_i(load_access(kubeconfig=str(file))) == [theirs] * 3

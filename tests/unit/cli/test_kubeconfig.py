@@ -217,7 +217,24 @@ def test_a_missing_certificate_file_is_an_error(tmp_path: Path) -> None:
     assert "missing.crt" in said(str(file))
 
 
-def test_requests_impersonate_the_user_and_all_groups(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("in_file", "options", "expected"),
+    [
+        ({}, ("jane", ("dev", "ops")), [("User", "jane"), ("Group", "dev"), ("Group", "ops")]),
+        ({"as": "jo", "as-groups": ["a", "b"]}, (None, ()), [("User", "jo"), ("Group", "a"), ("Group", "b")]),
+        ({"as": "jo", "as-groups": ["a"]}, ("jane", ()), [("User", "jane"), ("Group", "a")]),
+        ({"as": "jo", "as-groups": ["a"]}, (None, ("dev",)), [("User", "jo"), ("Group", "dev")]),
+        ({"as-groups": ["a"]}, ("jane", ()), [("User", "jane"), ("Group", "a")]),
+        ({"as-groups": ["a"]}, (None, ()), []),
+    ],
+)
+def test_requests_impersonate_the_user_and_all_groups(
+    tmp_path: Path,
+    in_file: dict[str, Any],
+    options: tuple[str | None, tuple[str, ...]],
+    expected: list[tuple[str, str]],
+) -> None:
+    """Each option replaces its own field of the kubeconfig, as with kubectl."""
     seen: list[tuple[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -231,12 +248,23 @@ def test_requests_impersonate_the_user_and_all_groups(tmp_path: Path) -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        file = kubeconfig(tmp_path / "config", "dev", current="dev", cluster={"server": address_of(server)})
-        options = ConnectionOptions(str(file), as_user="jane", as_groups=("dev", "ops"))
-        with closing(connections.connect(options)) as connection:
+        address, user = {"server": address_of(server)}, {"token": "t", **in_file}
+        file = kubeconfig(tmp_path / "config", "dev", current="dev", cluster=address, user=user)
+        as_user, as_groups = options
+        with closing(
+            connections.connect(ConnectionOptions(str(file), as_user=as_user, as_groups=as_groups))
+        ) as connection:
             assert connection.client.session.get(connection.server, timeout=30).ok
         server.shutdown()
-    assert seen == [("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops")]
+    assert seen == [(f"Impersonate-{name}", value) for name, value in expected]
+
+
+def test_groups_without_a_user_are_an_error(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", "dev", current="dev")
+    for command in ("skew", "version"):
+        refused = CliRunner().invoke(respread, [command, "--kubeconfig", str(file), "--as-group", "dev"])
+        assert refused.exit_code == 2
+        assert "--as-group needs --as" in refused.stderr
 
 
 def test_a_request_ends_after_its_timeout(tmp_path: Path) -> None:
@@ -260,7 +288,6 @@ def address_of(server: ThreadingHTTPServer) -> str:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--as-group", "dev"], "--as-group needs --as"),
         (["--request-timeout", "soon"], "'soon' is not a duration such as 30s, 2m or 1h."),
         (["--request-timeout", "-1s"], "'-1s' is below 0."),
     ],

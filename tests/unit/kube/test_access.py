@@ -103,6 +103,40 @@ def test_a_client_certificate_needs_no_header(tmp_path: Path) -> None:
     assert authorization(kubeconfig=write_kubeconfig(tmp_path / "config", {})) is None
 
 
+def test_a_user_may_impersonate_another_one(tmp_path: Path) -> None:
+    user = {
+        "token": "t",
+        "as": "jane",
+        "as-uid": "7",
+        "as-groups": ["dev", "ops"],
+        "as-user-extra": {"example.com/why": ["a", "b"], "50%": ["c"], "nothing": None},
+    }
+    access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", user)))
+    assert access.impersonation.headers() == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-50%25", "c"),
+        ("Impersonate-Extra-example.com%2Fwhy", "a"),
+        ("Impersonate-Extra-example.com%2Fwhy", "b"),
+    )
+    assert asyncio.run(access.authorization()) == "Bearer t"
+
+
+def test_nobody_is_impersonated_without_a_user(tmp_path: Path) -> None:
+    """As in client-go."""
+    user = {"token": "t", "as": "", "as-groups": ["system:masters"], "as-user-extra": None}
+    access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", user)))
+    assert access.impersonation.headers() == ()
+
+
+def test_credentials_that_are_loaded_again_bring_whom_they_impersonate(tmp_path: Path) -> None:
+    access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "t", "as": "jane"})))
+    access.adopt(load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "t", "as": "john"}))))
+    assert access.impersonation.headers() == (("Impersonate-User", "john"),)
+
+
 def test_the_proxy_and_the_tls_server_name_are_used(tmp_path: Path) -> None:
     config = write_kubeconfig(
         tmp_path / "config", {"token": "t"}, **{"proxy-url": "http://proxy.example:3128", "tls-server-name": "api"}

@@ -7,7 +7,8 @@ from typing import Final
 from respread.cli.errors import CommandError
 from respread.cli.options import ConnectionOptions
 from respread.kube.access import AccessError, load_access
-from respread.kube.connection import READS_AGAIN, Connection, Impersonation, open_connection
+from respread.kube.connection import READS_AGAIN, Connection, open_connection
+from respread.kube.credentials import Impersonation
 
 _ADVICE: Final = (
     "Name a kubeconfig by --kubeconfig or KUBECONFIG, look at a file by --snapshot, or start a cluster to try things "
@@ -22,11 +23,17 @@ def connect(options: ConnectionOptions) -> Connection:
         CommandError: there is none, or its credentials are not available.
     """
     try:
-        return open_connection(
-            load_access(kubeconfig=options.kubeconfig, context=options.context, advice=_ADVICE),
-            READS_AGAIN,
-            impersonation=Impersonation(options.as_user, options.as_groups),
-            timeout_seconds=options.request_timeout_seconds,
-        )
+        access = load_access(kubeconfig=options.kubeconfig, context=options.context, advice=_ADVICE)
     except AccessError as error:
         raise CommandError(f"{error}.") from error
+    if options.as_groups and not (options.as_user or access.impersonation.user):
+        raise CommandError(
+            "--as-group needs --as, or `as` in the kubeconfig: the API server impersonates groups only together with a "
+            "user."
+        )
+    return open_connection(
+        access,
+        READS_AGAIN,
+        impersonation=Impersonation(options.as_user, options.as_groups),
+        timeout_seconds=options.request_timeout_seconds,
+    )
