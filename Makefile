@@ -252,23 +252,41 @@ image-archive: setup engine ## Write the built image to ARCHIVE in dist/, and it
 	@$(if $(filter buildah,$(ENGINE)),buildah push --quiet $(IMAGE) oci-archive:$(ARCHIVE),$(ENGINE) save --quiet $(if $(filter podman,$(ENGINE)),--format oci-archive) --output $(ARCHIVE) $(IMAGE))
 	@$(BIN)/python -m tests.image_sbom $(ARCHIVE) $(ARCHIVE:.tar=.cdx.json)
 
-push-image: engine ## Push the image to the registry in its name.
-	@$(ENGINE) push $(IMAGE)
+# Where a push keeps the digest that the registry returned: a tag may be moved before it is signed.
+DIGEST ?= build/pushed.digest
+# For a registry on this machine, PLAIN_HTTP=1.
+push-image: engine ## Push the image to the registry in its name, and write its digest to the file DIGEST.
+	@mkdir -p $(dir $(DIGEST))
+	@$(if $(filter docker,$(ENGINE)),docker push $(IMAGE) && image=$(IMAGE) && docker image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}' $(IMAGE) | sed -n "s|^$${image%:*}@||p" >$(DIGEST),$(ENGINE) push $(if $(PLAIN_HTTP),--tls-verify=false) --digestfile $(DIGEST) $(IMAGE))
+	@grep -q '^sha256:' $(DIGEST)
+
+push-index: setup ## Push one image that consists of those whose digests are in the files OF; write its digest to the file DIGEST.
+	@mkdir -p $(dir $(DIGEST))
+	@image=$(IMAGE) && pushed=$$($$($(GO_TOOL) crane) index append --tag $(IMAGE) $(foreach each,$(OF),--manifest $${image%:*}@$$(cat $(each)))) && echo "$${pushed##*@}" | tee $(DIGEST)
 
 # What cosign is called with: with a key, nothing is written to the public log of signatures.
 BY_KEY = $(if $(KEY),--key $(KEY) --tlog-upload=false)
-sign-image: setup ## Sign the image in its registry by cosign, as the workflow that runs, or with KEY=cosign.key.
+.PHONY: by-digest
+by-digest:
+	@case "$(IMAGE)" in *@sha256:*) ;; *) echo "$(IMAGE) names a tag, which may be moved: sign the digest that the push has written, IMAGE=NAME@sha256:…" >&2; exit 1;; esac
+
+sign-image: by-digest setup ## Sign the image or chart IMAGE=NAME@sha256:… in its registry by cosign, as the workflow that runs, or with KEY=cosign.key.
 	@$$($(GO_TOOL) cosign) sign --yes $(BY_KEY) $(IMAGE)
 
-attest-image: setup ## Sign the SBOM=file of the image, and attach it in the registry.
+attest-image: by-digest setup ## Sign the SBOM=file of the image IMAGE=NAME@sha256:…, and attach it in the registry.
 	@$$($(GO_TOOL) cosign) attest --yes $(BY_KEY) --type cyclonedx --predicate $(SBOM) $(IMAGE)
 
-check-image: setup ## Check the signatures of the image and of its SBOM with KEY=cosign.pub.
-	@$$($(GO_TOOL) cosign) verify --key $(KEY) --insecure-ignore-tlog=true --output text $(IMAGE) >/dev/null
+check-image: check-signed ## Check the signatures of the image and of its SBOM with KEY=cosign.pub.
 	@$$($(GO_TOOL) cosign) verify-attestation --key $(KEY) --insecure-ignore-tlog=true --type cyclonedx $(IMAGE) >/dev/null
 
-push-chart: setup ## Push the chart in dist/ to REGISTRY=oci://….
-	@$$($(GO_TOOL) helm) push dist/respread-$(VERSION).tgz $(REGISTRY)
+check-signed: setup ## Check the signature of the image or chart IMAGE with KEY=cosign.pub.
+	@$$($(GO_TOOL) cosign) verify --key $(KEY) --insecure-ignore-tlog=true --output text $(IMAGE) >/dev/null
+
+push-chart: setup ## Push the chart in dist/ to REGISTRY=oci://…, and write its digest to the file DIGEST.
+	@mkdir -p $(dir $(DIGEST))
+	@said=$$($$($(GO_TOOL) helm) push dist/respread-$(VERSION).tgz $(REGISTRY) $(if $(PLAIN_HTTP),--plain-http) 2>&1) || { echo "$$said" >&2; exit 1; }; \
+	echo "$$said" | sed -n 's/^Digest: //p' | tee $(DIGEST)
+	@grep -q '^sha256:' $(DIGEST)
 
 format: setup ## Format the code.
 	@$(BIN)/ruff check --fix-only --quiet .

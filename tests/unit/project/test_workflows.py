@@ -34,7 +34,7 @@ def test_workflows_run_existing_targets_and_scripts(workflow: Path) -> None:
     targets: set[str] = set()
     for step in steps(workflow):
         for line in step.get("run", "").splitlines():
-            assert not BUILDERS.search(line.replace("docker buildx imagetools", "")), line
+            assert not BUILDERS.search(line), line
             for script in re.findall(r"\.ci/\w+", line):
                 assert (ROOT / script).is_file()
             for command in re.findall(r"\bmake ([^>&|]*)", line):
@@ -60,21 +60,49 @@ def test_a_release_contains_the_sbom_of_each_image() -> None:
     (written,) = (step for step in image if step.get("run", "").startswith("make image-archive"))
     (kept,) = (step["with"] for step in image if "upload-artifact" in step.get("uses", ""))
     assert image.index(written) < len(image) - 1
-    assert kept["path"] == "dist/*.cdx.json"
+    assert kept["path"].splitlines() == ["dist/*.cdx.json", "dist/*.digest"]
     (fetched,) = (step["with"] for step in build if "download-artifact" in step.get("uses", ""))
     assert fnmatch(kept["name"], fetched["pattern"])
     assert (fetched["path"], fetched["merge-multiple"]) == ("dist/", True)
     assert publish[-1]["run"].endswith("dist/*\n")
 
 
-def test_checksums_cover_the_sboms_and_not_the_archives_of_images(release: Path) -> None:
+def test_a_release_signs_digests_that_pushes_returned() -> None:
+    (release,) = (each for each in WORKFLOWS if each.stem == "release")
+    jobs = yaml.safe_load(release.read_text(encoding="utf-8"))["jobs"]
+    kept = jobs["image"]["env"]["DIGEST"].replace("${{ github.ref_name }}", "$VERSION")
+    written = {kept.replace("${{ matrix.architecture }}", "$each")}
+    assert any(
+        "make push-image" in (run := step.get("run", "")) and 'DIGEST="$DIGEST"' in run for step in steps(release)
+    )
+    signed: list[str] = []
+    for step in jobs["publish"]["steps"]:
+        for line in step.get("run", "").replace("$image", "dist/respread-$VERSION-image").splitlines():
+            written |= set(re.findall(r"make push-.* DIGEST=(\S+)$", line))
+            if re.search(r"make (sign|attest)-image", line):
+                (file,) = re.findall(r'IMAGE="[^":]+@\$\(cat "?([^")]+)"?\)"', line)
+                assert file in written, line
+                signed.append(file)
+    assert sorted(set(signed)) == sorted(written)
+
+
+@pytest.mark.parametrize("target", ["sign-image", "attest-image"])
+def test_a_tag_is_not_signed(release: Path, target: str) -> None:
+    """It may have been moved since the push."""
+    refused = make(release, target, "IMAGE=ghcr.io/respread/respread:1.0.0", "SBOM=sbom.json", "KEY=cosign.key")
+    assert refused.returncode != 0
+    assert "ghcr.io/respread/respread:1.0.0 names a tag" in refused.stderr
+
+
+def test_checksums_cover_sboms_and_digests_and_not_the_archives_of_images(release: Path) -> None:
     dist = release / "dist"
     dist.mkdir()
-    for name in ("a.whl", "a-image-amd64.cdx.json", "a-image-amd64.tar", "chart.tgz", "SHA256SUMS.sigstore.json"):
+    images = [f"a-image-amd64.{each}" for each in ("cdx.json", "digest", "tar")]
+    for name in ("a.whl", *images, "chart.tgz", "SHA256SUMS.sigstore.json"):
         (dist / name).write_text(name)
     assert make(release, "checksums").returncode == 0
     listed = [line.split()[1] for line in (dist / "SHA256SUMS").read_text().splitlines()]
-    assert listed == ["a-image-amd64.cdx.json", "a.whl", "chart.tgz"]
+    assert listed == ["a-image-amd64.cdx.json", "a-image-amd64.digest", "a.whl", "chart.tgz"]
 
 
 @pytest.fixture
