@@ -160,6 +160,9 @@ bench-latency: setup ## How soon it decides while 2,000 pods change per second, 
 bench-plan: setup ## The cost of planning, from scratch and after one event, for 1,000 to 15,000 nodes.
 	@$(BIN)/python -m bench.plan $(ARGS)
 
+bench-records: setup ## What the records of policies cost, by the number of moves under way (ARGS="--moves 1000").
+	@$(BIN)/python -m bench.records $(ARGS)
+
 bench-prevention: setup ## The cost of ranking 150,000 pods, and one changed workload.
 	@$(BIN)/python -m bench.prevention $(ARGS)
 

@@ -10,12 +10,12 @@ import pytest
 
 from respread.stores.watched_kinds import RECORDS, full_name
 from respread_sandbox import Sandbox, SandboxOptions
-from tests.faults.operators import Replica
+from tests.faults.operators import Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
 from tests.faults.rounds import POLICY, enforce, wait_for
 from tests.faults.stuck import heal, skewed
 from tests.integration.as_new import lay_out
-from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install, refused
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install, refused, requests
 from tests.integration.records import record
 from tests.integration.workloads import pods_per_domain
 
@@ -58,11 +58,30 @@ def test_no_pod_is_evicted_while_its_policys_record_can_not_be_written(cluster: 
         Replica(cluster, proxy, tmp_path, "one", "--no-leader-election") as replica,
     ):
         wait_for(lambda: proxy.counts["503"] >= 3, "several attempts to write the record")
+        wait_for(lambda: "written down" in str(cluster.api.get(POLICY_PATH).get("status")), "the status to say why")
         assert evictions(cluster) == []
         proxy.choose = no_fault
         wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
         assert replica.stop() == 0
     assert len(evictions(cluster)) == FEWEST
+
+
+def test_a_clean_stop_writes_the_last_status_and_record_before_the_lease_is_released(
+    cluster: Sandbox, tmp_path: Path
+) -> None:
+    skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=True)
+    enforce(cluster, limits={"inFlight": IN_FLIGHT})
+    with OperatorProcess(cluster, tmp_path) as operator:
+        wait_for(lambda: len(evictions(cluster)) == IN_FLIGHT, "the moves to be made")
+        assert operator.stop() == 0
+    summary = cluster.api.get(POLICY_PATH)["status"]["summary"]
+    assert (summary["evicted"], summary["inFlight"]) == (IN_FLIGHT, IN_FLIGHT)
+    in_flight = {each["uid"] for each in record(cluster, POLICY_PATH)["movesInFlight"]}
+    assert len(in_flight) == IN_FLIGHT
+    written = [entry["objectRef"]["resource"] for entry in requests(cluster) if entry["verb"] in {"patch", "update"}]
+    kinds = {"leases", "clusterrebalancepolicies", "clusterrebalancepolicyrecords"}
+    assert [each for each in written if each in kinds][-1] == "leases"
+    assert holder(cluster) == ""
 
 
 def test_a_deleted_record_is_written_again_and_is_deleted_with_its_policy(cluster: Sandbox, tmp_path: Path) -> None:
@@ -88,7 +107,7 @@ def test_a_deleted_record_is_written_again_and_is_deleted_with_its_policy(cluste
 def test_without_the_crds_of_records_moves_in_flight_are_in_the_status_and_move_later(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
-    """As after `helm upgrade`, which changes no CustomResourceDefinition."""
+    """As after `helm upgrade`, which changes no CustomResourceDefinition, and if somebody deletes them later."""
     cluster = start_sandbox(SandboxOptions(nodes=0, audit=True))
     install(cluster)
     cluster.kubectl("delete", "crd", *map(full_name, RECORDS.values()))
@@ -112,6 +131,8 @@ def test_without_the_crds_of_records_moves_in_flight_are_in_the_status_and_move_
         wait_for(lambda: in_status() == [], "the moves to leave the status")
         assert {each["uid"] for each in record(cluster, POLICY_PATH)["movesInFlight"]} == in_flight
         assert len(evictions(cluster)) == IN_FLIGHT
-        wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
+        cluster.kubectl("delete", "crd", *map(full_name, RECORDS.values()))
+        wait_for(lambda: balanced(cluster), "the spread to be restored without them", 240)
         assert second.stop() == 0
     assert len(evictions(cluster)) == FEWEST
+    assert any("kubectl apply" in line.get("action", "") for line in second.lines())

@@ -207,6 +207,10 @@ class PolicyStatus(Recorded, frozen=True, kw_only=True, rename="camel"):
         return next((each for each in self.conditions if each.type == condition_type), None)
 
 
+_RECORDED: Final = tuple(field.encode_name for field in msgspec.structs.fields(Recorded))
+"""What of a status belongs into the record."""
+
+
 def encode_status(status: PolicyStatus, *, with_record: bool = False) -> dict[str, Any]:
     """Return the status as JSON values for a merge patch of the `status` subresource.
 
@@ -217,8 +221,16 @@ def encode_status(status: PolicyStatus, *, with_record: bool = False) -> dict[st
         with_record: whether it contains what belongs into the record, as in earlier versions. Otherwise that is null,
             so that what an earlier version left there is removed.
     """
-    encoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
-    given = {name: value for name, value in encoded.items() if value is not None}
     if with_record:
-        return given
-    return given | {field.encode_name: None for field in msgspec.structs.fields(Recorded)}
+        return _encoded(status)
+    return _encoded(status) | dict.fromkeys(_RECORDED)
+
+
+def encode_shown(status: PolicyStatus) -> dict[str, Any]:
+    """Return the same without what belongs into the record, so that this stays as it is."""
+    return {name: value for name, value in _encoded(status).items() if name not in _RECORDED}
+
+
+def _encoded(status: PolicyStatus) -> dict[str, Any]:
+    encoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
+    return {name: value for name, value in encoded.items() if value is not None}

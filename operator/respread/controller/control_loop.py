@@ -10,6 +10,7 @@ answered.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -38,7 +39,6 @@ from respread.controller.records.departures import Departures
 from respread.controller.records.evicted_pods import EvictedPods
 from respread.controller.records.history import Expected
 from respread.controller.records.other_evictions import OtherEvictions
-from respread.controller.records.recovery import moves_to_remember
 from respread.controller.records.status_writer import Wanted
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.controller.requeue import next_reconcile
@@ -62,6 +62,9 @@ from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
 _log: Final = get_logger(__name__)
+
+LAST_SECONDS: Final = 3.0
+"""How long the last statuses may take when the operator is stopped."""
 
 
 class ControlLoop:
@@ -130,7 +133,7 @@ class ControlLoop:
         self._thread = PlanningThread() if thread is None else thread
 
     def stop(self) -> None:
-        """End `run` when all sent requests are answered. Nothing more is sent."""
+        """End `run` when all sent requests are answered, and the last statuses written. Nothing more is evicted."""
         self._acting.permission.stop()
         self._waiting.stop()
 
@@ -146,6 +149,7 @@ class ControlLoop:
                 await self._waiting.until(await self._next())
         finally:
             await self._acting.aclose()
+        await self._tell_last()
 
     async def _next(self) -> float:
         """Reconcile until it succeeds, and return when to reconcile again if nothing changes, on the clock."""
@@ -162,6 +166,25 @@ class ControlLoop:
                 self._waiting.succeeded(self._thread.take_seconds())
                 break
         return wake_at
+
+    async def _tell_last(self) -> None:
+        """Write the statuses and records that are not due yet, with the answers to the last evictions.
+
+        The next leader counts on from them, and users see no other number than that of the pods that were evicted.
+        """
+        acts = self._leading.leads() and self._leading.term() == self._takeover.term
+        if not acts or not self._informers.health.synced:
+            return
+        try:
+            async with asyncio.timeout(LAST_SECONDS):
+                observation = await self._observe()
+                planned = await self._thread.compute(self._plan, observation)
+                chosen = self._choose(observation, planned)
+                await self._acting.statuses.write_all(await self._told(observation, planned, chosen))
+        except TimeoutError:
+            _log.warning("The last statuses were not written in time", limit_seconds=LAST_SECONDS)
+        except Exception:  # noqa: BLE001 - whatever it is, the Lease is to be released
+            _log.exception("The last statuses were not written")
 
     async def reconcile(self) -> float:
         """Reconcile once, and return when to reconcile again if nothing changes, on the clock."""
@@ -256,9 +279,11 @@ class ControlLoop:
 
     def _follow(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
         """Check the moves in flight, and process their outcomes."""
-        self._acting.follow_up.look_after(snapshot)
+        if not self._waiting.stopped:
+            self._acting.follow_up.look_after(snapshot)
         ours = self._evicted_pods.observe(self._register.in_flight.moves, snapshot)
-        if leads and self._register.in_flight.unmade and self._why_stale() is None:
+        unmade = leads and self._register.in_flight.unmade
+        if unmade and not self._waiting.stopped and self._why_stale() is None:
             self._conclusions.ask_again(snapshot, spread, policies)
         self._conclusions.draw(snapshot, spread, policies, leads=leads)
         self._quiet_periods.observe(spread.groups, ours, self._clock())
@@ -343,6 +368,13 @@ class ControlLoop:
 
     async def _tell(self, observation: Observation, planned: Plan, chosen: Paced) -> float | None:
         """Publish the results, and return when a status is due next, on the clock."""
+        wanted = await self._told(observation, planned, chosen)
+        if not observation.leads or not self._leading.leads():
+            return None
+        return await self._acting.statuses.write(wanted)
+
+    async def _told(self, observation: Observation, planned: Plan, chosen: Paced) -> list[Wanted]:
+        """Show the results in metrics, and return them as statuses."""
         under_way = self._register.with_chosen(observation.snapshot)
         reconciled = Reconciled(
             spread=observation.spread,
@@ -350,9 +382,7 @@ class ControlLoop:
             reach=await self._thread.compute(reach, observation.index, observation.snapshot),
             held=chosen.held,
             in_flight=under_way.moves,
-            remembered=moves_to_remember(
-                self._register.with_those_on_record(observation.snapshot), observation.snapshot
-            ),
+            remembered=self._register.for_records(observation.snapshot),
             other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,
             room_missing={} if self._room is None else self._room.missing,
@@ -362,9 +392,7 @@ class ControlLoop:
         self._metrics.show_plan(figures)
         in_flight = Counter(move.policy for move in under_way.moves)
         self._metrics.show_evictions_in_flight({name: in_flight[name] for name in observation.policies})
-        if not observation.leads or not self._leading.leads():
-            return None
-        return await self._acting.statuses.write(wanted)
+        return wanted
 
     # Time
 

@@ -47,6 +47,8 @@ def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: His
     """Return what a reconcile found and did for each policy, by name."""
     shares = _shares(reconciled)
     waiting = {key: each.held for each in reconciled.held for key in each.move.groups}
+    for move in reconciled.in_flight:
+        shares[move.policy].in_flight += 1
     nothing = _Share()
     return {
         policy.name: _outcome(policy, shares.get(policy.name, nothing), reconciled, waiting, history)
@@ -57,16 +59,17 @@ def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: His
 class _Share:
     """The part of a reconcile for one policy."""
 
-    __slots__ = ("blocked", "groups", "held", "moves")
+    __slots__ = ("blocked", "groups", "held", "in_flight", "moves")
 
     def __init__(self) -> None:
         self.groups: list[SpreadGroup] = []
         self.blocked: dict[GroupKey, BlockedGroup] = {}
         self.moves: list[Move] = []
         self.held: list[HeldMove] = []
+        self.in_flight = 0
 
 
-def _shares(reconciled: Reconciled) -> Mapping[str, _Share]:
+def _shares(reconciled: Reconciled) -> defaultdict[str, _Share]:
     shares: defaultdict[str, _Share] = defaultdict(_Share)
     for key, name in reconciled.plan.policies.items():
         shares[name].groups.append(reconciled.spread.groups[key])
@@ -92,7 +95,7 @@ def _outcome(
             worst_skew=max((group.skew for group in groups), default=0),
             pods=reconciled.reach.pods.get(policy.name, 0),
             planned_evictions=len(moves),
-            in_flight=sum(move.policy == policy.name for move in reconciled.in_flight),
+            in_flight=share.in_flight,
             evicted=history.evicted.get(policy.name, 0),
         ),
         violations=tuple(

@@ -125,7 +125,10 @@ async def run(options: OperatorOptions) -> None:
         try:
             register = Register(seconds_since_boot)
             leadership = await acting.enter_async_context(
-                _leadership(options, access, requests, metrics, informers, register)
+                _leadership(
+                    *(options, access, requests, metrics, informers),
+                    may_give_up=lambda: not (register.in_flight.uncertain or actors.statuses.uncertain),
+                )
             )
             actors = put_together(
                 requests,
@@ -195,8 +198,8 @@ async def run(options: OperatorOptions) -> None:
                 )
             finally:
                 _log.info("Stopping")
-                # The acting tasks end first, after the answers to their requests, then the Lease, and last their
-                # inputs.
+                # The acting tasks end first, after the answers to their requests and the last statuses, then the Lease,
+                # and last their inputs.
                 loop.stop()
                 prevention.stop()
                 room.stop()
@@ -224,9 +227,10 @@ async def _leadership(
     requests: Requests,
     metrics: Metrics,
     informers: Informers,
-    register: Register,
+    *,
+    may_give_up: Callable[[], bool],
 ) -> AsyncIterator[_Leadership]:
-    """Take part in the election, if there is one. The Lease is released at the end."""
+    """Take part in the election, if there is one. The Lease is released at the end, if that may be."""
     identity = _identity()
     if not options.leader_election:
         _log.warning(
@@ -249,7 +253,7 @@ async def _leadership(
             identity,
             times=options.lease_times,
             on_change=on_change,
-            may_give_up=lambda: not register.in_flight.uncertain,
+            may_give_up=may_give_up,
             is_first=partial(_nobody_has_led, informers),
         )
 

@@ -17,7 +17,7 @@ import msgspec
 
 TOKEN_SECONDS: Final = 60.0
 """How long a token from a file is used, as in client-go (transport/token_source.go)."""
-_TOKEN: Final = "!#$&'*+^`|"
+_IN_NAMES: Final = "!#$&'*+^`|"
 """What a header's name may contain besides letters, digits and `-._~`; client-go escapes the rest, and `%` itself
 (transport/round_trippers.go)."""
 
@@ -54,7 +54,11 @@ class Impersonation(msgspec.Struct, frozen=True):
             ("Impersonate-User", self.user),
             *((("Impersonate-Uid", self.uid),) if self.uid else ()),
             *(("Impersonate-Group", group) for group in self.groups),
-            *((f"Impersonate-Extra-{quote(name, safe=_TOKEN)}", each) for name, values in self.extra for each in values),
+            *(
+                (f"Impersonate-Extra-{quote(name, safe=_IN_NAMES)}", each)
+                for name, values in self.extra
+                for each in values
+            ),
         )
 
     def replaced_by(self, other: Impersonation) -> Impersonation:

@@ -249,7 +249,7 @@ class Elector:
         self._renewed_at = None
         self._notice()
         if not self._may_give_up():
-            _log.warning("The Lease is left to run out: an eviction may still be on its way", lease=str(self.lease))
+            _log.warning("The Lease is left to run out: a request may still be on its way", lease=str(self.lease))
             return
         try:
             async with asyncio.timeout(self.times.retry_seconds):

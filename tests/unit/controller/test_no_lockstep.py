@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from respread.controller.control_loop import LAST_SECONDS
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 
@@ -101,6 +102,35 @@ def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -
         await running
 
     run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("api_server", ["answers", "is silent"])
+def test_the_last_status_and_record_contain_what_was_answered_after_the_stop(api_server: str) -> None:
+    cluster = SimulatedCluster(100, limits=limits(50), eviction_seconds=3.0)
+    cluster.ready_seconds = 3600.0
+
+    async def scenario() -> float:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        async with asyncio.timeout(60):
+            while not cluster.asked:  # noqa: ASYNC110 - who asks tells nobody
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        loop.stop()
+        if api_server == "is silent":
+            cluster.request_seconds = 3600.0
+        stopped_at = asyncio.get_running_loop().time()
+        await running
+        return asyncio.get_running_loop().time() - stopped_at
+
+    taken = run_in_virtual_time(scenario())
+    assert 0 < len(cluster.evicted) == len(cluster.asked)
+    if api_server == "is silent":
+        assert taken <= cluster.eviction_seconds["app-0"] + LAST_SECONDS + 1
+        assert cluster.acting.statuses.uncertain  # the Lease is not released
+    else:
+        assert cluster.written[-1]["summary"]["evicted"] == len(cluster.evicted)
+        assert len(cluster.recorded[-1]["movesInFlight"]) == len(cluster.evicted)
 
 
 def switched(policy: dict[str, Any]) -> dict[str, Any]:

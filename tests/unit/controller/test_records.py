@@ -16,9 +16,15 @@ from respread.api.record import MAX_RECORD_LENGTH, NOTHING, decode_record, encod
 from respread.api.recorded import FailuresInARow, MoveInFlight, Recorded, RememberedBackOff
 from respread.api.status import PolicyStatus, Summary
 from respread.cluster.decode.decoder import Kind
+from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.record_writer import RecordWriter
 from respread.controller.records.status_reader import FoundStatus
-from respread.controller.records.status_writer import LOOK_AGAIN_SECONDS, StatusWriter, Wanted
+from respread.controller.records.status_writer import (
+    LEAST_INTERVAL_SECONDS,
+    LOOK_AGAIN_SECONDS,
+    StatusWriter,
+    Wanted,
+)
 from respread.kube.listing import ListError
 from respread.kube.requests import Requests
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS
@@ -61,7 +67,7 @@ def writing(
         stub.on(method, "", answers.get(method, answering({})))
 
     async def serve(requests: Requests) -> None:
-        await scenario(RecordWriter(requests, exclusive_seconds=lambda: exclusive_seconds, timeout_seconds=10.0))
+        await scenario(RecordWriter(ExclusiveRequests(requests, lambda: 100.0, lambda: exclusive_seconds)))
 
     async def run() -> None:
         async with stub.running() as requests:
@@ -339,6 +345,67 @@ def test_the_checkpoint_moves_into_records_once_their_crds_are_installed() -> No
     assert list(sent).index(created) < list(sent).index(cleared)
     assert decode_record(sent[created]["record"]) == moves("a")
     assert sent[cleared]["status"]["movesInFlight"] is None
+
+
+def test_without_their_crds_records_move_into_the_status_and_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody deletes the definitions while a replica leads, and applies them again."""
+    leading = Leading()
+    status = f"{GROUP}/clusterrebalancepolicies/all/status"
+    gone = answering({"message": "not found"}, status=404)
+
+    async def scenario(writer: StatusWriter) -> None:
+        await leading.write(writer, all=moves("a"))
+        assert leading.stub.requests == [("POST", f"{GROUP}/clusterrebalancepolicyrecords")]
+        leading.stub.on("PATCH", "", gone)
+        leading.stub.on("POST", "records", gone)
+        leading.stub.on("GET", GROUP, served(*POLICY_KINDS, RECORD_OF_OWN))
+        leading.seconds += LEAST_INTERVAL_SECONDS
+        await leading.write(writer, all=moves("a", "b"))
+        assert "movesInFlight" not in leading.stub.bodies[-1].get("status", {})
+        assert "404" in writer.trouble(ALL)
+        leading.seconds += LEAST_INTERVAL_SECONDS
+        await leading.write(writer)
+        assert leading.stub.requests[-1] == ("PATCH", status)
+        assert [each["uid"] for each in leading.stub.bodies[-1]["status"]["movesInFlight"]] == ["a", "b"]
+        assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}
+        assert (writer.trouble(ALL), writer.trouble(OWN)) == ("", "")
+        leading.stub.on("POST", "records", answering({}, status=201))
+        leading.stub.on("GET", GROUP, served(*POLICY_KINDS, *RECORDS.values()))
+        leading.seconds += LOOK_AGAIN_SECONDS
+        leading.stub.requests.clear()
+        leading.stub.bodies.clear()
+        await leading.write(writer)
+
+    leading.run(scenario)
+    assert "clusterrebalancepolicyrecords.respread.dev is not installed" in caplog.text
+    assert "rebalancepolicyrecords.respread.dev is not installed" not in caplog.text.replace("clusterreb", "")
+    written = list(zip(leading.stub.requests, leading.stub.bodies, strict=True))
+    assert decode_record(dict(written)[("POST", f"{GROUP}/clusterrebalancepolicyrecords")]["record"]) == moves("a", "b")
+    assert dict(written)[("PATCH", status)]["status"]["movesInFlight"] is None
+
+
+def test_a_status_is_written_although_its_record_is_refused() -> None:
+    """It says why nothing is evicted. What an earlier version left in it stays there."""
+    leading = Leading()
+    leading.policies[CLUSTER_POLICIES]["status"] = json.loads(encode_record(moves("former")))
+    leading.stub.on("POST", "records", REFUSED)
+
+    async def scenario(writer: StatusWriter) -> None:
+        seen = msgspec.structs.replace(leading.seen["all"], summary=Summary(violated=3))
+        await writer.write([Wanted(ALL, seen, PolicyStatus())])
+        assert [path for _, path in leading.stub.requests] == [
+            f"{GROUP}/clusterrebalancepolicyrecords",
+            f"{GROUP}/clusterrebalancepolicies/all/status",
+        ]
+        status = leading.stub.bodies[1]["status"]
+        assert status["summary"]["violated"] == 3
+        assert "movesInFlight" not in status
+        assert writer.known(ALL, PolicyStatus()) == seen
+        assert await writer.ensure([(ALL, PolicyStatus())]) == set()
+        assert len(leading.stub.requests) == 3  # the record once more, and not the status
+        assert writer.trouble(ALL) == "the API server refused it: 403, no"
+
+    leading.run(scenario)
 
 
 def test_the_checkpoint_moves_back_into_the_status_before_a_downgrade() -> None:

@@ -17,8 +17,9 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.comparison import Comparison
-from respread.controller.records.recovery import AskingRules, moves_to_remember, resumed
+from respread.controller.records.recovery import AskingRules, resumed
 from respread.controller.records.register import Register
+from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.flight import Ended, Patience, Stage
 from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
@@ -71,7 +72,7 @@ def process(seconds: float, wall: float = 1_000_000) -> Register:
 
 def killed(register: Register, snapshot: ClusterSnapshot) -> dict[str, PolicyStatus]:
     """Return the statuses in the API server after a process has died."""
-    remembered = moves_to_remember(register.in_flight, snapshot)
+    remembered = RememberedMoves().of(register.in_flight, snapshot)
     return {
         policy: with_record(PolicyStatus(), decode_record(encode_record(Recorded(moves_in_flight=moves))))
         for policy, moves in remembered.items()

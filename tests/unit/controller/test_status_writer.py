@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from aiohttp import web
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.status import PolicyStatus, Summary
+from respread.controller.records.exclusive_requests import ARRIVAL_SECONDS
 from respread.controller.records.status_reader import FoundStatus, FoundStatuses
 from respread.controller.records.status_writer import (
     GATHER_SHARE,
@@ -313,3 +315,55 @@ def test_requests_for_one_status_are_sent_one_after_another() -> None:
 
     run(scenario, slowly)
     assert at_once[1] == 1
+
+
+def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
+    async def scenario(writing: Writing) -> None:
+        await writing.write((ALL, evicted(1)), (OWN, evicted(1)))
+        asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
+        await asyncio.sleep(0)
+        await writing.writer.write_all(
+            Wanted(policy, status, NONE) for policy, status in ((ALL, evicted(2)), (OWN, evicted(1)))
+        )
+        assert asking.done()
+        assert writing.written == [1, 1, 2]  # the other one does not differ
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "uncertain"),
+    [
+        (answering({}), False),
+        (answering({"message": "no"}, status=500), False),
+        (dropping, True),
+        (hanging, True),
+    ],
+    ids=["200", "500", "no answer", "silence"],
+)
+def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answering, *, uncertain: bool) -> None:
+    """The Lease is not released meanwhile: it would overwrite what the next leader has written."""
+
+    async def scenario(writing: Writing) -> None:
+        assert not writing.writer.uncertain
+        writing.exclusive_seconds = 0.2
+        await writing.write((ALL, evicted(1)))
+        assert writing.writer.uncertain == uncertain
+        writing.seconds += ARRIVAL_SECONDS
+        assert not writing.writer.uncertain
+
+    run(scenario, answer)
+
+
+def test_a_write_that_is_cancelled_may_still_arrive() -> None:
+    async def scenario(writing: Writing) -> None:
+        task = asyncio.create_task(writing.write((ALL, evicted(1))))
+        async with asyncio.timeout(60):
+            while not writing.stub.requests:  # noqa: ASYNC110 - the stub tells nobody
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert writing.writer.uncertain
+
+    run(scenario, hanging)

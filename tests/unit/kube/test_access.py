@@ -124,7 +124,7 @@ def test_a_user_may_impersonate_another_one(tmp_path: Path) -> None:
     assert asyncio.run(access.authorization()) == "Bearer t"
 
 
-def test_nobody_is_impersonated_without_a_user(tmp_path: Path) -> None:
+def test_groups_are_not_impersonated_without_a_user(tmp_path: Path) -> None:
     """As in client-go."""
     user = {"token": "t", "as": "", "as-groups": ["system:masters"], "as-user-extra": None}
     access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", user)))

@@ -17,7 +17,7 @@ from respread.cluster.objects import Namespace, PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
-from respread.controller.records.recovery import moves_to_remember
+from respread.controller.records.remembered_moves import RememberedMoves
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
@@ -139,7 +139,7 @@ class Scene(NamedTuple):
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),
             held=(),
             in_flight=self.in_flight.moves,
-            remembered=moves_to_remember(self.in_flight, self.state.snapshot),
+            remembered=RememberedMoves().of(self.in_flight, self.state.snapshot),
             time=NOW,
         )
         figures_of([POLICY], reconciled, outcomes_of([POLICY], reconciled, history))

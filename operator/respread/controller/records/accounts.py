@@ -18,7 +18,6 @@ from respread.controller.announcements import Announcements
 from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.limiters import Bounding
 from respread.controller.records.history import Expected, History
-from respread.controller.records.recovery import moves_of
 from respread.controller.records.register import Register
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer
@@ -48,13 +47,12 @@ class Remembered:
 
     def in_status(self, policy: Policy, status: PolicyStatus) -> PolicyStatus:
         """Return a policy's status with everything that its record must contain now."""
-        snapshot = self._snapshot()
         return msgspec.structs.replace(
             status,
             recent_evictions=self._history.recent_evictions(policy),
             group_evictions=self._history.group_evictions(policy.name),
             failures_in_a_row=self._history.failures_in_a_row(policy.name),
-            moves_in_flight=moves_of(policy.name, self._register.with_those_on_record(snapshot), snapshot),
+            moves_in_flight=self._register.for_records(self._snapshot()).get(policy.name, ()),
         )
 
 
@@ -102,14 +100,17 @@ class Accounts:
             policies: the policies for which they were planned.
         """
         for move in step:
-            self._register.on_record[move.pod.uid] = move
+            self._register.put_on_record(move)
             self.history.expect(move.pod.uid, Expected(move.policy, bounding.of(move), move.groups))
         names = {name for move in step for name in (move.policy, *bounding.hourly(move))}
         seen = self._seen()
         asked = [(policies[name], seen.get(name, PolicyStatus())) for name in sorted(names)]
-        if await self._statuses.ensure(asked) == names:
+        written = await self._statuses.ensure(asked)
+        if written == names:
             return None
-        return Held(Reason.API_UNAVAILABLE, "it could not be written down in its policy's record")
+        troubles = (self._statuses.trouble(policies[name]) for name in sorted(names - written))
+        why = next((f": {trouble}" for trouble in troubles if trouble), "")
+        return Held(Reason.API_UNAVAILABLE, f"it could not be written down in its policy's record{why}")
 
     def why_paused(self, move: Move, policies: Policies) -> Held | None:
         """Return why a move's policy evicts nothing after failures; None if it is not paused."""

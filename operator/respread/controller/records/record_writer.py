@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from respread.api.owner_reference import owner_reference
 from respread.api.policy import API_VERSION, GROUP, VERSION, Policy
 from respread.api.record import MAX_RECORD_LENGTH, NOTHING, RECORD_KINDS, RECORD_PLURALS, encode_record
 from respread.api.recorded import Recorded
+from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.status_reader import FoundStatus
 from respread.kube.api_status import status_of
-from respread.kube.requests import Method, NoResponseError, Requests, Response
+from respread.kube.requests import NoResponseError, Response
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -21,29 +22,35 @@ _log: Final = get_logger(__name__)
 class RecordWriter:
     """Writes records that differ from what is stored. Requests for one policy must be made one after another."""
 
-    __slots__ = ("_exclusive_seconds", "_requests", "_stored", "_timeout_seconds")
+    __slots__ = ("_requests", "_stored", "_troubles")
 
-    def __init__(self, requests: Requests, *, exclusive_seconds: Callable[[], float], timeout_seconds: float) -> None:
-        """Write through the API server.
-
-        Args:
-            requests: sends requests.
-            exclusive_seconds: for how long no other replica can lead and write records.
-            timeout_seconds: the limit for each request.
-        """
+    def __init__(self, requests: ExclusiveRequests) -> None:
+        """Write by these requests."""
         self._requests = requests
-        self._exclusive_seconds = exclusive_seconds
-        self._timeout_seconds = timeout_seconds
         self._stored: dict[str, Recorded | None] = {}
         """What the objects contain, by the policies' UIDs; None if that is not known. Others don't exist."""
+        self._troubles: dict[str, str] = {}
+        """Why the last write failed, by the same."""
 
     def begin(self, policies: Iterable[FoundStatus]) -> None:
         """Start to lead, with the records just read."""
         self._stored = {found.uid: found.record for found in policies if found.record is not None}
+        self._troubles = {}
 
     def keep(self, uids: set[str]) -> None:
         """Forget the records of other policies than these."""
         self._stored = {uid: record for uid, record in self._stored.items() if uid in uids}
+        self._troubles = {uid: trouble for uid, trouble in self._troubles.items() if uid in uids}
+
+    def gone(self, uids: Iterable[str]) -> None:
+        """Take note that the records of these policies don't exist any more, because their definition was deleted."""
+        for uid in uids:
+            self._stored.pop(uid, None)
+            self._troubles.pop(uid, None)
+
+    def trouble(self, policy: Policy) -> str:
+        """Return why the record of a policy could not be written last; empty if it was, or was never tried."""
+        return self._troubles.get(policy.uid, "")
 
     def is_stored(self, policy: Policy, record: Recorded) -> bool:
         """Return whether the API certainly has exactly this record of a policy; an empty one need not exist."""
@@ -55,8 +62,7 @@ class RecordWriter:
             return True
         text = encode_record(record)
         if len(text) > MAX_RECORD_LENGTH:
-            _log.warning("Record not written", policy=policy.name, error=f"it has {len(text)} characters")
-            return False
+            return self._failed(policy, f"it has {len(text)} characters, more than {MAX_RECORD_LENGTH}")
         exists = policy.uid in self._stored
         try:
             response = await self._send(policy, text, exists=exists)
@@ -69,16 +75,19 @@ class RecordWriter:
         except NoResponseError as error:
             if error.sent:
                 self._stored[policy.uid] = None
-            _log.warning("Record not written", policy=policy.name, error=error.message)
-            return False
+            return self._failed(policy, error.message)
         if response is None:
-            _log.warning("Record not written", policy=policy.name, error="this replica does not lead any more")
-            return False
-        if response.succeeded:
-            self._stored[policy.uid] = record
-            return True
-        message = status_of(response.body).message
-        _log.warning("Record not written", policy=policy.name, status_code=response.status_code, error=message)
+            return self._failed(policy, "this replica does not lead any more")
+        if not response.succeeded:
+            message = status_of(response.body).message or "no reason given"
+            return self._failed(policy, f"the API server refused it: {response.status_code}, {message}")
+        self._stored[policy.uid] = record
+        self._troubles.pop(policy.uid, None)
+        return True
+
+    def _failed(self, policy: Policy, trouble: str) -> Literal[False]:
+        self._troubles[policy.uid] = trouble
+        _log.warning("Record not written", policy=policy.name, error=trouble)
         return False
 
     async def _send(self, policy: Policy, text: str, *, exists: bool) -> Response | None:
@@ -86,17 +95,11 @@ class RecordWriter:
         in_namespace = "/namespaces/{namespace}" if policy.namespace else ""
         names = {"namespace": policy.namespace} if policy.namespace else {}
         path = f"/apis/{GROUP}/{VERSION}{in_namespace}/{RECORD_PLURALS[policy.kind]}"
-        method: Method = "PATCH" if exists else "POST"
-        request = await self._requests.prepare(
-            method,
-            f"{path}/{{name}}" if exists else path,
-            {**names, "name": policy.uid} if exists else names,
-            body={"record": text} if exists else _new(policy, text),
-            timeout_seconds=min(self._timeout_seconds, self._exclusive_seconds()),
-        )
-        if self._exclusive_seconds() <= 0:  # The next leader may have written its own.
-            return None
-        return await request.send()
+        if exists:
+            return await self._requests.send(
+                "PATCH", f"{path}/{{name}}", {**names, "name": policy.uid}, {"record": text}
+            )
+        return await self._requests.send("POST", path, names, _new(policy, text))
 
 
 def _new(policy: Policy, text: str) -> dict[str, Any]:

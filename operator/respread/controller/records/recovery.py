@@ -1,27 +1,17 @@
-"""Moves in flight in the policies' statuses: the next leader follows them to their outcome.
+"""Recorded moves in flight: the next leader follows them to their outcome.
 
-A move is recorded before its eviction is sent. So a process that is killed at any moment leaves behind which pods it
-evicted, or was about to, and for which groups. Groups that a move did not improve back off in the next process too.
-Without this, a crash at every start could evict another pod each time.
+Groups that a move did not improve back off in the next process too. Without this, a crash at every start could evict
+another pod each time. `remembered_moves` says what is recorded.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
-from respread.api.recorded import (
-    MAX_GROUPS_OF_MOVE,
-    MAX_MOVES_IN_FLIGHT,
-    MAX_NEWEST_PODS,
-    MAX_WORKLOAD_LENGTH,
-    LeftDomain,
-    MoveInFlight,
-)
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import group_name
@@ -36,30 +26,6 @@ from respread.planning.victims.controllers import siblings_of
 from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
-
-_SECOND: Final = timedelta(seconds=1)
-"""The API server stores creation timestamps in whole seconds."""
-_LONG_AGO_SECONDS: Final = 30.0
-"""Further than this the clocks of the API server and of this process are not apart: its Lease would not work either."""
-
-
-def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
-    """Return the moves in flight for the policies' statuses, by the policies' names.
-
-    Args:
-        in_flight: the moves.
-        snapshot: the cluster as the watch shows it.
-    """
-    found: defaultdict[str, list[MoveInFlight]] = defaultdict(list)
-    for flight in in_flight.flights:
-        found[flight.move.policy].append(_remembered(flight, snapshot))
-    return {policy: tuple(moves[:MAX_MOVES_IN_FLIGHT]) for policy, moves in found.items()}
-
-
-def moves_of(policy: str, in_flight: InFlight, snapshot: ClusterSnapshot) -> tuple[MoveInFlight, ...]:
-    """Return the moves in flight for the status of one policy; see `moves_to_remember`."""
-    flights = [flight for flight in in_flight.flights if flight.move.policy == policy]
-    return tuple(_remembered(flight, snapshot) for flight in flights[:MAX_MOVES_IN_FLIGHT])
 
 
 class AskingRules(NamedTuple):
@@ -125,43 +91,3 @@ def resumed(
     flights = list(remembered_flights(statuses, snapshot, groups_named, moment, known.patience))
     allowed = rules.allow(flights, snapshot)
     return known.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in flights)
-
-
-def _remembered(flight: Flight, snapshot: ClusterSnapshot) -> MoveInFlight:
-    move, controller = flight.move, flight.move.pod.controller
-    newest, newest_pods = _newest(flight, snapshot)
-    return MoveInFlight(
-        uid=move.pod.uid,
-        namespace=move.pod.namespace,
-        pod=move.pod.name,
-        node=move.pod.node_name,
-        workload=str(move.workload)[:MAX_WORKLOAD_LENGTH],  # one that somebody forged may have no slash, and gets one
-        controller_kind="" if controller is None else controller.kind,
-        controller_name="" if controller is None else controller.name,
-        controller_uid="" if controller is None else controller.uid,
-        groups=tuple(
-            LeftDomain(group_name(key), domain) for key, domain in zip(move.groups, move.from_domains, strict=True)
-        )[:MAX_GROUPS_OF_MOVE],
-        sent=datetime.fromtimestamp(int(flight.sent_time), UTC),
-        newest=newest,
-        newest_pods=newest_pods,
-    )
-
-
-def _newest(flight: Flight, snapshot: ClusterSnapshot) -> tuple[datetime, tuple[str, ...]]:
-    """Return a moment, and the pods created then or later that are not the replacement.
-
-    Where the newest pod was created long before the eviction was sent, a second later is as good, and names nobody.
-    Of very many pods created in the same second none is named, and the moment is a second later: a replacement made
-    within that very second would be missed, and the move's outcome is then Unknown.
-    """
-    others = [
-        (each.creation_timestamp, each.name)
-        for each in siblings_of(snapshot, flight.move.pod)
-        if each.uid in flight.known and each.uid != flight.uid and each.creation_timestamp is not None
-    ]
-    newest = flight.newest
-    as_young = sum(created >= newest for created, _ in others)
-    if as_young > MAX_NEWEST_PODS or (as_young and flight.sent_time - newest.timestamp() > _LONG_AGO_SECONDS):
-        newest += _SECOND
-    return newest, tuple(sorted(name for created, name in others if created >= newest))[:MAX_NEWEST_PODS]

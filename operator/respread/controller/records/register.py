@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import time
+from typing import NamedTuple
 
+from respread.api.recorded import MoveInFlight
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer
 from respread.eviction.in_flight import InFlight
 from respread.eviction.probation import Probation
 from respread.planning.plan import Move
 
 
+class _Moment(NamedTuple):
+    """What the moves that records contain depend on."""
+
+    in_flight: InFlight
+    changes: int
+    """Of the moves on record that are not sent yet."""
+    snapshot: ClusterSnapshot
+    time: int
+    """In whole seconds, as it is recorded."""
+
+    def is_the_same(self, other: _Moment) -> bool:
+        """Return whether nothing has changed."""
+        return (
+            self.in_flight is other.in_flight
+            and self.changes == other.changes
+            and self.snapshot is other.snapshot
+            and self.time == other.time
+        )
+
+
 class Register:
     """The moves. It belongs to one event loop, and only changes between awaits of its readers."""
 
-    __slots__ = ("chosen", "clock", "in_flight", "on_record", "probation", "wall_clock")
+    __slots__ = (
+        "_changes",
+        "_on_record",
+        "_remembered",
+        "_with_those_on_record",
+        "chosen",
+        "clock",
+        "in_flight",
+        "probation",
+        "wall_clock",
+    )
 
     def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time) -> None:
         """Start without moves.
@@ -32,16 +65,35 @@ class Register:
         """The moves that ended well just now."""
         self.chosen: dict[str, Move] = {}
         """Chosen moves that are not sent yet, by the UIDs of their pods, in the order in which they were chosen."""
-        self.on_record: dict[str, Move] = {}
-        """Those among them that may be sent at any moment. Every status that is written contains them."""
+        self._on_record: dict[str, Move] = {}
+        """Those among them that may be sent at any moment. Every record that is written contains them."""
+        self._changes = 0
+        """How often these have changed."""
+        self._remembered = RememberedMoves()
+        self._with_those_on_record: tuple[_Moment, InFlight] | None = None
 
     def with_chosen(self, snapshot: ClusterSnapshot) -> InFlight:
         """Return all moves for plans and limits, as if the chosen ones were sent."""
         return self._with(self.chosen.values(), snapshot)
 
-    def with_those_on_record(self, snapshot: ClusterSnapshot) -> InFlight:
-        """Return the moves in flight and those that may be at any moment, for the next leader."""
-        return self._with(self.on_record.values(), snapshot)
+    def for_records(self, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
+        """Return the moves in flight and those that may be at any moment, for the next leader, by policy.
+
+        Hundreds of policies may ask for theirs at the same time: what does not change meanwhile is computed once.
+        """
+        in_flight = self.in_flight
+        if self._on_record:
+            moment = _Moment(in_flight, self._changes, snapshot, int(self.wall_clock()))
+            known = self._with_those_on_record
+            if known is None or not known[0].is_the_same(moment):
+                known = self._with_those_on_record = moment, self._with(self._on_record.values(), snapshot)
+            in_flight = known[1]
+        return self._remembered.of(in_flight, snapshot)
+
+    def put_on_record(self, move: Move) -> None:
+        """Have every record that is written from now on contain a chosen move, because it may be sent at any moment."""
+        self._on_record[move.pod.uid] = move
+        self._changes += 1
 
     def sent(self, move: Move, snapshot: ClusterSnapshot) -> None:
         """Record a move right before its eviction is sent. From now on it is in flight."""
@@ -73,7 +125,10 @@ class Register:
     def forget(self, move: Move) -> None:
         """Record that a move will not be sent."""
         self.chosen.pop(move.pod.uid, None)
-        self.on_record.pop(move.pod.uid, None)
+        if self._on_record.pop(move.pod.uid, None) is not None:
+            self._changes += 1
+        if not self._on_record:
+            self._with_those_on_record = None
 
     def _with(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> InFlight:
         in_flight = self.in_flight

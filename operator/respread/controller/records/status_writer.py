@@ -5,13 +5,16 @@ the next leader is determined when it is sent, and the requests for one policy a
 arrives late and overwrites what another has recorded.
 
 Where the API server has no definition of records, and where an option says so, the status itself contains all this in
-the API too, as with versions that had no records.
+the API too, as with versions that had no records. If the definition is deleted while this replica leads, it moves into
+the status, and when it comes again, back.
+
+If a record can't be written, the status is: users see there why no pod is evicted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -22,8 +25,9 @@ from immutables import Map
 
 from respread.api.policy import GROUP, PLURALS, VERSION, Policy
 from respread.api.record import NOTHING, record_of, with_record
-from respread.api.status import PolicyStatus, Summary, encode_status
+from respread.api.status import PolicyStatus, Summary, encode_shown, encode_status
 from respread.cluster.decode.decoder import Kind
+from respread.controller.records.exclusive_requests import TIMEOUT_SECONDS, ExclusiveRequests
 from respread.controller.records.record_writer import RecordWriter
 from respread.controller.records.status_reader import FoundStatuses, read_statuses, served_resources
 from respread.kube.api_status import status_of
@@ -44,8 +48,7 @@ GATHER_SHARE: Final = 1.0
 long over a record with tens of moves as over several evictions."""
 MOST_GATHER_SECONDS: Final = 0.2
 LOOK_AGAIN_SECONDS: Final = 30.0
-"""How often it looks for the definitions of records while there are none."""
-_TIMEOUT_SECONDS: Final = 10.0
+"""How often it looks for the definitions of records while there are none. It looks at once if a record is refused."""
 _AT_ONCE: Final = 8
 
 
@@ -70,16 +73,17 @@ class StatusWriter:
         "_at_once",
         "_clock",
         "_ensuring",
-        "_exclusive_seconds",
+        "_exclusive",
         "_hurried",
         "_kinds",
         "_locks",
-        "_look_again_at",
+        "_looked_at",
         "_records",
         "_records_in_status",
         "_remembering",
         "_requests",
         "_took",
+        "_unrecorded",
         "_unsettled",
         "_without_records",
         "_written",
@@ -92,7 +96,7 @@ class StatusWriter:
         clock: Callable[[], float],
         *,
         kinds: Iterable[Kind] = POLICY_KINDS,
-        exclusive_seconds: Callable[[], float] = lambda: _TIMEOUT_SECONDS,
+        exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
         remembering: Callable[[Policy, PolicyStatus], PolicyStatus] = _nothing_more,
         records_in_status: bool = False,
     ) -> None:
@@ -109,8 +113,8 @@ class StatusWriter:
         self._requests = requests
         self._clock = clock
         self._kinds = tuple(kinds)
-        self._exclusive_seconds = exclusive_seconds
-        self._records = RecordWriter(requests, exclusive_seconds=exclusive_seconds, timeout_seconds=_TIMEOUT_SECONDS)
+        self._exclusive = ExclusiveRequests(requests, clock, exclusive_seconds)
+        self._records = RecordWriter(self._exclusive)
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._written: dict[str, PolicyStatus] = {}
         self._written_at: dict[str, float] = {}
@@ -128,7 +132,10 @@ class StatusWriter:
         self._records_in_status = records_in_status
         self._without_records: frozenset[str] = frozenset()
         """The kinds of policies for whose records there was no definition when it was last looked for."""
-        self._look_again_at = -inf
+        self._unrecorded = False
+        """Whether a record was refused since its definition was last looked for."""
+        self._looked_at = -inf
+        """When the definitions of records were last looked for."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self) -> FoundStatuses:
@@ -149,14 +156,9 @@ class StatusWriter:
         self._records.begin(policies)
         self._written = {each.uid: each.status for each in policies}
         self._without_records = found.without_records
-        self._look_again_at = self._clock() + LOOK_AGAIN_SECONDS
-        for kind in self._kinds:
-            if kind.kind in found.without_records:
-                _log.warning(
-                    "Kept in the statuses of policies, as before: what the next leader must know",
-                    error=f"the CustomResourceDefinition {full_name(RECORDS[kind])} is not installed",
-                    action="kubectl apply --server-side --force-conflicts -k crds",
-                )
+        self._unrecorded = False
+        self._looked_at = self._clock() if found.without_records else -inf
+        self._warn_of(found.without_records)
         self._unsettled = {
             each.uid
             for each in policies
@@ -185,8 +187,9 @@ class StatusWriter:
         self._took = {uid: seconds for uid, seconds in self._took.items() if uid in uids}
         self._unsettled &= uids
         self._records.keep(uids)
-        if self._without_records and now >= self._look_again_at:
-            await self._look_for_records(each.policy for each in statuses)
+        again_seconds = LEAST_INTERVAL_SECONDS if self._unrecorded else LOOK_AGAIN_SECONDS
+        if (self._without_records or self._unrecorded) and now >= self._looked_at + again_seconds:
+            await self._look_for_records([each.policy for each in statuses])
         different = [each for each in statuses if self._differs(each)]
         due = self._first_of([each for each in different if self._due_at(each.policy) <= now])
         self._written_at.update((each.policy.uid, now) for each in due)
@@ -194,6 +197,20 @@ class StatusWriter:
         await asyncio.gather(*(self._write_in_turn(each) for each in due))
         left = (each for each in different if self._differs(each))
         return min((self._due_at(each.policy) for each in left), default=None)
+
+    async def write_all(self, wanted: Iterable[Wanted]) -> None:
+        """Write all statuses that differ, due or not, before this replica ends."""
+        await asyncio.gather(*self._ensuring.values(), return_exceptions=True)  # they wait for more to come
+        await asyncio.gather(*(self._write_in_turn(each) for each in wanted if self._differs(each)))
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether a status or record was sent that may still be on its way."""
+        return self._exclusive.uncertain
+
+    def trouble(self, policy: Policy) -> str:
+        """Return why the record of a policy could not be written last; empty if it was, or was never tried."""
+        return self._records.trouble(policy)
 
     async def ensure(self, policies: Iterable[tuple[Policy, PolicyStatus]]) -> set[str]:
         """Write what policies' records must contain, without waiting until it is due, because a move depends on it.
@@ -260,15 +277,33 @@ class StatusWriter:
         """Return whether statuses of a kind of policy contain what belongs into the record."""
         return self._records_in_status or kind in self._without_records
 
-    async def _look_for_records(self, policies: Iterable[Policy]) -> None:
-        """Use records from now on for the kinds of policies for which their definition has come."""
-        self._look_again_at = self._clock() + LOOK_AGAIN_SECONDS
+    async def _look_for_records(self, policies: Collection[Policy]) -> None:
+        """Use records from now on for the kinds of policies for which there is a definition of them."""
+        self._looked_at = self._clock()
+        self._unrecorded = False
         served = await served_resources(self._requests)
         came = {kind.kind for kind in self._kinds if RECORDS[kind].resource in served} & self._without_records
-        self._without_records -= came
-        if came and not self._records_in_status:
+        missing = {
+            kind.kind for kind in self._kinds if kind.resource in served and RECORDS[kind].resource not in served
+        }
+        gone = missing - self._without_records
+        self._without_records = (self._without_records - came) | gone
+        if self._records_in_status:
+            return
+        if came:
             _log.info("Kept in records from now on: what the next leader must know", kinds=sorted(came))
-            self._unsettled.update(policy.uid for policy in policies if policy.kind in came)
+        self._warn_of(gone)
+        self._records.gone(policy.uid for policy in policies if policy.kind in gone)
+        self._unsettled.update(policy.uid for policy in policies if policy.kind in came | gone)
+
+    def _warn_of(self, without_records: Collection[str]) -> None:
+        for kind in self._kinds:
+            if kind.kind in without_records:
+                _log.warning(
+                    "Kept in the statuses of policies, as before: what the next leader must know",
+                    error=f"the CustomResourceDefinition {full_name(RECORDS[kind])} is not installed",
+                    action="kubectl apply --server-side --force-conflicts -k crds",
+                )
 
     async def _write(self, policy: Policy, status: PolicyStatus, known: PolicyStatus) -> bool:
         """Write a policy's record and status as far as they differ, and return whether the API certainly has them."""
@@ -283,6 +318,9 @@ class StatusWriter:
             # The record is first: what an earlier version recorded in the status stays there until the record has it.
             if not in_status and not await self._records.write(policy, record_of(status)):
                 self._unsettled.add(uid)
+                if not self.uncertain:  # The API server answers.
+                    self._unrecorded = True
+                    await self._show(policy, status, known)
                 return False
             self._written[uid] = told
             if not is_told and not await self._write_status(policy, encode_status(status, with_record=in_status)):
@@ -294,23 +332,25 @@ class StatusWriter:
             self._unsettled.discard(uid)
         return True
 
+    async def _show(self, policy: Policy, status: PolicyStatus, known: PolicyStatus) -> None:
+        """Write what users see of a status whose record was refused, so that they see that too."""
+        shown = with_record(status, record_of(known))
+        if shown != known and await self._write_status(policy, encode_shown(status)):
+            self._written[policy.uid] = shown
+
     async def _write_status(self, policy: Policy, status: dict[str, Any]) -> bool:
         in_namespace = "/namespaces/{namespace}" if policy.namespace else ""
         names = {"name": policy.object_name} | ({"namespace": policy.namespace} if policy.namespace else {})
+        path = f"/apis/{GROUP}/{VERSION}{in_namespace}/{PLURALS[policy.kind]}/{{name}}/status"
         try:
-            request = await self._requests.prepare(
-                "PATCH",
-                f"/apis/{GROUP}/{VERSION}{in_namespace}/{PLURALS[policy.kind]}/{{name}}/status",
-                names,
-                body={"metadata": {"uid": policy.uid}, "status": status},
-                timeout_seconds=min(_TIMEOUT_SECONDS, self._exclusive_seconds()),
+            response = await self._exclusive.send(
+                "PATCH", path, names, {"metadata": {"uid": policy.uid}, "status": status}
             )
-            if self._exclusive_seconds() <= 0:  # The next leader may have written its own data.
-                _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
-                return False
-            response = await request.send()
         except NoResponseError as error:
             _log.warning("Status not written", policy=policy.name, error=error.message)
+            return False
+        if response is None:
+            _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
             return False
         if not response.succeeded and response.status_code != HTTPStatus.NOT_FOUND:
             message = status_of(response.body).message
