@@ -49,8 +49,8 @@ demo: setup ## Scale-downs on a real control plane without and with prevention, 
 demo-picture: setup ## Draw the README's picture again: the demo's output on a terminal, as SVG.
 	@$(BIN)/python -m tests.demo_picture docs/demo.svg
 
-# A control plane then takes a tenth less of the processor, and 100 MiB more.
-test test-all: export GOGC = 200
+# A control plane then takes less of the processor than by default, and a few hundred MiB more.
+test test-all: export GOGC = 400
 
 test: setup ## The tests, with those against the real control plane, but without the long ones (T=planning: those in folders of that name).
 	@$(BIN)/python -m pytest -n auto -m "not long" $(EACH_FILE_WHOLE) $(SELECTED)

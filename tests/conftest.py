@@ -39,9 +39,10 @@ from hypothesis import settings
 
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 from tests.integration.as_new import AsNew, started_as_new
+from tests.properties.instances import factor
 
 # Without a limit of time for each example of a property: a busy machine is no fault of the code.
-settings.register_profile("respread", deadline=None)
+settings.register_profile("respread", deadline=None, max_examples=100 if factor() > 1 else 50)
 settings.load_profile("respread")
 
 # A job in the background of a script ignores SIGINT, and so would the programs that tests start and interrupt.
@@ -68,14 +69,24 @@ WORKER_BYTES = 10**9
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return three workers per processor for `-n auto`, because a test on a control plane mostly waits.
+    """Return three workers per processor for `-n auto`, because a test on a control plane mostly waits, and one more.
 
-    Return fewer if memory is scarce, because each may have a control plane.
+    That one computes meanwhile (see `mixed_files`). There are fewer if memory is scarce: each may have a control plane.
     """
     if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(MOST_WORKERS, 3 * len(os.sched_getaffinity(0)), memory_bytes // WORKER_BYTES))
+    return max(1, min(MOST_WORKERS, 3 * len(os.sched_getaffinity(0)) + 1, memory_bytes // WORKER_BYTES))
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Return what gives out files if whole files are given out; None: xdist decides."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.mixed_files import MixedFiles  # noqa: PLC0415 - tests run without xdist too
+
+    return MixedFiles(config, log)
 
 
 def pytest_collection() -> None:
@@ -136,7 +147,9 @@ def about_seconds(item: pytest.Item) -> float:
         return 1 if "properties" in item.path.parts else 0.05
     if "faults" in item.path.parts or fixtures & {"start_sandbox", "installed_sandbox", "as_new"}:
         return 15
-    return 0.3 if "api_sandbox" in fixtures else 3
+    if "api_sandbox" in fixtures:
+        return 0.3
+    return 3 if "sandbox" in fixtures else 10  # without any of these fixtures, programs of its own start them
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

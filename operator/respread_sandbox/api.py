@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,9 @@ from respread.kube.connection import open_connection
 from respread_sandbox.errors import SandboxError
 
 REQUEST_SECONDS: Final = 30
+REINITIALIZING: Final = "storage is (re)initializing"
+"""In the message of 429s to every request for a kind whose definition was just created or changed."""
+RETRY_SECONDS: Final = 0.2
 CONNECTION_ERRORS: Final = (OSError,)
 """The exceptions of a request without an answer. The errors of requests and urllib3 are OSErrors."""
 
@@ -46,6 +50,8 @@ class SandboxApi:
     def request(self, method: str, path: str, body: Any = None, *, patch_type: str = "merge") -> Any:
         """Send a request and return the decoded answer.
 
+        It is repeated while the storage of the kind is started, as client-go does it for each Retry-After.
+
         Args:
             method: The HTTP method.
             path: With query, such as `/api/v1/nodes?limit=500`.
@@ -57,6 +63,17 @@ class SandboxApi:
             OSError: Nobody answered.
 
         """
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                return self._request(method, path, body, patch_type)
+            except ApiError as error:
+                starts = error.status == HTTPStatus.TOO_MANY_REQUESTS and REINITIALIZING in str(error)
+                if not starts or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_SECONDS)
+
+    def _request(self, method: str, path: str, body: Any, patch_type: str) -> Any:
         response = self.client.session.request(
             method,
             self.client.url + path,

@@ -101,7 +101,7 @@ class FaultProxy:
         """If set, every watch sends bookmarks at this interval instead of about every minute."""
         self.silent: set[str] = set()
         """Paths whose watches deliver nothing while they are in this set. What is held back is not lost."""
-        self.asked: deque[Asked] = deque(maxlen=10_000)
+        self._asked: deque[Asked] = deque(maxlen=10_000)
         self._sandbox = sandbox
         self._lines: dict[str, deque[bytes]] = {}
         self._number = 0
@@ -120,6 +120,11 @@ class FaultProxy:
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """The last requests, in order. They are copied, because others come while a test looks at them."""
+        return tuple(self._asked)
 
     @property
     def address(self) -> str:
@@ -160,7 +165,7 @@ class FaultProxy:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         asked = Asked(request.method, request.path, dict(request.query), self._number)
         self._number += 1
-        self.asked.append(asked)
+        self._asked.append(asked)
         authorization = request.headers.get("Authorization", "")
         if self.valid_token is not None and authorization != f"Bearer {self.valid_token}":
             self.counts["401"] += 1

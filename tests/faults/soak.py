@@ -126,7 +126,7 @@ class Soak:
             while time.monotonic() < deadline:
                 rounds += 1
                 self._round(rounds, proxies, replicas, watcher, deadline)
-            evicted = watcher.evicted().total()
+            evicted = watcher.evicted_by_now().total()
             faults = sum((proxy.counts for proxy in proxies), self._crashes.copy())
         found = self._findings
         return Findings(
@@ -213,7 +213,7 @@ class Soak:
             self._say(f"round {number}: {error}; the scheduler's log ends with\n{log[-2000:]}")
         self._judge_hardships(number, hard, watcher)
         time.sleep(1.5)  # for what comes late
-        evicted = watcher.evicted()
+        evicted = watcher.evicted_by_now()
         for each in workloads:
             made = evicted[each.namespace, each.name]
             self._findings["fewest"] += each.fewest_evictions
@@ -235,7 +235,7 @@ class Soak:
             if left.total():
                 self._say(f"round {number}: {each.namespace} has {dict(left)}; {_told(self._sandbox, each.namespace)}")
             self._findings.update(left)
-            evicted = watcher.evicted()
+            evicted = watcher.evicted_by_now()
             for app, most in each.most_evictions().items():
                 made = evicted[each.namespace, app]
                 if made > most:

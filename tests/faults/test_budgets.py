@@ -39,7 +39,7 @@ def test_no_budget_is_violated_and_the_spread_is_restored(cluster: Sandbox, tmp_
             wait_for(lambda: balanced(cluster, workloads), "the spread to be restored")
             took = time.monotonic() - started
         assert watcher.breaches == []
-        evicted = watcher.evicted()
+        evicted = watcher.evicted_by_now()
         assert {each.name: evicted[NAMESPACE, each.name] for each in workloads} == {
             each.name: each.fewest_evictions for each in workloads
         }
@@ -57,4 +57,4 @@ def test_the_watcher_detects_a_violated_budget(cluster: Sandbox) -> None:
             cluster.api.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
         wait_for(lambda: bool(watcher.breaches), "the watcher to see it")
         assert watcher.breaches == [Breach((NAMESPACE, "web"), 2, 3)]
-        assert watcher.evicted().total() == 0
+        assert watcher.evicted_by_now().total() == 0

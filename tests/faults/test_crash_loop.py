@@ -20,6 +20,7 @@ from tests.faults.watcher import PodWatcher
 from tests.integration.as_new import lay_out
 from tests.integration.records import status_and_record
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, pods
+from tests.processes import PATIENCE_SECONDS
 
 NAMESPACE = "stubborn"
 REPLICAS = 6
@@ -96,20 +97,19 @@ def test_a_crash_after_every_eviction_causes_no_eviction_loop(cluster: Sandbox, 
         enforce(cluster)
         for number in range(4):
             replica = Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election")
-            before = watcher.evicted().total()
             with replica:
                 replica.wait_until_ready()
-                deadline = time.monotonic() + 3
-                while watcher.evicted().total() == before and time.monotonic() < deadline:
+                # The first one evicts, however long that takes here; the others have a moment for a second eviction.
+                deadline = time.monotonic() + (3 if number else PATIENCE_SECONDS)
+                while watcher.evicted().total() == (number > 0) and time.monotonic() < deadline:
                     time.sleep(0.01)
                 # killed on leaving: before it can know, let alone write down, what came of it
-            assert watcher.evicted().total() <= 1, f"process {number} has evicted again"
-        assert watcher.evicted().total() == 1
-        assert [each["failures"] for each in status(cluster)["backOffs"]] == [1]
-        assert status(cluster)["movesInFlight"] == []
+            assert watcher.evicted_by_now().total() <= 1, f"process {number} has evicted again"
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
             wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the reason to be told")
-        assert watcher.evicted().total() == 1
+        assert watcher.evicted_by_now().total() == 1
+        assert [each["failures"] for each in status(cluster)["backOffs"]] == [1]
+        assert status(cluster)["movesInFlight"] == []
 
 
 def test_a_crash_after_every_eviction_does_not_stop_evictions_that_help(cluster: Sandbox, tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_a_crash_after_every_eviction_does_not_stop_evictions_that_help(cluster:
             scheduler.zone = None
             with Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election"):
                 wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction")  # type: ignore[misc]  # no types for defaults
-            assert watcher.evicted().total() == number + 1
+            assert watcher.evicted_by_now().total() == number + 1
             scheduler.zone = zone
             wait_for(lambda: all_ready(cluster), "its replacement")
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
             wait_for(lambda: status(cluster).get("summary", {}).get("violated") == 0, "the spread to be restored")
             wait_for(lambda: not status(cluster)["movesInFlight"], "the last move to end")
-        assert watcher.evicted().total() == 4
+        assert watcher.evicted_by_now().total() == 4
         assert status(cluster)["backOffs"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from respread_sandbox import Sandbox
 from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
-from tests.faults.watcher import PodWatcher
+from tests.faults.watcher import App, PodWatcher
 from tests.integration.as_new import AsNew, lay_out
 from tests.integration.records import status_and_record
 from tests.integration.snapshots import take_snapshot
@@ -62,8 +63,10 @@ class World:
         return workloads
 
     def evicted(self, workloads: list[Workload]) -> int:
-        found = self.watcher.evicted()
-        return sum(found[each.namespace, each.name] for each in workloads)
+        return _of(workloads, self.watcher.evicted())
+
+    def evicted_by_now(self, workloads: list[Workload]) -> int:
+        return _of(workloads, self.watcher.evicted_by_now())
 
     def wait_until_balanced(self, workloads: list[Workload]) -> None:
         wait_for(lambda: balanced(self.sandbox, workloads), "the spread to be restored")
@@ -75,6 +78,10 @@ class World:
 
     def status(self) -> dict[str, Any]:
         return status_and_record(self.sandbox, POLICY)
+
+
+def _of(workloads: list[Workload], evicted: Counter[App]) -> int:
+    return sum(evicted[each.namespace, each.name] for each in workloads)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +123,7 @@ def test_repeatedly_killed_leaders_evict_no_pod_too_many(world: World) -> None:
                 break
     world.wait_until_balanced(workloads)
     time.sleep(2)
-    assert world.evicted(workloads) == fewest(workloads)
+    assert world.evicted_by_now(workloads) == fewest(workloads)
 
 
 def test_a_clean_stop_hands_the_lease_over_at_once(world: World) -> None:
@@ -128,12 +135,12 @@ def test_a_clean_stop_hands_the_lease_over_at_once(world: World) -> None:
     two.start()
     two.wait_until_ready()
     assert one.stop() == 0
-    assert holder(world.sandbox) == "" or two.leads()
+    assert holder(world.sandbox) != one.identity()
     wait_for(two.leads, "the other to lead, and not to wait for the Lease to run out", LONG_LEASE_SECONDS / 2)
     workloads = world.skewed("handed-over", 5)
     world.wait_until_balanced(workloads)
     assert two.stop() == 0
-    assert world.evicted(workloads) == fewest(workloads)
+    assert world.evicted_by_now(workloads) == fewest(workloads)
 
 
 def test_a_frozen_leader_evicts_nothing_after_it_resumes(world: World) -> None:
@@ -149,10 +156,12 @@ def test_a_frozen_leader_evicts_nothing_after_it_resumes(world: World) -> None:
     wait_for(two.leads, "the other to lead")
     one.thaw()
     world.wait_until_balanced(workloads)
+    wait_for(
+        lambda: any(line["event"] == "This replica does not lead any more" for line in one.lines()),
+        "the first to know that it does not lead",
+    )
     time.sleep(1)
-    assert world.evicted(workloads) == fewest(workloads)
-    assert two.leads()
-    assert any(line["event"] == "This replica does not lead any more" for line in one.lines())
+    assert world.evicted_by_now(workloads) == fewest(workloads)
 
 
 def slow_evictions(asked: Asked) -> Fault | None:
@@ -184,13 +193,13 @@ def test_deleting_a_policy_stops_its_wave(world: World, how: str, watch: str) ->
         world.sandbox.api.request("DELETE", POLICY)
     else:
         world.sandbox.api.request("PATCH", POLICY, {"spec": {"mode": "DryRun"}})
-    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent. A machine
-    # that is slow is given three times that.
-    time.sleep(3 if watch == "that works" else 4)
-    sent = [each for each in world.proxies[0].asked if each.is_eviction]
-    time.sleep(4)
-    assert [each for each in world.proxies[0].asked if each.is_eviction] == sent
-    assert world.evicted(workloads) < fewest(workloads)
+    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent. A wave that
+    # went on would end only once it has evicted the fewest.
+    sent = -1
+    while (now := sum(each.is_eviction for each in world.proxies[0].asked)) != sent:
+        sent = now
+        time.sleep(4)
+    assert world.evicted_by_now(workloads) < fewest(workloads)
     assert replica.runs
     if how == "deleted":
         assert not any(line["level"] in {"error", "critical"} for line in replica.lines())
@@ -217,11 +226,11 @@ def test_the_limit_per_hour_holds_across_a_crash(world: World) -> None:
     # too, so that there may be fewer evictions, and never more.
     wait_for(lambda: counted() == 3, lambda: f"what the limit allows: {world.evicted(workloads)} of {world.status()}")
     time.sleep(4)
-    assert 1 <= world.evicted(workloads) <= 3
+    assert 1 <= world.evicted_by_now(workloads) <= 3
     assert counted() == 3
     world.sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": 100}}})
     world.wait_until_balanced(workloads)
-    assert world.evicted(workloads) == fewest(workloads)
+    assert world.evicted_by_now(workloads) == fewest(workloads)
 
 
 def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(world: World) -> None:
@@ -244,7 +253,7 @@ def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(world: Worl
     wait_for(lambda: told().startswith("BackingOff: 3 moves in a row"), "the reason to be told")
     assert [each["group"] for each in world.status()["backOffs"]] == [group]
     time.sleep(2)
-    assert world.evicted(workloads) == 0
+    assert world.evicted_by_now(workloads) == 0
     # Another pod, and the situation is another: it gets a new chance.
     scale(world.sandbox, "left-alone", "web-0", 5)
     wait_for(lambda: world.evicted(workloads) > 0, "a new chance")
@@ -274,7 +283,7 @@ def test_repeated_deletion_of_the_lease_makes_no_second_leader(world: World) -> 
     world.wait_until_balanced(workloads)
     time.sleep(2)
     assert deleted > 3
-    assert world.evicted(workloads) == fewest(workloads)
+    assert world.evicted_by_now(workloads) == fewest(workloads)
 
 
 @pytest.mark.parametrize("what", ["kube-apiserver", pytest.param("etcd", marks=pytest.mark.long)])
@@ -285,13 +294,13 @@ def test_a_restart_of_the_control_plane_causes_no_unnecessary_eviction(world: Wo
     replica.start()
     for _ in range(2):
         before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]  # no types for defaults
+        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
         world.sandbox.stop_component(what)
         time.sleep(1)
         world.sandbox.start_component(what)
     world.wait_until_balanced(workloads)
     time.sleep(2)
-    assert world.evicted(workloads) == fewest(workloads)
+    assert world.evicted_by_now(workloads) == fewest(workloads)
     assert replica.runs
 
 
@@ -302,10 +311,10 @@ def test_a_rotated_token_does_not_stop_the_operator(world: World) -> None:
     replica.start()
     for _ in range(3):
         before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]  # no types for defaults
+        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
         proxy.valid_token = replica.rotate_token()
     world.wait_until_balanced(workloads)
     time.sleep(2)
-    assert world.evicted(workloads) == fewest(workloads)
+    assert world.evicted_by_now(workloads) == fewest(workloads)
     assert proxy.counts["401"] > 0
     assert replica.runs

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from respread.stores.watched_kinds import RECORDS, full_name
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.operators import Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
 from tests.faults.rounds import POLICY, enforce, wait_for
 from tests.faults.stuck import heal, skewed
 from tests.integration.as_new import lay_out
-from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install, refused, requests
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, refused, requests
 from tests.integration.records import record
 from tests.integration.workloads import pods_per_domain
 
@@ -61,7 +61,7 @@ def test_no_pod_is_evicted_while_its_policys_record_can_not_be_written(cluster: 
         wait_for(lambda: "written down" in str(cluster.api.get(POLICY_PATH).get("status")), "the status to say why")
         assert evictions(cluster) == []
         proxy.choose = no_fault
-        wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
+        wait_for(lambda: balanced(cluster), "the spread to be restored")
         assert replica.stop() == 0
     assert len(evictions(cluster)) == FEWEST
 
@@ -94,25 +94,31 @@ def test_a_deleted_record_is_written_again_and_is_deleted_with_its_policy(cluste
         assert (owner["name"], owner["uid"]) == (POLICY, uid_of_policy(cluster))
         assert "movesInFlight" not in cluster.api.get(POLICY_PATH).get("status", {})
         cluster.api.request("DELETE", path)
-        wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
+        wait_for(lambda: balanced(cluster), "the spread to be restored")
         wait_for(lambda: cluster.api.exists(path), "another record")
         wait_for(lambda: not record(cluster, POLICY_PATH)["movesInFlight"], "the last move to end")
         assert operator.stop() == 0
     assert len(evictions(cluster)) == FEWEST
     assert refused(cluster) == []
     cluster.api.request("DELETE", POLICY_PATH)
-    wait_for(lambda: not cluster.api.exists(path), "the garbage collector to delete the record", 240)
+    wait_for(lambda: not cluster.api.exists(path), "the garbage collector to delete the record")
+
+
+@pytest.fixture
+def without_records(cluster: Sandbox) -> Iterator[Sandbox]:
+    """A cluster without the definitions of records, as after `helm upgrade`, which changes no definition."""
+    names = tuple(map(full_name, RECORDS.values()))
+    cluster.kubectl("delete", "crd", *names)
+    yield cluster
+    cluster.apply(REPOSITORY / "crds")
+    cluster.wait_for_definitions(*names)
 
 
 def test_without_the_crds_of_records_moves_in_flight_are_in_the_status_and_move_later(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+    without_records: Sandbox, tmp_path: Path
 ) -> None:
-    """As after `helm upgrade`, which changes no CustomResourceDefinition, and if somebody deletes them later."""
-    cluster = start_sandbox(SandboxOptions(nodes=0, audit=True))
-    install(cluster)
-    cluster.kubectl("delete", "crd", *map(full_name, RECORDS.values()))
-    cluster.create_namespace(NAMESPACE)
-    lay_out(cluster, 2, 2, 2)
+    """And it goes on if somebody deletes them again."""
+    cluster = without_records
     skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=True)
     enforce(cluster, limits={"inFlight": IN_FLIGHT})
 
@@ -132,7 +138,7 @@ def test_without_the_crds_of_records_moves_in_flight_are_in_the_status_and_move_
         assert {each["uid"] for each in record(cluster, POLICY_PATH)["movesInFlight"]} == in_flight
         assert len(evictions(cluster)) == IN_FLIGHT
         cluster.kubectl("delete", "crd", *map(full_name, RECORDS.values()))
-        wait_for(lambda: balanced(cluster), "the spread to be restored without them", 240)
+        wait_for(lambda: balanced(cluster), "the spread to be restored without them")
         assert second.stop() == 0
     assert len(evictions(cluster)) == FEWEST
     assert any("kubectl apply" in line.get("action", "") for line in second.lines())

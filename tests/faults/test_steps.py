@@ -69,11 +69,11 @@ def test_a_step_of_two_waits_until_the_limit_has_room_for_both(cluster: Sandbox,
             why = {each["message"] for each in violations(cluster)}
             assert why == {f"{LIMIT}, and 2 of the pods that it counts can only go together: set it to 2 or more"}
             time.sleep(2)
-            assert watcher.evicted().total() == 0
+            assert watcher.evicted_by_now().total() == 0
             cluster.api.request("PATCH", POLICY, {"spec": {"limits": {"inFlightPerWorkload": 2}}})
             wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "both to be moved")
             wait_for(lambda: violations(cluster) == [], "the status to say so")
-        assert watcher.evicted().total() == 2
+        assert watcher.evicted_by_now().total() == 2
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["goes on", "killed"])
@@ -92,11 +92,11 @@ def test_the_second_eviction_of_a_step_follows_the_first(cluster: Sandbox, tmp_p
         replica = Replica(cluster, proxy, tmp_path, "one", "--no-leader-election")
         with replica:
             wait_for(lambda: len(evictions) >= 3, "the second to be refused, and asked for again")
-            assert watcher.evicted().total() == 1
+            assert watcher.evicted_by_now().total() == 1
             if killed:
                 replica.kill()
                 replica.start()
             proxy.choose = no_fault
             wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "the second to go too")
-        assert watcher.evicted().total() == 2
+        assert watcher.evicted_by_now().total() == 2
         assert len({each.path for each in evictions}) == 2  # of no third pod

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import requests
 
 from respread_sandbox import ApiError, Sandbox
+from tests.processes import wait_until
 
 App = tuple[str, str]
 """A namespace, and the value of the label `app`."""
@@ -63,8 +64,18 @@ class PodWatcher:
         return len(self._ready.get((namespace, app), ()))
 
     def evicted(self) -> Counter[App]:
-        """Return how many pods of each app were evicted."""
+        """Return how many pods of each app were evicted, as far as the watch has come."""
         return Counter(self._evicted.values())
+
+    def evicted_by_now(self) -> Counter[App]:
+        """Return how many pods of each app were evicted before the newest change of a pod that still exists.
+
+        The watch comes after what the API server answers to others, on a busy machine by seconds.
+        """
+        found = self._sandbox.api.get("/api/v1/pods")["items"]
+        newest = max((int(pod["metadata"]["resourceVersion"]) for pod in found), default=0)
+        wait_until(lambda: int(self._version) >= newest, "the watch of pods to come so far")
+        return self.evicted()
 
     def _run(self) -> None:
         while not self._stopping.is_set():

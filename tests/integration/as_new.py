@@ -46,6 +46,18 @@ def lay_out(sandbox: Sandbox, *nodes_per_zone: int) -> Sandbox:
     return sandbox
 
 
+def is_emptied(sandbox: Sandbox, namespace: str) -> bool:
+    """Delete the objects in a namespace, and return whether nothing is left that would delay its deletion.
+
+    Call it until then: a controller may have been about to make one more.
+    """
+    for path in OWNERS:
+        sandbox.api.request("DELETE", f"{path.format(namespace)}?propagationPolicy=Background")
+    pods = f"{NAMESPACES}/{namespace}/pods"
+    sandbox.api.request("DELETE", f"{pods}?gracePeriodSeconds=0")
+    return not sandbox.api.get(pods)["items"]
+
+
 @contextlib.contextmanager
 def started_as_new(options: SandboxOptions, binaries: Binaries) -> Iterator[AsNew]:
     """Start a control plane without nodes, and install Respread there, none of whose pods will run."""
@@ -68,7 +80,7 @@ class AsNew:
         """Delete everything that was added, including nodes, empty the audit log, and return the sandbox."""
         api = self.sandbox.api
         for name in self._since(NAMESPACES):
-            wait_until(lambda name=name: self._is_emptied(name), f"namespace {name} to be empty")  # type: ignore[misc]  # no types for defaults
+            wait_until(lambda name=name: is_emptied(self.sandbox, name), f"namespace {name} to be empty")  # type: ignore[misc]  # no types for defaults
             with contextlib.suppress(NotFoundError):  # it may have been going
                 api.request("DELETE", f"{NAMESPACES}/{name}")
         self.sandbox.nodes.remove(*self.sandbox.nodes.names())
@@ -84,17 +96,6 @@ class AsNew:
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.sandbox.files.audit_log, 0)
         return self.sandbox
-
-    def _is_emptied(self, namespace: str) -> bool:
-        """Delete the objects in a namespace, and return whether nothing is left that would delay its deletion.
-
-        It is asked again until then: a controller may have been about to make one more.
-        """
-        for path in OWNERS:
-            self.sandbox.api.request("DELETE", f"{path.format(namespace)}?propagationPolicy=Background")
-        pods = f"{NAMESPACES}/{namespace}/pods"
-        self.sandbox.api.request("DELETE", f"{pods}?gracePeriodSeconds=0")
-        return not self.sandbox.api.get(pods)["items"]
 
     def _since(self, path: str) -> set[str]:
         return self._names_in(path) - self._names[path]

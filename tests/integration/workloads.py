@@ -100,15 +100,15 @@ def wait_for_ready_pods(
     wait_until(settled, f"{count} Ready pods of {app}", seconds=seconds)
 
 
-def evict_slowly(sandbox: Sandbox, namespace: str, app: str, seconds: int = 3) -> str:
-    """Evict a Ready pod of an app as another descheduler does, and return its name. It terminates slowly."""
+def evict_slowly(sandbox: Sandbox, namespace: str, app: str, seconds: int = 3) -> dict[str, Any]:
+    """Evict a Ready pod of an app as another descheduler does, and return it as it was. It terminates slowly."""
     ready = next(pod for pod in pods(sandbox, namespace, app) if is_ready(pod))
-    name: str = ready["metadata"]["name"]
+    name = ready["metadata"]["name"]
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     sandbox.api.request("PATCH", path, {"metadata": {"annotations": {TERMINATE_AFTER_ANNOTATION: str(seconds)}}})
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
     sandbox.api.request("POST", f"{path}/eviction", eviction)
-    return name
+    return ready
 
 
 def resize(sandbox: Sandbox, namespace: str, name: str, cpu: str) -> None:

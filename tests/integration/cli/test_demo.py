@@ -15,7 +15,10 @@ import requests
 
 from tests.processes import wait_until, wait_until_dead
 
-COMMAND = (sys.executable, "-m", "respread.cli.main", "demo", "--deployments", "8")
+COMMAND = (sys.executable, "-m", "respread.cli.main", "demo", "--deployments", "4")
+ATTEMPTS = 6
+"""How often a demo may happen to show nothing: which pods a scale-down deletes is chance, and with four Deployments it
+leaves every constraint satisfied in some percent of the demos."""
 
 
 class Demo:
@@ -79,9 +82,12 @@ def descendants(pid: int) -> set[int]:
 
 
 def test_with_prevention_no_pod_is_evicted_and_without_it_the_fewest(start: Callable[..., Demo]) -> None:
-    demo = start()
-    assert demo.process.wait(400) == 0, demo.text
-    (needed,) = demo.find(r"evictions needed +(\d+) +0$")
+    for _ in range(ATTEMPTS):
+        demo = start()
+        assert demo.process.wait(400) == 0, demo.text
+        (needed,) = demo.find(r"evictions needed +(\d+) +0$")
+        if int(needed):
+            break
     (made,) = demo.find(r"evictions made +(\d+) +0$")
     assert int(made) == int(needed) > 0
     (violated,) = demo.find(r"zone constraints violated by scale-down +(\d+) +0$")
@@ -90,20 +96,33 @@ def test_with_prevention_no_pod_is_evicted_and_without_it_the_fewest(start: Call
         assert demo.find(rf"{what} in the end +0 +0$")
     assert demo.find("Every constraint holds, ")
     # One cost a pod, none for those that nobody protects.
-    assert demo.find(rf"The API server's audit log has the same {made} evictions?, and 96 pod deletion costs written")
+    assert demo.find(rf"The API server's audit log has the same {made} evictions?, and 48 pod deletion costs written")
 
 
-def test_a_failed_demo_names_what_is_missing_and_has_exit_code_1(start: Callable[..., Demo]) -> None:
+def with_a_stopped_operator(start: Callable[..., Demo]) -> Demo:
+    """Return a demo that has ended, and whose operator stood still from the scale-down on.
+
+    Otherwise it may restore everything within the second.
+    """
     demo = start("--patience", "1")
-    # Its operator stands still from then on: otherwise it may restore everything within the second.
     wait_until(lambda: bool(demo.find("Now every Deployment is scaled down")), lambda: demo.text)
     (operator,) = (pid for pid in descendants(demo.process.pid) if b"respread.cli.main\0run\0" in command_of(pid))
     os.kill(operator, signal.SIGSTOP)
-    assert demo.process.wait(400) == 1, demo.text
-    assert demo.find(r"Not as it should be: the zone constraint of app-\d.* does not hold in without-prevention; ")
+    demo.process.wait(400)
+    return demo
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_failed_demo_names_what_is_missing_and_has_exit_code_1(start: Callable[..., Demo]) -> None:
+    for _ in range(ATTEMPTS):
+        demo = with_a_stopped_operator(start)
+        if demo.find(r"Not as it should be: the zone constraint of app-\d.* does not hold in without-prevention; "):
+            break
+    else:
+        pytest.fail(demo.text)
+    assert demo.process.returncode == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_no_process_is_left_after_the_demo_ends(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
     demo = start("--deployments", "2")
     wait_until(lambda: bool(demo.find("… Starting the operator")), lambda: demo.text)
@@ -129,6 +148,7 @@ def test_the_page_of_the_demo_shows_both_namespaces_and_ends_with_it(start: Call
     demo.process.send_signal(signal.SIGTERM)
     assert demo.process.wait(90) == 143, demo.text
     wait_until_dead(started)
+    assert "Traceback" not in demo.text
 
 
 def test_without_a_control_plane_or_go_the_error_says_what_to_do(tmp_path: Path) -> None:

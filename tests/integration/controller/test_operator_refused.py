@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,15 +125,22 @@ def test_if_all_evictions_are_refused_each_is_requested_once_and_the_reason_repo
         wait_until(lambda: denials(skewed).total() >= REPLICAS, "each pod to be asked for")
         time.sleep(2)
         assert denials(skewed) == Counter(names_of(skewed))
-        asked = sum(
-            operator.metric(f'respread_evictions_total{{namespace="{NAMESPACE}",policy="test",result="{result}"}}')
-            for result in ("Forbidden", "Invalid")
-        )
-        assert asked == REPLICAS
-        events = skewed.api.get(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
-        ours = [event for event in events if event.get("reportingController") == "respread.dev/respread"]
-        assert {event["reason"] for event in ours} <= {"Forbidden", "Invalid"}
-        assert any("the shop's admission policy keeps this pod" in event["note"] for event in ours)
+
+        def ours() -> list[dict[str, Any]]:
+            events = skewed.api.get(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
+            return [event for event in events if event.get("reportingController") == "respread.dev/respread"]
+
+        def asked() -> float:
+            return sum(
+                operator.metric(f'respread_evictions_total{{namespace="{NAMESPACE}",policy="test",result="{result}"}}')
+                for result in ("Forbidden", "Invalid")
+            )
+
+        wait_until(lambda: asked() >= REPLICAS, "the answers to be counted")
+        assert asked() == REPLICAS
+        message = "the shop's admission policy keeps this pod"
+        wait_until(lambda: any(message in event["note"] for event in ours()), "an Event with the message")
+        assert {event["reason"] for event in ours()} <= {"Forbidden", "Invalid"}
     assert evictions(skewed) == []
 
 

@@ -7,13 +7,14 @@ import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from respread.controller.records.other_evictions import FIRST_WAIT, ROUND
 from respread_sandbox.binaries import cache_directory
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
-from tests.integration.operator_process import OperatorProcess, audited
+from tests.integration.operator_process import OperatorProcess, audited, evictions
 from tests.integration.pools import Pool
 from tests.integration.workloads import ZONE, constraint, evict_slowly, wait_until
 
@@ -38,9 +39,9 @@ def others_evictions(pool: Pool) -> str:
     return f'respread_other_evictions_total{{namespace="{pool.name}"}}'
 
 
-def report(pool: Pool, pod: str) -> None:
+def report(pool: Pool, pod: dict[str, Any]) -> None:
     """Report an eviction by an Event, as descheduler does."""
-    uid = next(each["metadata"]["uid"] for each in pool.pods() if each["metadata"]["name"] == pod)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     event = {
         "metadata": {"generateName": "descheduled-", "namespace": pool.name},
         "eventTime": datetime.now(UTC).isoformat(timespec="microseconds"),
@@ -50,13 +51,23 @@ def report(pool: Pool, pod: str) -> None:
         "note": "pod eviction from a node by sigs.k8s.io/descheduler",
         "reportingController": DESCHEDULER,
         "reportingInstance": "descheduler-0",
-        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pool.name, "name": pod, "uid": uid},
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pool.name, "name": name, "uid": uid},
     }
     pool.sandbox.api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{pool.name}/events", event)
 
 
-def test_a_repeated_evictor_is_named_and_its_workload_left_alone(operator: OperatorProcess, pool: Pool) -> None:
-    series = others_evictions(pool)
+class LeftAlone(NamedTuple):
+    """A workload that Respread leaves alone, and could move."""
+
+    pool: Pool
+    since: datetime
+    """When somebody else last evicted one of its pods."""
+
+
+@pytest.fixture(scope="module")
+def left_alone(operator: OperatorProcess) -> LeftAlone:
+    """A workload whose pods somebody evicts again and again. How long it is left alone is waited for by the last test."""
+    pool = Pool(operator.sandbox, "repeatedly-evicted")
     pool.add_zone("zone-a", 2)
     pool.add_zone("zone-b", 2)
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
@@ -64,30 +75,29 @@ def test_a_repeated_evictor_is_named_and_its_workload_left_alone(operator: Opera
     wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the policy to be planned for")
     for number in (1, 2):
         report(pool, evict_slowly(pool.sandbox, pool.name, "web"))
-        wait_until(lambda number=number: operator.metric(series) == number, "the eviction to be seen")  # type: ignore[misc]  # no types for defaults
+        wait_until(
+            lambda number=number: operator.metric(others_evictions(pool)) == number,  # type: ignore[misc]  # no types for defaults
+            "the eviction to be seen",
+        )
         pool.wait_for(6)
         time.sleep(ROUND.total_seconds() + 1)
     wait_until(lambda: DESCHEDULER in pool.condition("OtherDescheduler").get("message", ""), "it to be named")
-    assert pool.condition("OtherDescheduler")["status"] == "True"
-    assert "Deployment/web" in pool.condition("OtherDescheduler")["message"]
     # Now there is something to do, and it waits.
+    since = datetime.now(UTC)
     evict_slowly(pool.sandbox, pool.name, "web")
-    last = time.monotonic()
     pool.wait_for(6)
     pool.add_zone("zone-c", 2)
+    return LeftAlone(pool, since)
+
+
+def test_a_repeated_evictor_is_named_and_its_workload_left_alone(left_alone: LeftAlone) -> None:
+    pool = left_alone.pool
+    assert pool.condition("OtherDescheduler")["status"] == "True"
+    assert "Deployment/web" in pool.condition("OtherDescheduler")["message"]
     wait_until(
         lambda: any(each["reason"] == "OtherDescheduler" for each in pool.status().get("violations", ())),
         "the reason to be told",
     )
-    wait_until(
-        lambda: bool(pool.evicted()),
-        lambda: f"the wait to end; the policy says {pool.status()}, pods are on {pool.counts()}",
-        seconds=4 * FIRST_WAIT.total_seconds(),
-    )
-    assert time.monotonic() - last > FIRST_WAIT.total_seconds() / 2
-    pool.wait_until_balanced(6, 2)
-    assert len(pool.evicted()) == 2
-    assert operator.metric(series) == 3, "evictions of ours are not somebody else's"
 
 
 def test_respreads_evictions_and_drains_do_not_count_as_others(operator: OperatorProcess, pool: Pool) -> None:
@@ -133,6 +143,17 @@ def test_the_descheduler_is_recognized(operator: OperatorProcess, pool: Pool, tm
     finally:
         descheduler.terminate()
         descheduler.wait()
-    evictions = [json.loads(line) for line in audited(pool.sandbox, '"eviction"', pool.name)]
-    assert operator.metric(others_evictions(pool)) <= len(evictions)
+    made = [json.loads(line) for line in audited(pool.sandbox, '"eviction"', pool.name)]
+    assert operator.metric(others_evictions(pool)) <= len(made)
     assert pool.evicted() == []
+
+
+def test_a_workload_is_not_left_alone_forever(operator: OperatorProcess, left_alone: LeftAlone) -> None:
+    pool = left_alone.pool
+    wait_until(lambda: bool(pool.evicted()), lambda: f"the wait to end; the policy says {pool.status()}")
+    pool.wait_until_balanced(6, 2)
+    ours = [each for each in evictions(pool.sandbox) if each["objectRef"]["namespace"] == pool.name]
+    assert len(ours) == 2
+    first = min(datetime.fromisoformat(each["requestReceivedTimestamp"]) for each in ours)
+    assert first - left_alone.since >= FIRST_WAIT
+    assert operator.metric(others_evictions(pool)) == 3, "evictions of ours are not somebody else's"

@@ -301,7 +301,7 @@ def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(cluster:
             await etcd.compact()
             await asyncio.to_thread(cluster.start_component, "kube-apiserver")
             await edge.until(lambda: edge.pods(team) == {"web"})
-            assert edge.relists("pods") == 1
+            assert edge.relists("pods") >= 1
             await request(cluster, "POST", pods_of(team), pod("new"))
             await edge.until(lambda: edge.pods(team) == {"web", "new"})
 

@@ -12,7 +12,7 @@ from tests.integration.pools import Pool
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, is_ready, wait_until
 
 REPLICAS = 8
-SLOWLY = {TERMINATE_AFTER_ANNOTATION: "3"}
+SOON = {TERMINATE_AFTER_ANNOTATION: "1"}
 
 
 def taint(pool: Pool, node: str, key: str, effect: str) -> None:
@@ -28,7 +28,7 @@ def crowded(pool: Pool, **pod_spec: Any) -> str:
     Half of them have to move. If those of this node do, nothing else has to.
     """
     pool.add_zone("zone-a", 2)
-    pool.deploy("web", REPLICAS, constraints=[constraint(ZONE, "web")], annotations=SLOWLY, **pod_spec)
+    pool.deploy("web", REPLICAS, constraints=[constraint(ZONE, "web")], annotations=SOON, **pod_spec)
     pool.add_zone("zone-b", 2)
     hosts = pool.counts(HOSTNAME)
     return max(hosts, key=hosts.__getitem__)
@@ -73,9 +73,12 @@ def by_cluster_autoscaler(pool: Pool, node: str) -> int:
 
 
 def by_kubectl_drain(pool: Pool, node: str) -> int:
-    """Cordon the node, and evict the first pod: a cordon alone does not say that its pods will leave."""
+    """Cordon the node, and evict the first pod, slowly: a cordon alone does not say that its pods will leave."""
     pool.sandbox.nodes.cordon(node)
-    evict(pool, on_node(pool, node)[0])
+    first = on_node(pool, node)[0]
+    slowly = {"metadata": {"annotations": {TERMINATE_AFTER_ANNOTATION: "4"}}}
+    pool.sandbox.api.request("PATCH", f"/api/v1/namespaces/{pool.name}/pods/{first}", slowly)
+    evict(pool, first)
     return 1
 
 
@@ -114,7 +117,7 @@ def test_pods_that_a_taint_evicts_are_waited_for(pool: Pool, key: str) -> None:
 def test_pods_that_tolerate_a_taint_for_a_time_are_waited_for(pool: Pool) -> None:
     """The time is long enough for Respread to evict them if it did not know that they go."""
     key = "example.com/broken"
-    for_a_time = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    for_a_time = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 20}
     node = crowded(pool, tolerations=[for_a_time])
     taint(pool, node, key, "NoExecute")
     pool.rebalance()
