@@ -106,6 +106,7 @@ def test_events_of_the_operator_are_shown_and_a_missing_permission_is_reported(c
             "reportingInstance": "test",
         }
         cluster.api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events", event)
+    wait_until(lambda: page.get(path)["events"] != [], "the Event to be shown")
     (event,) = page.get(path)["events"]
     assert (event["reason"], event["note"]) == ("EvictedForSpread", "from respread.dev/respread")
     add_account(cluster, "narrow", "", "apps", "policy", "storage.k8s.io", "scheduling.k8s.io", "respread.dev")
@@ -132,7 +133,7 @@ def test_a_lost_connection_is_reported_and_missed_changes_follow(cluster: Sandbo
         return sum(sum(row["group"]["counts"].values()) for row in page_now["overview"]["rows"])
 
     wait_until(lambda: shown() == 12, "the pods made after the connection came back are shown")
-    assert page.get("api/cluster")["lost"] is None
+    wait_until(lambda: page.get("api/cluster")["lost"] is None, "no kind to be missed any more")
 
 
 def test_the_ui_sends_only_read_requests(cluster: Sandbox) -> None:

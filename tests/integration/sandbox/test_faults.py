@@ -150,7 +150,7 @@ def test_a_frozen_api_server_answers_only_after_it_resumes(start_sandbox: StartS
     with pytest.raises(SandboxError, match=r"Client\.Timeout|timeout|deadline"):
         sandbox.kubectl("get", "nodes", "--request-timeout=1s")
     sandbox.thaw_component("kube-apiserver")
-    sandbox.kubectl("get", "nodes", "--request-timeout=10s")
+    sandbox.kubectl("get", "nodes", "--request-timeout=60s")
 
 
 def test_a_zone_fails_and_returns(start_sandbox: StartSandbox) -> None:
@@ -264,7 +264,7 @@ def test_the_error_for_a_component_that_does_not_start_shows_its_log(start_sandb
         ComponentError, match=r"kube-apiserver ended with exit code 1:\n(.*\n)*.*unknown flag: --nonsense"
     ):
         start_sandbox(SandboxOptions(apiserver_flags=("--nonsense",)))
-    assert time.monotonic() - begun < 30  # a component that is only slow is given a minute
+    assert time.monotonic() - begun < 90  # a component that is only slow is given two minutes
     with pytest.raises(ComponentError, match="kube-controller-manager ended with exit code"):
         start_sandbox(SandboxOptions(controller_manager_flags=("--nonsense",)))
 
