@@ -53,7 +53,8 @@ def test_lost_answers_and_killed_leaders_cause_no_second_patch(installed_sandbox
             # In the middle of it the leader dies, comes back, and so does the other one.
             for killed_at in (10, 30):
                 wait_until(lambda at=killed_at: len(patches(cluster)) >= at, "some patches", seconds=SECONDS)  # type: ignore[misc]  # no types for defaults
-                leader = next(each for each in pair if each.leads())
+                wait_until(lambda: any(each.leads() for each in pair), "one of them to lead")
+                leader = next((each for each in pair if each.leads()), pair[0])
                 leader.kill()
                 leader.start()
             wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked", seconds=SECONDS)

@@ -195,7 +195,7 @@ def test_a_hanging_credential_plugin_takes_no_longer_than_the_request_timeout() 
         may_end = threading.Event()
 
         def renew() -> str:
-            may_end.wait(10)
+            may_end.wait(60)
             return "Bearer any"
 
         async with (
@@ -215,11 +215,12 @@ def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) 
     """However long it takes: a hanging plugin is not started once for each request."""
     file = tmp_path / "kubeconfig"
     write_kubeconfig(file, "http://127.0.0.1:9", "any")
-    may_end, looked, seconds = threading.Event(), [0], [0.0]
+    begun, may_end, looked, seconds = threading.Event(), threading.Event(), [0], [0.0]
 
     def find() -> ClusterAccess:
         looked[0] += 1
-        may_end.wait(10)
+        begun.set()
+        may_end.wait(60)
         return load_access(kubeconfig=str(file))
 
     async def scenario() -> None:
@@ -229,6 +230,7 @@ def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) 
                 async with asyncio.timeout(0.02):
                     await renewal()
             seconds[0] += LEAST_INTERVAL_SECONDS
+        assert await asyncio.to_thread(begun.wait, 60)
         assert looked == [1]
         may_end.set()
         await renewal()

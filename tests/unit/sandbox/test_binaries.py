@@ -67,7 +67,7 @@ class Machine:
     def pid_of_go(self) -> int:
         """Return the process of the SLOW_GO that another build has started or is about to start."""
         file = self.home / "calls.pid"
-        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the build to begin", seconds=30)
+        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the build to begin")
         return int(file.read_text())
 
     def add_assets(self, *names: str) -> Path:
