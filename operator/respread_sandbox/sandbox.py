@@ -27,7 +27,7 @@ from respread_sandbox.options import SandboxOptions
 from respread_sandbox.supervised import SupervisedProcesses
 
 ADMINISTRATOR: Final = "admin"
-POLL_SECONDS: Final = 0.03
+POLL_SECONDS: Final = 0.06
 START_SECONDS: Final = 120
 SLOW_HOOKS: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
 """Post-start hooks of kube-apiserver that the components do not need, because they are administrators."""
