@@ -28,6 +28,7 @@ $(STAMP): requirements-dev.txt pyproject.toml operator/respread_sandbox/pyprojec
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e operator/respread_sandbox
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true # compiles the tests once, instead of in each worker of `make test`
 	@touch $@
 
 lock: setup ## Pin the newest dependencies again, with hashes and without host names.

@@ -63,7 +63,7 @@ NO_BINARIES = pytest.StashKey[str]()
 T = TypeVar("T")
 
 MOST_WORKERS = 8
-WORKER_BYTES = 10**9
+WORKER_BYTES = 3 * 10**9 // 2
 """The memory of a worker with a control plane and an operator."""
 
 
