@@ -61,7 +61,8 @@ def test_kubectl_shows_the_events(skewed: Sandbox, tmp_path: Path) -> None:
             wait_until(lambda pod=pod: told("events", "--for", pod), f"the Event of {pod}")  # type: ignore[misc]
         assert "maxSkew 1 allows" in shown("describe", "deployment/web")
         wait_until(
-            lambda: "EvictedForSpread" in skewed.kubectl("describe", "clusterrebalancepolicy", "test"), "the Event of the policy"
+            lambda: "EvictedForSpread" in skewed.kubectl("describe", "clusterrebalancepolicy", "test"),
+            "the Event of the policy",
         )
         assert operator.stop() == 0
     assert refused(skewed) == []

@@ -86,9 +86,7 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
         assert evictions(sandbox) == []
 
         pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
-        wait_until(
-            lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2"
-        )
+        wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
         wait_for_ready_pods(sandbox, "shop", "web", 4)
         wait_until(lambda: room_missing(sandbox).get("status") == "False", "the status to say so")
         wait_until(lambda: placeholders(sandbox) == [], "the placeholder to be gone")
@@ -127,9 +125,7 @@ def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tm
         assert evictions(sandbox) == []
 
         pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
-        wait_until(
-            lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2"
-        )
+        wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
         wait_for_ready_pods(sandbox, "shop", "web", 4)
         wait_until(lambda: buffers(sandbox, OWN) == [], "the buffer to be gone")
         wait_until(lambda: templates(sandbox) == [], "the template to be gone with its buffer")

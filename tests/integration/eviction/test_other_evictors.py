@@ -66,7 +66,7 @@ class LeftAlone(NamedTuple):
 
 @pytest.fixture(scope="module")
 def left_alone(operator: OperatorProcess) -> LeftAlone:
-    """A workload whose pods somebody evicts again and again. How long it is left alone is waited for by the last test."""
+    """A workload whose pods somebody evicts again and again. The last test waits until it is not left alone any more."""
     pool = Pool(operator.sandbox, "repeatedly-evicted")
     pool.add_zone("zone-a", 2)
     pool.add_zone("zone-b", 2)

@@ -135,7 +135,7 @@ def _see_an_eviction(sandbox: Sandbox, reader: Reader) -> None:
 
 
 def _keep_the_pods_of_one_zone(sandbox: Sandbox) -> None:
-    """Let the scale-down delete the others first, so that it violates the constraint, which the page leaves to chance."""
+    """Let the scale-down delete the others, so that it violates the constraint, which the page leaves to chance."""
     for pod in pods(sandbox, SHOP, "web"):
         if pod["spec"]["nodeName"].startswith("node-a"):
             path = f"/api/v1/namespaces/{SHOP}/pods/{pod['metadata']['name']}"

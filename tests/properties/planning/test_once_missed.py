@@ -31,7 +31,7 @@ FEWEST = 7
 
 
 def world_with_a_dead_end() -> World:
-    """Return a cluster in which single safe steps lead to a dead end, and a step of two pods before them to a solution."""
+    """Return a cluster in which single safe steps lead to a dead end, and a step of two pods to a solution."""
     hosts = (host(0, 0, room=7), host(1, 1), host(2, 2, room=5), host(3, 3), host(4, 4), host(5, 5), host(6, 0, 1))
     soft = Rule(HOSTNAME, 1, WEB, hard=False)
     shapes = (
