@@ -193,8 +193,8 @@ def test_deleting_a_policy_stops_its_wave(world: World, how: str, watch: str) ->
         world.sandbox.api.request("DELETE", POLICY)
     else:
         world.sandbox.api.request("PATCH", POLICY, {"spec": {"mode": "DryRun"}})
-    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent. A wave that
-    # went on would end only once it has evicted the fewest.
+    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent. A wave
+    # that went on would end only once it has evicted the fewest.
     sent = -1
     while (now := sum(each.is_eviction for each in world.proxies[0].asked)) != sent:
         sent = now

@@ -66,7 +66,7 @@ class LeftAlone(NamedTuple):
 
 @pytest.fixture(scope="module")
 def left_alone(operator: OperatorProcess) -> LeftAlone:
-    """A workload whose pods somebody evicts again and again. The last test waits until it is not left alone any more."""
+    """A workload whose pods somebody evicts again and again. The last test waits until that has ended."""
     pool = Pool(operator.sandbox, "repeatedly-evicted")
     pool.add_zone("zone-a", 2)
     pool.add_zone("zone-b", 2)
