@@ -34,6 +34,7 @@ WRITTEN: Final = (
     "/apis/coordination.k8s.io/v1/namespaces/respread-system/leases",
     "/apis/events.k8s.io/v1/namespaces/respread-system/events",
     "/apis/events.k8s.io/v1/namespaces/default/events",
+    "/api/v1/namespaces/respread-system/podtemplates",
 )
 """Objects that operators leave outside the tests' namespaces."""
 

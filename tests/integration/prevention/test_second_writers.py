@@ -119,7 +119,8 @@ def test_costs_that_another_writer_keeps_removing_are_written_less_often(cluster
             seconds = time.monotonic() - begun
             assert scale_downs(cluster) == {"web": "CostsContested", "calm": "Protected"}
             assert operator.metric('respread_prevention_contested_replica_sets{policy="test"}') == 1
-            assert operator.metric('respread_prevention_costs_lost_total{policy="test"}') >= 9 * 2
+            lost = 'respread_prevention_costs_lost_total{policy="test"}'
+            wait_until(lambda: operator.metric(lost) >= 9 * 2, "lost costs to be counted")
         assert "Deployment/web in shop" in condition(cluster)["message"]
         most = 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
         assert max(written.values()) <= most
