@@ -144,6 +144,6 @@ def test_pods_of_a_leaving_node_are_evicted_first_if_the_drain_is_not_enough(poo
 def test_a_leaving_node_that_keeps_its_pods_is_waited_for_a_limited_time(pool: Pool) -> None:
     node = crowded(pool)
     taint(pool, node, "karpenter.sh/disrupted", "NoSchedule")
-    pool.rebalance(leavingNodePatience="10s")
+    pool.rebalance(leavingNodePatience="4s")
     pool.wait_until_balanced(REPLICAS, REPLICAS // 2)
     assert len(pool.evicted()) == REPLICAS / 2
