@@ -150,7 +150,10 @@ def test_the_descheduler_is_recognized(operator: OperatorProcess, pool: Pool, tm
 
 def test_a_workload_is_not_left_alone_forever(operator: OperatorProcess, left_alone: LeftAlone) -> None:
     pool = left_alone.pool
-    wait_until(lambda: bool(pool.evicted()), lambda: f"the wait to end; the policy says {pool.status()}")
+    wait_until(
+        lambda: bool(pool.evicted()),
+        lambda: f"the wait to end; the policy says {pool.status()}, pods are on {pool.counts()}",
+    )
     pool.wait_until_balanced(6, 2)
     ours = [each for each in evictions(pool.sandbox) if each["objectRef"]["namespace"] == pool.name]
     assert len(ours) == 2
