@@ -23,8 +23,9 @@ from respread.planning.seekers import Conflict, Leaving, Seeker, held_by, larges
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_LOOKS: Final = 20_000
-"""The maximum number of looks, each at a node or at the pods that may land on the same nodes, for the initial pods and
-again for each that joins. If more are necessary, room is scarce, and the pods that join must wait."""
+"""The maximum number of looks, each at a node or at the pods that may land on the same nodes, for the initial pods,
+again for those that join, and again for those that come later. If more are necessary, room is scarce, and the pods that
+join must wait."""
 _DOUBLINGS: Final = 7
 _MOST_WITNESSES: Final = 16
 """The number of nodes tried as a witness, those with most room first."""
@@ -70,6 +71,7 @@ class Contention:
         "_leaving",
         "_left",
         "_looks",
+        "_looks_for_later",
         "_number",
         "_opened",
         "_opened_number",
@@ -115,10 +117,10 @@ class Contention:
         self._opened: dict[int, Seeker] = {}
         """The pods of `waiting`, by identity, to which such a node may open. Each of them may then land anywhere."""
         self._opened_number = 0
-        self._looks = _MOST_LOOKS
+        self._looks = self._looks_for_later = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
         self._fragile: list[Seeker] = []
-        """The pods of `waiting` that other pods of `waiting` may leave without a node."""
+        """The pods of `waiting` that other pods of `waiting` may leave without a node, and those that come later."""
         for each in waiting:
             self._closed |= each.may_open
         looking = [each for each in waiting if each.nodes]
@@ -166,6 +168,20 @@ class Contention:
         for one in kept:
             self._keep(one)
         return None
+
+    def promise(self, seekers: Iterable[Seeker]) -> None:
+        """Keep places for pods that come only after those that have joined.
+
+        Where that can't be shown beside these, no other pod joins that may land on their nodes.
+        """
+        looks, self._looks = self._looks, self._looks_for_later
+        for each in seekers:
+            if self._relations.of(each) is not None:
+                continue  # It would keep all others away, whether or not there is room.
+            if self.join((each,), {}) is not None and self._looks > 0:
+                self._fragile.append(each)
+                self._fragile_nodes |= each.nodes
+        self._looks_for_later, self._looks = self._looks, looks
 
     def _open(self, left: Iterable[int]) -> None:
         """Count the pods to which the left nodes may open: they may land there, and so no longer only elsewhere."""

@@ -350,7 +350,9 @@ def _joined(solution: Solution, wave: Wave | None, missed: NodeSet) -> Held | No
         return _NOT_ALONE
     if missed & (solution.landing | solution.vacated) and not any(solution.cured):
         return _NOT_FINISHED
-    return wave.join(solution.first)
+    if (held := wave.join(solution.first)) is None:
+        wave.promise(solution.later)
+    return held
 
 
 def _plan(

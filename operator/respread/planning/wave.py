@@ -127,6 +127,14 @@ class Wave:
             self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
         return None
 
+    def promise(self, later: Iterable[Member]) -> None:
+        """Keep room for the moves that follow a step that has joined, as far as there is room for them now.
+
+        So a group is finished before others that could take the room are begun.
+        """
+        seekers = map(self._seeker, later)
+        self._contention.promise([each._replace(nodes=each.sure) for each in seekers if each.sure])
+
     def _slots_left(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
         left: dict[int, list[Pod]] = {}
         for pod in pods:

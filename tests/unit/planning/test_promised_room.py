@@ -73,6 +73,16 @@ def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_in_motion(
         assert "b2" in move.waits.message
 
 
+@pytest.mark.parametrize("room", [2, 3])
+def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_that_is_begun(room: int) -> None:
+    plan = planned(nodes(b1=1, b2=room), on("web", {"a1": 4}, "b2"), on("api", {"a1": 2}, "b1", "b2"))
+    assert sorted(first_moves(plan)) == (["web"] if room == 2 else ["api", "web"])
+    (move,) = (move for move in plan.moves if move.pod.labels["app"] == "api")
+    if room == 2:
+        assert move.waits is not None
+        assert "b2" in move.waits.message
+
+
 @pytest.mark.parametrize("reason", [Reason.QUIET_PERIOD, Reason.BACKING_OFF])
 def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reason) -> None:
     """As after somebody else's pod of the group has changed. A group that backs off is not planned for long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from respread.cluster.pod import Pod
@@ -30,6 +31,8 @@ from respread.spread.group import GroupKey
 
 _MOST_COURSES: Final = 1_000
 """How many courses of a first step are examined."""
+_MOST_LATER: Final = 16
+"""For so many moves after the first step room is kept while that is made."""
 
 
 class Taken(NamedTuple):
@@ -88,6 +91,8 @@ class Solution(NamedTuple):
     first: FirstStep | None
     """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
     then."""
+    later: tuple[Member, ...]
+    """The moves after the first step."""
     taken: tuple[Taken, ...]
     share: float
     """How much it takes of what is free on its nodes, in nodes: that of the scarcest resource."""
@@ -212,10 +217,12 @@ class Finder:
         before, lower_bound = Cost(board.violated(), board.excess(), 0), board.lower_bound()
         path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
         stuck, counts_before, counts_after = _what_it_comes_to(board, path, tasks, holders)
+        landings = [[choice.assessment.nodes(spot.piece) for spot in choice.step] for choice in path.choices]
         solution = Solution(
             tasks=tasks,
             steps=_steps(board, path, next(self._numbers), self._selection),
             first=None,
+            later=(),
             taken=tuple(
                 Taken(spot.slot, board.pieces[spot.piece].sample)
                 for choice in path.choices
@@ -237,9 +244,7 @@ class Finder:
                 for piece in board.pieces
             ),
             touched=board.touched,
-            landing=self._once(
-                _union(choice.assessment.nodes(spot.piece) for choice in path.choices for spot in choice.step)
-            ),
+            landing=self._once(_union(chain.from_iterable(landings))),
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
             wanted=self._once(board.open_nodes),
             pods=sum(board.left(spot) for spot in board.movable_spots()),
@@ -252,6 +257,7 @@ class Finder:
         rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(before.violated))
         return solution._replace(
             first=self._first_step(board, path),
+            later=self._later(board, path, landings),
             share=share,
             precedence=Precedence(rank, solution.landing.bit_count(), -share),
         )
@@ -277,6 +283,14 @@ class Finder:
             closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
             members.append(Member(pod, replacement, nodes, closed))
         return FirstStep(policy.name, tuple(members))
+
+    def _later(self, board: Board, path: Path, landings: Sequence[Sequence[NodeSet]]) -> tuple[Member, ...]:
+        later = (
+            Member(pod, board.pieces[spot.piece].replacement, self._once(nodes), 0)
+            for choice, together in islice(zip(path.choices, landings, strict=True), 1, None)
+            for pod, spot, nodes in zip(choice.victims, choice.step, together, strict=True)
+        )
+        return tuple(islice(later, _MOST_LATER))
 
 
 def _share(taken: Iterable[Taken], free: FreeResources) -> float:
