@@ -340,7 +340,7 @@ class ControlLoop:
     def _choose(self, observation: Observation, planned: Plan) -> Paced:
         """Return which planned moves are made now."""
         return choose(
-            planned.moves,
+            planned,
             observation,
             limiters=self._limiters.of(observation.policies),
             undecided=self._register.probation.moves,

@@ -7,17 +7,19 @@ whose replacements are not known to become Ready don't get all of them (`standin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from sys import maxsize
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.eviction.fair_order import FairOrder
+from respread.eviction.limits.hour import Begun, HourShares
 from respread.eviction.limits.tallies import Counted, LimitTallies
 from respread.eviction.limits.unready import ControllerPods
 from respread.eviction.steps import Step, steps_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.spread.group import GroupKey
 
 _NO_ROOM: Final = Held(Reason.IN_MOTION, "it waits until evictions that were chosen before it are sent")
 
@@ -49,43 +51,68 @@ class Pace(Counted, frozen=True, kw_only=True):
     """Returns why a move is not made after others of its policy failed in a row; None if it is made."""
     closed: Mapping[str, Held] = {}
     """Policies that evict nothing now, by name, with the reason: DryRun, or all windows closed."""
+    ranks: Mapping[str, int] = {}
+    """By policy name; the most important has the lowest. Others are as important as that."""
+    unrestored: Collection[GroupKey] = ()
+    """The groups that stay violated after the moves."""
+    begun: Callable[[], Iterable[Begun]] = lambda: ()
+    """Returns the groups for which evictions were made and which have no moves only for the moment."""
     room: Callable[[str], int] = lambda _: maxsize
     """How many moves of a namespace can be sent before their plan is too old."""
 
     def of(self, moves: Sequence[Move]) -> Paced:
         """Choose the moves to make now, keeping those of a step together.
 
-        They are taken in the plan's order within a namespace, and in a fair order between namespaces. A held step does
-        not hold others, except later ones of its component.
+        They are taken in the plan's order within a namespace, and in a fair order between namespaces. If an hour allows
+        too few for all, those go first that restore groups with the fewest evictions. A held step does not hold others,
+        except later ones of its component.
         """
         steps = list(steps_of(moves))
         controllers = ControllerPods(self.snapshot, {move.pod.uid for move in self.in_flight} | self.replacements)
         tallies = LimitTallies(self, [step for step in steps if step[0].policy not in self.closed], controllers)
         busy = {group for move in self.in_flight for group in move.groups}
+        hour = HourShares(tallies, steps, self.unrestored, busy, self.begun)
         closed = dict(self.closed)
         waiting: dict[int, Held] = {}
         now: list[tuple[int, Step]] = []
         held: list[tuple[int, Step, Held]] = []
         begun: Counter[str] = Counter()
-        order = FairOrder(steps, self.in_flight, {} if self.standings is None else self.standings.served)
-        for position, step in order:
+        placed = sorted(enumerate(steps), key=lambda each: hour.precedence(each[1], self.ranks))
+        served = {} if self.standings is None else self.standings.served
+        order = FairOrder((step for _, step in placed), self.in_flight, served)
+
+        def why_not(step: Step) -> Held | None:
             namespace = step[0].pod.namespace
-            why = (
-                waiting.get(step[0].component)
-                or self._why_not(step, closed, busy, tallies)
-                or (_NO_ROOM if begun[namespace] >= self.room(namespace) else None)
+            return self._why_not(step, closed, busy, tallies) or (
+                _NO_ROOM if begun[namespace] >= self.room(namespace) else None
             )
-            if why is not None:
-                waiting[step[0].component] = why
-                held.append((position, step, why))
-                continue
+
+        def make(position: int, step: Step) -> None:
             now.append((position, step))
-            begun[namespace] += len(step)
-            order.made(step)
+            begun[step[0].pod.namespace] += len(step)
             closed.update((move.policy, self.single[move.policy]) for move in step if move.policy in self.single)
             controllers.go(step)
+            hour.take(step)
             for tally in tallies.of(step):
                 tally.add(step)
+
+        unfinished: list[tuple[int, Step]] = []
+        for place, step in order:
+            position, component = placed[place][0], step[0].component
+            if (why := waiting.get(component) or why_not(step)) is not None:
+                waiting[component] = why
+                held.append((position, step, why))
+            elif (why := hour.why_unfinished(step)) is not None:
+                waiting[component] = why
+                unfinished.append((position, step))
+            else:
+                order.made(step)
+                make(position, step)
+        for position, step in unfinished:
+            if (why := why_not(step) or hour.why_not(step)) is not None:
+                held.append((position, step, why))
+            else:
+                make(position, step)
         return Paced(
             tuple(move for _, step in sorted(now, key=_position) for move in step),
             tuple(HeldMove(move, why) for _, step, why in sorted(held, key=_position) for move in step),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ from respread.controller.control_loop import ControlLoop
 from respread.controller.permits.permission import Leading
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
-from respread.kube.requests import Response
+from respread.kube.requests import Requests, Response
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.telemetry.health import Heartbeat
 from tests.fake_requests import FakeRequests
@@ -46,11 +46,27 @@ class SimulatedCluster(FakeRequests):
     """ReplicaSets with more pods in zone a than their constraint allows, and an API server."""
 
     def __init__(
-        self, workloads: int, *, replicas: int = 6, limits: Mapping[str, Any], eviction_seconds: float = 0.3
+        self,
+        workloads: int,
+        *,
+        replicas: int = 6,
+        limits: Mapping[str, Any],
+        eviction_seconds: float = 0.3,
+        zones: Sequence[str] = (),
     ) -> None:
+        """Create the pods.
+
+        Args:
+            workloads: the number of ReplicaSets.
+            replicas: of each.
+            limits: of the policy.
+            eviction_seconds: how long the API server takes to evict a pod.
+            zones: the zones of the pods of each ReplicaSet, such as `aaab`; by default such that one move restores it.
+        """
         super().__init__()
         self.parts = Parts()
-        self.replicas = replicas
+        usual = "aaa" + "bc" * ((replicas - 3) // 2) + "b" * ((replicas - 3) % 2)
+        self._zones = {f"app-{number}": of_pods for number, of_pods in enumerate(zones or [usual] * workloads)}
         self.ready_seconds = 2.0
         self.eviction_seconds: defaultdict[str, float] = defaultdict(lambda: eviction_seconds)
         """By workload, how long the API server takes to evict one of its pods."""
@@ -73,14 +89,15 @@ class SimulatedCluster(FakeRequests):
         self._names = Counter[str]()
         self._tasks: set[asyncio.Task[None]] = set()
         self.pods: dict[str, dict[str, Any]] = {}
-        for number in range(workloads):
-            for zone in (*"aaa", *"bc" * ((replicas - 3) // 2), *"b" * ((replicas - 3) % 2)):
-                self._create(f"app-{number}", zone, ready=True)
+        for app, of_pods in self._zones.items():
+            for zone in of_pods:
+                self._create(app, zone, ready=True)
 
     # The operator
 
-    def control_loop(self) -> ControlLoop:
-        """Return a control loop that knows the cluster."""
+    def control_loop(self, requests: Requests | None = None) -> ControlLoop:
+        """Return a control loop that knows the cluster, and sends requests; without them, directly to the cluster."""
+        requests = self if requests is None else requests
         clock = asyncio.get_running_loop().time
         for informer in self.parts.informers.all:
             informer.take_page(page())
@@ -97,7 +114,7 @@ class SimulatedCluster(FakeRequests):
         self.parts.informer("clusterrebalancepolicies").take_page(page(self.policy, version=500))
         leading = Leading(lambda: True, lambda: 1)
         self.acting = put_together(
-            self,
+            requests,
             self.parts.informers,
             leading,
             announcements=Announcements(lambda _: None, self.parts.informers.policies.current),
@@ -110,7 +127,7 @@ class SimulatedCluster(FakeRequests):
             self.acting,
             leading=leading,
             prevention=PreventionLoop(
-                DeletionCosts(self), leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
+                DeletionCosts(requests), leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
             ),
             metrics=self.parts.metrics,
             heartbeat=Heartbeat("control-loop", limit_seconds=1e9, clock=clock),
@@ -162,7 +179,7 @@ class SimulatedCluster(FakeRequests):
         app = self.pods[name]["metadata"]["labels"]["app"]
         now = asyncio.get_running_loop().time
         self.asked.append((now(), app))
-        remembered = {each["uid"] for record in self.recorded[-1:] for each in record["movesInFlight"]}
+        remembered = {each["uid"] for record in self.recorded[-1:] for each in record.get("movesInFlight", ())}
         if self.pods[name]["metadata"]["uid"] not in remembered:
             self.sent_unwritten.append(name)
         await asyncio.sleep(self.eviction_seconds[app])
@@ -211,11 +228,11 @@ class SimulatedCluster(FakeRequests):
         return {
             "metadata": {"name": app, "uid": f"uid-{app}", "generation": 1},
             "spec": {
-                "replicas": self.replicas,
+                "replicas": len(self._zones[app]),
                 "selector": {"matchLabels": {"app": app}},
                 "template": {"metadata": {"labels": {"app": app}}, "spec": _template_spec(app)},
             },
-            "status": {"observedGeneration": 1, "replicas": self.replicas},
+            "status": {"observedGeneration": 1, "replicas": len(self._zones[app])},
         }
 
     def _bring(self, pod: dict[str, Any], *, deleted: bool = False) -> None:

@@ -22,6 +22,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.history import HOUR_SECONDS, EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
+from respread.eviction.limits.hour import Begun
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.standing import Standings
 from respread.eviction.pacing import Pace, Paced
@@ -154,6 +155,14 @@ class TestWhoseLimits:
         assert numbers(paced.now) == [1, 2]
         assert "of policy default is 2" in paced.held[0].held.message
 
+    def test_a_cluster_policy_in_dry_run_limits_the_moves_of_others_too(self) -> None:
+        """Switching a policy to DryRun must never let others evict more."""
+        moves = [victim(number, policy="default/own") for number in range(1, 4)]
+        tried = cluster_policy(limits(per_hour=2), mode="DryRun")
+        own = Policy(kind="RebalancePolicy", namespace="default", object_name="own", spec=PolicySpec(limits=limits()))
+        paced = pace(moves, tried, own, closed={"default": Held(Reason.DRY_RUN, "it only plans")})
+        assert numbers(paced.now) == [1, 2]
+
     def test_a_cluster_policy_does_not_limit_pods_that_it_does_not_select(self) -> None:
         database = cluster_policy(
             limits(in_flight=1), "databases", pod_selector=LabelSelector(match_labels=Map(app="database"))
@@ -216,6 +225,35 @@ class TestPerHour:
     def test_the_count_of_evictions_is_capped_at_what_a_status_can_hold(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 1000, MAX_COUNT).with_evictions(["default"], 1001)
         assert history.minutes["default"] == ((1001, MAX_COUNT),)
+
+    def test_groups_that_need_few_evictions_are_finished_before_others_are_begun(self) -> None:
+        large = [victim(number, component=1, groups=(group("large"),), wave=number - 1) for number in (1, 2, 3)]
+        small = [victim(number, component=2, groups=(group("small"),), wave=number - 4) for number in (4, 5)]
+        moves = sorted([*large, *small], key=lambda each: each.wave)
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=4))).now) == [1, 4]  # what is left begins the other
+        paced = pace(moves, cluster_policy(limits(per_hour=2)))
+        assert numbers(paced.now) == [4]
+        assert paced.held[0].held.message == (
+            "limits.perHour of policy default is 2, and what it still allows within this hour goes to spread groups "
+            "that can be restored with it"
+        )
+        paced = pace(moves, cluster_policy(limits(per_hour=2)), unrestored={group("small")})
+        assert numbers(paced.now) == [1], "neither can be restored, so the order of the plan decides"
+
+    def test_evictions_are_kept_for_groups_that_are_begun(self) -> None:
+        moves = [victim(1), victim(2)]
+        kept = [Begun("default", "elsewhere", Map(), 2)]
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=3)), begun=lambda: kept).now) == [1]
+        assert pace(moves, cluster_policy(limits(per_hour=2)), begun=lambda: kept).now == ()
+        others = [each._replace(policy="another") for each in kept]
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=2)), begun=lambda: others).now) == [1, 2]
+
+    def test_groups_of_important_policies_are_finished_first(self) -> None:
+        dear = [victim(number, policy="own", component=1, groups=(group("a"),), wave=number - 1) for number in (1, 2)]
+        moves = [dear[0], victim(3), dear[1]]
+        shared, own = cluster_policy(limits(per_hour=2)), cluster_policy(WIDE, "own")
+        assert numbers(pace(moves, shared, own, ranks={"own": 0, "default": 1}).now) == [1]
+        assert numbers(pace(moves, shared, own, ranks={"own": 1, "default": 0}).now) == [1, 3]
 
     def test_without_per_hour_there_is_no_limit(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 9_000, 1000)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from respread.api.policy import Policy
 from respread.controller.observation import Observation
+from respread.controller.permits.begun_groups import begun_groups
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace, Paced
 from respread.planning.held import Held
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Plan
 from respread.spread.group import GroupKey
 
 
 def choose(
-    moves: Sequence[Move],
+    planned: Plan,
     observation: Observation,
     *,
     limiters: tuple[Limiter, ...],
@@ -28,15 +29,15 @@ def choose(
     """Return the moves to make now, and why the others are held.
 
     Args:
-        moves: of a plan, in its order.
-        observation: what they were planned on.
+        planned: the plan with the moves.
+        observation: what it was made for.
         limiters: one for each policy.
         undecided: finished moves that are not known to be a lasting success.
         closed_by: returns why a policy may evict nothing, given the policy and its name.
         held_lately: what held a move, or others of its groups, just now.
         room: how many moves of a namespace can be sent before their plan is too old.
     """
-    history, policies = observation.history, observation.policies
+    history, policies, moves = observation.history, observation.policies, planned.moves
     in_flight = observation.under_way.moves
     trying: defaultdict[str, set[str]] = defaultdict(set)
     for move in (*in_flight, *undecided):
@@ -72,6 +73,9 @@ def choose(
         single=single,
         failed_before=failed_before,
         closed=closed,
+        ranks=observation.setting.ranks(),
+        unrestored=frozenset(each.group for each in planned.blocked),
+        begun=lambda: begun_groups(planned.blocked, observation),
         room=room,
         now=observation.time.timestamp(),
     ).of(moves)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Limits, Policy
+from respread.cluster.meta import Labels
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Move
@@ -42,12 +43,15 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
 
     def bounds(self, move: Move, snapshot: ClusterSnapshot) -> bool:
         """Return whether a move counts for these limits."""
-        if move.policy == self.policy:
+        return self.applies(move.policy, move.pod.namespace, move.pod.labels, snapshot)
+
+    def applies(self, policy: str, namespace_name: str, labels: Labels, snapshot: ClusterSnapshot) -> bool:
+        """Return whether an eviction for a policy, of a pod with these labels, counts for these limits."""
+        if policy == self.policy:
             return True
-        name = move.pod.namespace
-        namespace = snapshot.namespaces.get(name)
+        namespace = snapshot.namespaces.get(namespace_name)
         return (
             namespace is not None
-            and self.pods.matches(move.pod.labels)
-            and self.namespaces.matches(namespace.labels.set(NAMESPACE_NAME_LABEL, name))
+            and self.pods.matches(labels)
+            and self.namespaces.matches(namespace.labels.set(NAMESPACE_NAME_LABEL, namespace_name))
         )

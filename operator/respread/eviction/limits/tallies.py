@@ -9,6 +9,7 @@ import msgspec
 
 from respread.api.reasons import Reason
 from respread.api.recorded import MAX_MOVES_IN_FLIGHT
+from respread.cluster.meta import Labels
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.history import EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
@@ -48,18 +49,18 @@ class LimitTallies:
         for move in counted.in_flight:
             of_policy.setdefault(move.policy, []).append(move)
         policies = {move.policy for step in steps for move in step}
-        self._everywhere: list[_Tally] = []
-        self._own: dict[str, _Tally] = {}
+        self._everywhere: list[LimitTally] = []
+        self._own: dict[str, LimitTally] = {}
         for limiter in counted.limiters:
             if limiter.shared:
                 self._everywhere.append(
-                    _Tally(limiter, counted, counted.in_flight, controllers, has_rivals=len(concerned) > 1)
+                    LimitTally(limiter, counted, counted.in_flight, controllers, has_rivals=len(concerned) > 1)
                 )
             elif limiter.policy in policies:
                 under_way = of_policy.get(limiter.policy, ())
-                self._own[limiter.policy] = _Tally(limiter, counted, under_way, controllers, has_rivals=False)
+                self._own[limiter.policy] = LimitTally(limiter, counted, under_way, controllers, has_rivals=False)
 
-    def of(self, step: Step) -> Iterator[_Tally]:
+    def of(self, step: Step) -> Iterator[LimitTally]:
         """Yield the tallies that may count a step. There may be thousands of policies that don't apply to it."""
         yield from self._everywhere
         for policy in sorted({move.policy for move in step}):
@@ -67,7 +68,7 @@ class LimitTallies:
                 yield own
 
 
-class _Tally:
+class LimitTally:
     """The current counts for one policy's limits."""
 
     __slots__ = (
@@ -116,6 +117,28 @@ class _Tally:
         for move in in_flight:
             if limiter.bounds(move, counted.snapshot):
                 self._count(move)
+
+    @property
+    def left_in_hour(self) -> int | None:
+        """How many more evictions `limits.perHour` allows now; None without that limit."""
+        limit = self.limiter.limits.per_hour
+        return None if limit is None else limit - self._in_last_hour
+
+    def number(self, moves: Step) -> int:
+        """Return how many of some moves count for these limits."""
+        return len(self._bounded(moves))
+
+    def applies(self, policy: str, namespace: str, labels: Labels) -> bool:
+        """Return whether an eviction for a policy, of a pod with these labels, counts for these limits."""
+        return self.limiter.applies(policy, namespace, labels, self._snapshot)
+
+    def kept_for_others(self) -> Held:
+        """Return that `limits.perHour` allows a few more evictions, which finish other groups."""
+        return Held(
+            Reason.LIMIT_REACHED,
+            f"limits.perHour of policy {self.limiter.policy} is {self.limiter.limits.per_hour}, and what it still "
+            "allows within this hour goes to spread groups that can be restored with it",
+        )
 
     def add(self, step: Step) -> None:
         """Count the moves of a step that is made now, if they count for these limits."""
