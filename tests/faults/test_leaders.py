@@ -222,12 +222,15 @@ def test_the_limit_per_hour_holds_across_a_crash(world: World) -> None:
     def counted() -> int:
         return sum(each["evictions"] for each in world.status()["recentEvictions"])
 
-    # A move counts from the time at which it is recorded. One that a killed leader recorded and did not make may count
-    # too, so that there may be fewer evictions, and never more.
-    wait_for(lambda: counted() == 3, lambda: f"what the limit allows: {world.evicted(workloads)} of {world.status()}")
+    # A move that a killed leader recorded and did not make is made by the next one within 75 s. If it can't be, another
+    # one is made once it is certain that it was not.
+    wait_for(
+        lambda: world.evicted(workloads) >= 3,
+        lambda: f"what the limit allows: {world.evicted(workloads)} of {world.status()}",
+        2 * PATIENCE_SECONDS,
+    )
     time.sleep(4)
-    assert 1 <= world.evicted_by_now(workloads) <= 3
-    assert counted() == 3
+    assert world.evicted_by_now(workloads) == counted() == 3
     world.sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": 100}}})
     world.wait_until_balanced(workloads)
     assert world.evicted_by_now(workloads) == fewest(workloads)

@@ -61,6 +61,8 @@ def _of(kind: types.Type, said: Mapping[str, Any]) -> _Read:  # noqa: PLR0911 - 
             return _structure(kind)
         case types.VarTupleType():
             return _items(kind, said.get("x-kubernetes-list-map-keys", ()))
+        case types.BoolType():
+            return lambda value: value if isinstance(value, bool) else _UNREADABLE
         case types.IntType():
             return _number(kind)
         case types.StrType():

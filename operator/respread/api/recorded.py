@@ -109,6 +109,7 @@ class MoveInFlight(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = ()
     sent: Annotated[Moment, described("When the eviction was about to be sent.")]
+    counted: Annotated[bool, described("Whether recentEvictions and groupEvictions count it.")] = False
     newest: Annotated[Moment, described("When the newest pod that the controller had at that time was created.")]
     newest_pods: Annotated[
         tuple[Annotated[str, Meta(max_length=253)], ...],

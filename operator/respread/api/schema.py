@@ -215,6 +215,8 @@ def _schema(kind: types.Type) -> dict[str, Any]:  # noqa: C901, PLR0911 - one li
             return _union(kind)
         case types.VarTupleType():
             return {"type": "array", "items": _schema(kind.item_type), **_sizes(kind, "Items")}
+        case types.BoolType():
+            return {"type": "boolean"}
         case types.IntType():
             return {
                 "type": "integer",

@@ -19,6 +19,7 @@ from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.permission import Leading, Permission
 from respread.controller.permits.policy_versions import PolicyReader
 from respread.controller.records.accounts import Accounts, Remembered
+from respread.controller.records.doubts import Doubts
 from respread.controller.records.history import History
 from respread.controller.records.register import Register
 from respread.controller.records.status_writer import StatusWriter
@@ -39,6 +40,7 @@ class Acting(NamedTuple):
     """The moves in flight and those about to be."""
     history: History
     """What was done, and its outcomes."""
+    doubts: Doubts
     statuses: StatusWriter
     announcements: Announcements
     permission: Permission
@@ -49,7 +51,12 @@ class Acting(NamedTuple):
 
     def next_end(self) -> float | None:
         """Return when something ends without an event that holds moves, or must be sent again; None if nothing does."""
-        ends = (self.evictions.refusals.next_end(), self.held_lately.next_end(), self.follow_up.next_ask())
+        ends = (
+            self.evictions.refusals.next_end(),
+            self.held_lately.next_end(),
+            self.follow_up.next_ask(),
+            self.follow_up.next_find(),
+        )
         return min((at for at in ends if at is not None), default=None)
 
     async def aclose(self) -> None:
@@ -102,6 +109,7 @@ def put_together(
         remembering=Remembered(register, history, lambda: informers.state.snapshot).in_status,
         records_in_status=records_in_status,
     )
+    doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
     permission = Permission(
         leading,
         lambda: informers.policies.policies,
@@ -110,8 +118,9 @@ def put_together(
         now=lambda: datetime.fromtimestamp(wall_clock(), UTC),
     )
     owners = Owners(requests, clock, rules=partial(_victim_rules, informers), top=announcements.top_owners)
+    api = EvictionApi(requests)
     evictions = Evictions(
-        EvictionApi(requests),
+        api,
         owners,
         Refusals(clock),
         permission=permission,
@@ -119,6 +128,7 @@ def put_together(
         accounts=Accounts(
             register,
             history,
+            doubts,
             statuses,
             announcements=announcements,
             metrics=metrics,
@@ -133,13 +143,14 @@ def put_together(
     return Acting(
         register=register,
         history=history,
+        doubts=doubts,
         statuses=statuses,
         announcements=announcements,
         permission=permission,
         lanes=lanes,
         held_lately=held_lately,
         evictions=evictions,
-        follow_up=FollowUp(evictions, owners, notify=notify, clock=clock),
+        follow_up=FollowUp(evictions, owners, api, doubts, notify=notify, clock=clock),
     )
 
 

@@ -56,6 +56,7 @@ class Conclusions:
         now, register = self._clock(), self._acting.register
         in_flight = register.in_flight.patient(_patience(register.in_flight, policies))
         register.in_flight, ended = in_flight.updated(snapshot, now, Comparison(spread))
+        self._acting.doubts.follow(register.in_flight, ended)
         probation, judged = register.probation.judged(snapshot, now)
         register.probation = probation.begun(ended, now)
         if leads:

@@ -281,6 +281,8 @@ class ControlLoop:
         """Check the moves in flight, and process their outcomes."""
         if not self._waiting.stopped:
             self._acting.follow_up.look_after(snapshot)
+            if leads:
+                self._acting.follow_up.find_out()
         ours = self._evicted_pods.observe(self._register.in_flight.moves, snapshot)
         unmade = leads and self._register.in_flight.unmade
         if unmade and not self._waiting.stopped and self._why_stale() is None:

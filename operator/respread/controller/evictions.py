@@ -143,13 +143,15 @@ class Evictions:
                     for move in step:
                         result = await self._evict(move, batch, begun=begun) if held is None else held
                         why = result if isinstance(result, Held) else result.held
+                        is_owed = False
                         if isinstance(result, Answer) and result.may_have_evicted:
                             begun = True
                         elif begun and why is not None:
+                            is_owed = True
                             self.register.owed(move, batch.snapshot)
                         else:
                             held = why  # for the rest of its step as well; None where it has gone by itself
-                        carried.append(self._end(move, result, batch))
+                        carried.append(self._end(move, result, batch, is_one_of_several=is_owed))
         finally:
             for move in step[len(carried) :]:
                 self._end(move, _DROPPED if move in self.register.in_flight else _STOPPED, batch)
@@ -202,7 +204,7 @@ class Evictions:
                 result = self._last_look(move, batch, begun=True) or await result.send()
             if isinstance(result, Answer):
                 self.register.answered(move, result, again=True)
-            return (self._end(move, result, batch),)
+            return (self._end(move, result, batch, is_one_of_several=True),)
 
     async def _prepare(self, move: Move, batch: Batch, *, begun: bool) -> PreparedEviction | Answer | Held:
         """Do all that waits. What was read for the look and is not old is not read again."""
@@ -264,13 +266,13 @@ class Evictions:
     def _ledger(self, move: Move, batch: Batch) -> BudgetLedger:
         return batch.budgets.beside(self.register.in_flight.without(move))
 
-    def _end(self, move: Move, result: Answer | Held, batch: Batch) -> Carried:
-        """Handle the result of a move."""
+    def _end(self, move: Move, result: Answer | Held, batch: Batch, *, is_one_of_several: bool = False) -> Carried:
+        """Handle the result of a move; see `Accounts.close`."""
         if isinstance(result, Answer):
             self._note(move, result, batch)
         self.register.forget(move)
         self._owners.over(move.pod)
-        self._accounts.close(move, result, batch.bounding)
+        self._accounts.close(move, result, batch.bounding, is_one_of_several=is_one_of_several)
         self._notify()
         return Carried(move, result)
 

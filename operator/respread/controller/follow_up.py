@@ -1,4 +1,4 @@
-"""Follows up evictions in flight that may not have been made, or whose replacement is late."""
+"""Follows up evictions that may not have been made, or whose replacement is late."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Final
 
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.evictions import Batch, Carried, Evictions
+from respread.controller.records.doubts import Doubt, Doubts
+from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.owners.last_look import Owners
 from respread.planning.plan import Move
 
@@ -19,27 +21,48 @@ OWED_SECONDS: Final = 1.0
 LATE_SECONDS: Final = 5.0
 """How long a replacement may be missing before Respread checks whether its controller wants one."""
 AT_ONCE: Final = 8
-"""The number of controllers that are read at the same time."""
+"""The number of controllers and of pods that are read at the same time."""
 
 
 class FollowUp:
     """Follows up when it is time, in tasks beside the reconciles."""
 
-    __slots__ = ("_asked_after_at", "_asked_again_at", "_at_once", "_clock", "_evictions", "_notify", "_owners")
+    __slots__ = (
+        "_api",
+        "_asked_after_at",
+        "_asked_again_at",
+        "_at_once",
+        "_clock",
+        "_doubts",
+        "_evictions",
+        "_notify",
+        "_owners",
+    )
 
     def __init__(
-        self, evictions: Evictions, owners: Owners, *, notify: Callable[[], None], clock: Callable[[], float]
+        self,
+        evictions: Evictions,
+        owners: Owners,
+        api: EvictionApi,
+        doubts: Doubts,
+        *,
+        notify: Callable[[], None],
+        clock: Callable[[], float],
     ) -> None:
         """Start without tasks.
 
         Args:
             evictions: carries out moves, and knows which are in flight.
             owners: reads controllers.
-            notify: called when a controller does not want a replacement.
+            api: reads pods.
+            doubts: the moves that may not have been made.
+            notify: called when a controller does not want a replacement, and when a doubt is settled.
             clock: a monotonic clock in seconds.
         """
         self._evictions = evictions
         self._owners = owners
+        self._api = api
+        self._doubts = doubts
         self._notify = notify
         self._clock = clock
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -90,6 +113,28 @@ class FollowUp:
         due = [move for move in late if now - self._asked_after_at[move.pod.uid] >= LATE_SECONDS]
         self._asked_after_at.update((move.pod.uid, now) for move in due)
         return [self._evictions.lanes.start((), self._ask_after(move, snapshot)) for move in due]
+
+    def find_out(self) -> list[asyncio.Task[None]]:
+        """Check whether moves that Respread has given up on were made, once no request for them can be on its way.
+
+        Returns:
+            The tasks that check.
+        """
+        due = self._doubts.due(self._evictions.register.in_flight, self._evictions.lanes.moves())
+        return [self._evictions.lanes.start((), self._find_out(doubt)) for doubt in due]
+
+    def next_find(self) -> float | None:
+        """Return when `find_out` may have something to check, on the clock; None if it has not."""
+        return self._doubts.next_due(self._evictions.register.in_flight)
+
+    async def _find_out(self, doubt: Doubt) -> None:
+        async with self._at_once:
+            untouched = await self._api.is_untouched(doubt.move.pod)
+        is_chosen_again = doubt.move.pod.uid in self._evictions.lanes.moves()
+        if untouched is None or is_chosen_again or not self._doubts.holds(doubt):
+            return
+        self._doubts.settle(doubt.move, made=not untouched)
+        self._notify()
 
     async def _ask_after(self, move: Move, snapshot: ClusterSnapshot) -> None:
         async with self._at_once:

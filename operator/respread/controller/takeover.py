@@ -9,7 +9,7 @@ from typing import Final
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.permits.permission import Leading
-from respread.controller.records.recovery import AskingRules, resumed
+from respread.controller.records.recovery import AskingRules, in_doubt, resumed, without
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.probation import Probation
 from respread.eviction.remembered import ClockReading
@@ -86,10 +86,15 @@ class Takeover:
             return False
         acting.statuses.begin(found)
         remembered = {name: each.status for name, each in found.policies.items()}
-        acting.history.recall(remembered, spread.by_namespace)
         moment = ClockReading(self._clock(), self._wall_clock())
         rules = AskingRules(setting, limiters, datetime.fromtimestamp(moment.time, UTC))
         register.in_flight = resumed(register.in_flight, remembered, snapshot, spread, rules, moment)
+        recorded = {
+            name: each.in_status if each.record is None else each.record for name, each in found.policies.items()
+        }
+        doubtful = in_doubt(register.in_flight, recorded, moment.time)
+        acting.history.recall(without(doubtful, remembered, moment.time), spread.by_namespace)
+        acting.doubts.take_over(doubtful)
         register.probation = Probation()
         self.term = term
         return True

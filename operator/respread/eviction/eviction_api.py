@@ -24,8 +24,26 @@ class _Metadata(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] | None = None
+
+
 class _Pod(msgspec.Struct):
     metadata: _Metadata
+    status: _Status = _Status()
+
+    @property
+    def is_going(self) -> bool:
+        """Whether it is being deleted or about to be: the API server sets the condition before it deletes a pod."""
+        conditions = self.status.conditions or ()
+        return self.metadata.deletion_timestamp is not None or any(
+            each.type == "DisruptionTarget" and each.status == "True" for each in conditions
+        )
 
 
 class PreparedEviction:
@@ -109,6 +127,20 @@ class EvictionApi:
                 return msgspec.structs.replace(answer, result=EvictionResult.UNREACHABLE)
             return answer
         return _answer_about(response.body, pod)
+
+    async def is_untouched(self, pod: Pod) -> bool | None:
+        """Return whether a pod exists and neither is being deleted nor about to be; None if that can't be read."""
+        try:
+            response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
+        except NoResponseError:
+            return None
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            return False
+        try:
+            found = msgspec.json.decode(response.body, type=_Pod) if response.succeeded else None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return None if found is None else found.metadata.uid == pod.uid and not found.is_going
 
 
 def _answer_about(body: bytes, planned: Pod) -> Answer | None:

@@ -81,6 +81,8 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     forbid it."""
     wanted: bool = True
     """Whether its controller wants a replacement. It does not after a scale-down or in a rollout."""
+    counted: bool = True
+    """Whether its policy's record counts it for the limits of an hour. Earlier versions left that open."""
 
     @property
     def uid(self) -> str:
@@ -105,6 +107,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended, in a sentence."""
     unreplaced: bool = False
     """Whether the pod is gone and its controller created no replacement although it wants one."""
+    unmade: bool = False
+    """Whether the pod is still there, so that the move may not have been made."""
 
     @property
     def failed(self) -> bool:

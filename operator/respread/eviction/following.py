@@ -157,7 +157,8 @@ def _given_up(flight: Flight, now: float, waited: str) -> Ended:
     if flight.stage is Stage.LEAVING:
         ended = _ended(flight, Outcome.UNKNOWN, now, f"it was not replaced within {waited}")
         return msgspec.structs.replace(ended, unreplaced=True)
-    return _ended(flight, Outcome.UNKNOWN, now, f"{_STILL_THERE[flight.stage]}, and it is still there after {waited}")
+    ended = _ended(flight, Outcome.UNKNOWN, now, f"{_STILL_THERE[flight.stage]}, and it is still there after {waited}")
+    return msgspec.structs.replace(ended, unmade=flight.stage <= Stage.SENT)
 
 
 def _ended(flight: Flight, outcome: Outcome, now: float, message: str) -> Ended:

@@ -141,6 +141,11 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         flight = self._of(move)
         return flight is not None and flight.stage is Stage.OWED
 
+    def may_be_unmade(self, move: Move) -> bool:
+        """Return whether the eviction of a move in flight may not have been made."""
+        flight = self._of(move)
+        return flight is not None and flight.stage <= Stage.SENT
+
     def sent_at(self, move: Move) -> float:
         """Return when a move in flight was sent, on the caller's clock."""
         return self._entries[move.pod.uid].flight.sent_at

@@ -123,6 +123,7 @@ def _flight(
         known=frozenset(older) | {move.pod.uid},
         sent_time=sent_time,
         newest=remembered.newest,
+        counted=remembered.counted,
     )
 
 

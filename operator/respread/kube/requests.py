@@ -98,11 +98,13 @@ class PreparedRequest:
         """Send it once, and return the answer, whatever the status code.
 
         Raises:
-            NoResponseError: no answer, or not all of it, arrived.
+            NoResponseError: no answer, or not all of it, arrived, or its time was over before it was sent.
         """
         clock = asyncio.get_running_loop().time
         started, status_code = clock(), None
-        left_seconds = max(self._deadline - started, _LEAST_TIMEOUT_SECONDS)
+        left_seconds = self._deadline - started
+        if left_seconds <= 0:  # The process was frozen in between, and others may do its work by now.
+            raise NoResponseError("its time was over before it was sent", sent=False)
         timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
         try:
             async with self._session.request(**self._request, timeout=timeout) as raw:

@@ -20,6 +20,7 @@ from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
 from respread.controller.records.accounts import Accounts
+from respread.controller.records.doubts import Doubts
 from respread.controller.records.history import History
 from respread.controller.records.register import Register
 from respread.controller.records.status_writer import StatusWriter
@@ -79,10 +80,13 @@ class Written(Accounts):
 
     def __init__(self, register: Register, clock: Callable[[], float], unwritten: Collection[str]) -> None:
         parts = Parts()
+        history, statuses = History(time.time), StatusWriter(FakeRequests(), clock)
+        self.doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
         super().__init__(
             register,
-            History(time.time),
-            StatusWriter(FakeRequests(), clock),
+            history,
+            self.doubts,
+            statuses,
             announcements=Announcements(lambda _: None, lambda _: None),
             metrics=parts.metrics,
             held_lately=HeldLately(clock),
@@ -112,18 +116,19 @@ class Carrying:
         self._snapshot = ClusterSnapshot()
         self.register, self.clock = Register(clock), clock
         self.refusals, owners = Refusals(clock), Owners(requests, clock)
+        api, accounts = EvictionApi(requests), Written(self.register, clock, unwritten)
         self.evictions = Evictions(
-            EvictionApi(requests),
+            api,
             owners,
             self.refusals,
             permission=Allowing(may_evict),
             register=self.register,
-            accounts=Written(self.register, clock, unwritten),
+            accounts=accounts,
             lanes=Lanes(clock),
             notify=lambda: None,
             current=lambda: self._snapshot,
         )
-        self.follow_up = FollowUp(self.evictions, owners, notify=lambda: None, clock=clock)
+        self.follow_up = FollowUp(self.evictions, owners, api, accounts.doubts, notify=lambda: None, clock=clock)
 
     async def carry_out(self, moves: Sequence[Move], snapshot: ClusterSnapshot) -> tuple[Carried, ...]:
         """Make moves, and return their results in order."""

@@ -259,6 +259,34 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
     assert world.counted("HeldByBudget") == 1
 
 
+def test_an_owed_eviction_counts_when_it_is_made() -> None:
+    """Of two pods that must go together, the second one is refused at first."""
+    world = Cluster(policy(limits={"perHour": 5}))
+    statuses = [201, 409]
+
+    async def refused_once(request: web.Request) -> web.StreamResponse:
+        status = 201 if request.query else statuses.pop()
+        return web.json_response({"kind": "Status", "message": "it has changed"}, status=status)
+
+    world.stub.on("POST", "/pods/b/eviction", refused_once)
+
+    async def scenario() -> list[int]:
+        async with world.stub.running() as requests:
+            acting = world.acting(requests)
+            step = [move(each, component=1) for each in (A, B)]
+            batch = world.batch(acting, step)
+            await asyncio.gather(*acting.evictions.begin(step, batch))
+            counts = [acting.history.history.count_in_last_hour("default", 0)]
+            assert acting.register.in_flight.is_owed(step[1])
+            world.seconds += 2
+            await asyncio.gather(*acting.follow_up.ask_again(batch, lambda _: True))
+            assert not acting.register.in_flight.is_owed(step[1])
+            await acting.aclose()
+            return [*counts, acting.history.history.count_in_last_hour("default", 0)]
+
+    assert asyncio.run(scenario()) == [2, 2]
+
+
 def test_limit_ranges_that_can_t_be_read_are_requested_once_for_all_moves() -> None:
     pods = [pod(f"p-{number}", "node-1", SPEC) for number in range(20)]
     world = Cluster(policy())

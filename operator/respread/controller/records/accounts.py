@@ -17,6 +17,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.announcements import Announcements
 from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.limiters import Bounding
+from respread.controller.records.doubts import Doubts
 from respread.controller.records.history import Expected, History
 from respread.controller.records.register import Register
 from respread.controller.records.status_writer import StatusWriter
@@ -59,12 +60,13 @@ class Remembered:
 class Accounts:
     """Records, counts and reports."""
 
-    __slots__ = ("_announcements", "_metrics", "_register", "_seen", "_statuses", "held_lately", "history")
+    __slots__ = ("_announcements", "_doubts", "_metrics", "_register", "_seen", "_statuses", "held_lately", "history")
 
     def __init__(
         self,
         register: Register,
         history: History,
+        doubts: Doubts,
         statuses: StatusWriter,
         *,
         announcements: Announcements,
@@ -77,6 +79,7 @@ class Accounts:
         Args:
             register: the moves in flight.
             history: what was done so far.
+            doubts: the moves that may not have been made.
             statuses: writes statuses.
             announcements: report to users.
             metrics: count.
@@ -85,6 +88,7 @@ class Accounts:
         """
         self._register = register
         self.history = history
+        self._doubts = doubts
         self._statuses = statuses
         self._announcements = announcements
         self._metrics = metrics
@@ -117,13 +121,15 @@ class Accounts:
         policy = policies.get(move.policy)
         return None if policy is None else self.history.paused(policy, move.pod.namespace)
 
-    def close(self, move: Move, result: Answer | Held, bounding: Bounding) -> None:
+    def close(self, move: Move, result: Answer | Held, bounding: Bounding, *, is_one_of_several: bool = False) -> None:
         """Count and report the result of a move.
 
         Args:
             move: the move.
             result: the API server's answer, or why the eviction was not sent.
             bounding: the policies that count it.
+            is_one_of_several: whether a request for it was sent before, or will be sent again. So what was not done
+                now may be done all the same.
         """
         why = result if isinstance(result, Held) else result.held
         made = isinstance(result, Answer) and result.may_have_evicted
@@ -134,9 +140,15 @@ class Accounts:
             self._announcements.held_back(move, result)
         if made:
             self.history.serve(move.pod.namespace)
-            self.history.made(move.pod.uid, move.policy, certain=isinstance(result, Answer) and result.evicted)
+            if isinstance(result, Answer) and result.evicted:
+                self._doubts.answered(move)
+                self.history.made(move.pod.uid, move.policy, certain=True)
+            else:
+                self._doubts.note(move)
             return
         if why is not None:
             self.held_lately.note(move, why)
-        if self.history.not_made(move.pod.uid):  # The recorded move is not made.
+        if is_one_of_several:
+            self._doubts.note(move)
+        elif move not in self._doubts and self.history.not_made(move.pod.uid):  # The recorded move is not made.
             self._statuses.hurry((move.policy, *bounding.of(move)))

@@ -29,7 +29,7 @@ from respread.api.status import PolicyStatus
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, Failures, PauseRules
 from respread.eviction.group_history import GroupHistory
-from respread.eviction.history import MINUTE_SECONDS, EvictionHistory
+from respread.eviction.history import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory
 from respread.spread.group import GroupKey, SpreadGroup
 
 GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
@@ -146,6 +146,42 @@ def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> 
     return tuple(
         RecentEvictions(minute=_whole_seconds(each.minute * MINUTE_SECONDS), evictions=each.evictions)
         for each in history.in_last_hour(policy, now)
+    )
+
+
+def without_one(status: PolicyStatus, groups: Iterable[GroupKey], now: float) -> PolicyStatus:
+    """Return a policy's status without one of the evictions of the last hour that it counts.
+
+    Of the evictions for the policy the first one goes. It was not made later than the one that is meant, so none is
+    forgotten too early.
+
+    Args:
+        status: the status.
+        groups: the groups for which the eviction counts.
+        now: seconds since the epoch.
+    """
+    names = frozenset(map(group_name, groups))
+    first = min(
+        (
+            each
+            for each in status.recent_evictions
+            if each.evictions and min(each.minute.timestamp(), now) + MINUTE_SECONDS > now - HOUR_SECONDS
+        ),
+        key=lambda each: each.minute,
+        default=None,
+    )
+    return msgspec.structs.replace(
+        status,
+        recent_evictions=tuple(
+            msgspec.structs.replace(each, evictions=each.evictions - 1) if each is first else each
+            for each in status.recent_evictions
+        ),
+        group_evictions=tuple(
+            msgspec.structs.replace(each, evictions=each.evictions - 1)
+            if each.group in names and each.evictions
+            else each
+            for each in status.group_evictions
+        ),
     )
 
 

@@ -50,6 +50,13 @@ class Expected(NamedTuple):
     """Names of the policies whose `limits.perHour` it counts for."""
     groups: tuple[GroupKey, ...]
 
+    def beside(self, other: Expected) -> Expected:
+        """Return it so that it counts wherever it or another move of the same pod does."""
+        return self._replace(
+            bounded=tuple(dict.fromkeys((*self.bounded, *other.bounded))),
+            groups=tuple(dict.fromkeys((*self.groups, *other.groups))),
+        )
+
 
 class _Counts(NamedTuple):
     """The evictions of the last hour."""
@@ -249,9 +256,17 @@ class History:
         return self._all().of_groups
 
     def expect(self, uid: str, expected: Expected) -> None:
-        """Count a move that is about to be made until it is known whether it was; `uid` is that of its pod."""
-        self._expected = self._expected.set(uid, expected)
+        """Count a move that is about to be made until it is known whether it was; `uid` is that of its pod.
+
+        A pod can only be evicted once. So if another move of it is expected already, they count together as one.
+        """
+        known = self._expected.get(uid)
+        self._expected = self._expected.set(uid, expected if known is None else expected.beside(known))
         self._with_expected = None
+
+    def expects(self, uid: str) -> bool:
+        """Return whether a move is counted until it is known whether it was made."""
+        return uid in self._expected
 
     def made(self, uid: str, policy: str, *, certain: bool) -> None:
         """Count a move that was made, or may have been. One that was counted before is not counted again.

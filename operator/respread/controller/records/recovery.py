@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from respread.api.recorded import Recorded
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.checkpoint import group_name
-from respread.eviction.flight import Flight
+from respread.controller.records.checkpoint import group_name, without_one
+from respread.eviction.flight import Flight, Stage
+from respread.eviction.history import HOUR_SECONDS, MINUTE_SECONDS
 from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace
@@ -91,3 +93,39 @@ def resumed(
     flights = list(remembered_flights(statuses, snapshot, groups_named, moment, known.patience))
     allowed = rules.allow(flights, snapshot)
     return known.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in flights)
+
+
+def in_doubt(in_flight: InFlight, recorded: Mapping[str, Recorded], now: float) -> tuple[Move, ...]:
+    """Return the moves that a former leader may not have made and whose counts the records contain.
+
+    Args:
+        in_flight: the moves according to the policies' records.
+        recorded: what the records contain themselves, by the policies' names. Who may write a status, but no record,
+            can make nothing forgotten.
+        now: seconds since the epoch.
+    """
+    listed = {name: {each.uid for each in record.moves_in_flight} for name, record in recorded.items()}
+    # The minute of the count may differ from that of the move by one, and must be within the last hour.
+    since = now - HOUR_SECONDS + 2 * MINUTE_SECONDS
+    return tuple(
+        flight.move
+        for flight in in_flight.flights
+        if flight.counted
+        and flight.stage <= Stage.SENT
+        and flight.sent_time > since
+        and flight.uid in listed.get(flight.move.policy, ())
+    )
+
+
+def without(doubtful: Iterable[Move], statuses: Mapping[str, PolicyStatus], now: float) -> dict[str, PolicyStatus]:
+    """Return the policies' statuses without the counts of some moves for the limits of an hour.
+
+    Args:
+        doubtful: the moves; see `in_doubt`.
+        statuses: by the policies' names, with their records.
+        now: seconds since the epoch.
+    """
+    left = dict(statuses)
+    for move in doubtful:
+        left[move.policy] = without_one(left[move.policy], move.groups, now)
+    return left

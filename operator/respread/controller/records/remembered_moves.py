@@ -113,6 +113,7 @@ def _recorded(flight: Flight, siblings: _YoungSiblings) -> MoveInFlight:
             LeftDomain(group_name(key), domain) for key, domain in zip(move.groups, move.from_domains, strict=True)
         )[:MAX_GROUPS_OF_MOVE],
         sent=datetime.fromtimestamp(int(flight.sent_time), UTC),
+        counted=flight.counted,
         newest=newest,
         newest_pods=newest_pods,
     )

@@ -1,0 +1,148 @@
+"""What a former leader may not have done counts until it is certain, and nothing else is forgotten with it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from operator import ge
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respread.api.record import record_of
+from respread.api.recorded import GroupEvictionCount, RecentEvictions, Recorded
+from respread.api.status import PolicyStatus
+from respread.controller.records.checkpoint import group_name
+from respread.controller.records.doubts import CERTAIN_SECONDS, Doubts
+from respread.controller.records.history import Expected, History
+from respread.controller.records.recovery import in_doubt, without
+from respread.controller.records.remembered_moves import RememberedMoves
+from respread.eviction.in_flight import InFlight
+from tests.eviction_moves import move
+from tests.worlds import cluster
+
+NOW = 1_800_000_000.0
+MOVE = move("web-1")
+(GROUP,) = MOVE.groups
+SNAPSHOT = cluster([], [MOVE.pod])
+MINUTE = 60.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return NOW + self.now
+
+
+class Leader:
+    """The memory of a leader that begins with a record."""
+
+    def __init__(self, status: PolicyStatus, in_flight: InFlight, record: Recorded | None = None) -> None:
+        self.clock = Clock()
+        self.history = History(self.clock)
+        self.hurried: list[str] = []
+        self.doubts = Doubts(self.history, clock=lambda: self.clock.now, hurry=self.hurried.extend)
+        self.in_flight = in_flight
+        statuses = {"default": status}
+        found = in_doubt(in_flight, {"default": record_of(status) if record is None else record}, NOW)
+        self.history.recall(without(found, statuses, NOW), {GROUP.namespace: {}})
+        self.doubts.take_over(found)
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """How many evictions count for the policy, and for the group."""
+        now = self.clock()
+        return (
+            self.history.history.count_in_last_hour("default", now),
+            self.history.group_history.in_last_hour(group_name(GROUP), now),
+        )
+
+
+def sent(seconds_ago: float) -> InFlight:
+    return InFlight().sent(MOVE, SNAPSHOT, -seconds_ago, NOW - seconds_ago)
+
+
+def recorded(in_flight: InFlight, *seconds_ago: float) -> PolicyStatus:
+    """Return a policy's record with moves in flight, and evictions that were made so long ago."""
+    moves = RememberedMoves().of(in_flight, SNAPSHOT).get("default", ())
+    minutes = sorted(int((NOW - each) // MINUTE) for each in seconds_ago)
+    return PolicyStatus(
+        moves_in_flight=moves,
+        recent_evictions=tuple(
+            RecentEvictions(minute=datetime.fromtimestamp(each * MINUTE, UTC), evictions=minutes.count(each))
+            for each in sorted(set(minutes))
+        ),
+        group_evictions=tuple(
+            GroupEvictionCount(
+                group=group_name(GROUP), evictions=len(minutes), last=datetime.fromtimestamp(minutes[-1] * MINUTE, UTC)
+            )
+            for _ in minutes[:1]
+        ),
+    )
+
+
+@given(st.lists(st.floats(0, 3500), max_size=6), st.floats(0, 3450), st.floats(0, 3700))
+def test_a_move_that_was_not_made_is_forgotten_and_nothing_else(others: list[float], ago: float, later: float) -> None:
+    leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
+    without_it = Leader(recorded(InFlight(), *others), InFlight())
+    assert leader.counted == (len(others) + 1,) * 2
+    leader.doubts.settle(MOVE, made=False)
+    assert leader.counted == (len(others),) * 2
+    assert leader.hurried == ["default"]
+    for each in (leader, without_it):
+        each.clock.now = later
+    assert all(map(ge, leader.counted, without_it.counted)), "too few evictions do no harm"
+
+
+@given(st.lists(st.floats(0, 3500), max_size=6), st.floats(0, 3450), st.floats(0, 3500))
+def test_a_move_that_was_made_counts_from_when_that_is_known(others: list[float], ago: float, later: float) -> None:
+    leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
+    leader.doubts.settle(MOVE, made=True)
+    assert leader.counted == (len(others) + 1,) * 2
+    leader.clock.now = later
+    assert min(leader.counted) >= 1
+
+
+@pytest.mark.parametrize("why", ["sent long ago", "only in a status", "by an earlier version"])
+def test_a_move_that_may_not_be_in_the_counts_takes_nothing_from_them(why: str) -> None:
+    """An earlier version did not count every move, and who may write statuses must not make an eviction forgotten."""
+    ago = 3590.0 if why == "sent long ago" else 30.0
+    in_flight, status, record = sent(ago), recorded(sent(ago), ago, 60.0), None
+    if why == "by an earlier version":
+        flights = [msgspec.structs.replace(each, counted=False) for each in in_flight.flights]
+        in_flight = InFlight().resumed(flights)
+    if why == "only in a status":
+        record = Recorded()
+    leader = Leader(status, in_flight, record)
+    assert MOVE not in leader.doubts
+    assert leader.counted[0] == 2
+
+
+def test_a_move_is_asked_after_when_no_request_can_be_on_its_way() -> None:
+    leader = Leader(recorded(sent(30), 30.0), sent(30))
+    leader.clock.now = CERTAIN_SECONDS
+    assert leader.doubts.due(leader.in_flight, ()) == []  # it is followed, and may be sent again
+    assert leader.doubts.next_due(leader.in_flight) is None
+    leader.doubts.note(MOVE)  # as it was just now
+    assert leader.doubts.due(InFlight(), ()) == []
+    assert leader.doubts.next_due(InFlight()) == 2 * CERTAIN_SECONDS
+    leader.clock.now = 2 * CERTAIN_SECONDS
+    assert leader.doubts.due(InFlight(), {MOVE.pod.uid}) == []  # it was chosen again
+    (doubt,) = leader.doubts.due(InFlight(), ())
+    assert leader.doubts.due(InFlight(), ()) == []  # not at once again
+    assert leader.doubts.holds(doubt)
+    leader.doubts.note(MOVE)
+    assert not leader.doubts.holds(doubt)
+
+
+def test_a_pod_that_is_chosen_again_counts_once() -> None:
+    leader = Leader(recorded(sent(30), 30.0), sent(30))
+    leader.history.expect(MOVE.pod.uid, Expected("default", ("default",), MOVE.groups))
+    assert leader.counted == (1, 1)
+    leader.doubts.answered(MOVE)
+    leader.history.made(MOVE.pod.uid, "default", certain=True)
+    assert leader.counted == (1, 1)
+    assert MOVE not in leader.doubts

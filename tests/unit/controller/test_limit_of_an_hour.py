@@ -1,0 +1,171 @@
+"""All evictions that an hour allows are made, and none more, whatever becomes of leaders and of their requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+import pytest
+
+from respread.kube.requests import NoResponseError, Response
+from tests.fake_requests import FakeRequests
+from tests.informer_parts import Parts
+from tests.properties.instances import factor
+from tests.unit.controller.simulated_cluster import SimulatedCluster
+from tests.virtual_time import run_in_virtual_time
+
+PER_HOUR = 3
+LIMITS = {
+    "perHour": PER_HOUR,
+    **dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode"), 10),
+    "inFlightPerWorkload": "100%",
+}
+LATE_SECONDS = 150.0
+"""An API server closes a silent connection after 90 s, and works on a request for 60 s."""
+
+
+class Unreliable(SimulatedCluster):
+    """For some time, requests for evictions are lost, or arrive long after whoever sent them has given up or died."""
+
+    def __init__(self, chance: Random, *, lost: float, late: float, for_seconds: float) -> None:
+        super().__init__(6, limits=LIMITS)
+        self._chance = chance
+        self._lost, self._late, self._for_seconds = lost, late, for_seconds
+        self._arrived: set[str] = set()
+        self._record: str | None = None
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        """Answer a request, or lose it."""
+        if path.endswith("/eviction"):
+            return await self._perhaps(names["name"])
+        if method == "GET" and path.endswith("/clusterrebalancepolicyrecords"):
+            stored = {"metadata": {"name": "uid-default"}, "policy": "default", "record": self._record}
+            items = [] if self._record is None else [stored]
+            return Response(status_code=200, body=json.dumps({"metadata": {}, "items": items}).encode())
+        answer = await super().answer(method, path, names, **options)
+        if (record := (options.get("body") or {}).get("record")) is not None:
+            self._record = record
+        return answer
+
+    async def _perhaps(self, name: str) -> Response:
+        fate = self._chance.random() if asyncio.get_running_loop().time() < self._for_seconds else 1.0
+        if fate >= self._lost + self._late:
+            return await self._arrive(name)
+        if fate >= self._lost:
+            self._tasks.add(asyncio.create_task(self._arrive_late(name, self._chance.uniform(0, LATE_SECONDS))))
+        await asyncio.sleep(10)
+        raise NoResponseError("it takes too long", sent=True)
+
+    async def _arrive_late(self, name: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self._arrive(name)
+
+    async def _arrive(self, name: str) -> Response:
+        if name in self._arrived:
+            return Response(status_code=404, body=json.dumps({"details": {"kind": "pods"}}).encode())
+        self._arrived.add(name)
+        return await self._evict(name)
+
+    async def lead(self, seconds: float) -> None:
+        """Run an operator, and kill it after some time."""
+        self.parts = Parts()
+        process = Process(self)
+        others = asyncio.all_tasks()
+        running = asyncio.create_task(self.control_loop(process).run())
+        await asyncio.sleep(seconds)
+        assert not running.done()
+        process.is_alive = False
+        killed = asyncio.all_tasks() - others - self._tasks
+        for task in killed:
+            task.cancel()
+        await asyncio.gather(*killed, return_exceptions=True)
+
+
+class Process(FakeRequests):
+    """The requests of a process, until it is killed."""
+
+    def __init__(self, cluster: Unreliable) -> None:
+        super().__init__()
+        self.is_alive = True
+        self._cluster = cluster
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        """Send it to the cluster."""
+        if not self.is_alive:
+            raise NoResponseError("killed", sent=False)
+        return await self._cluster.answer(method, path, names, **options)
+
+
+def evicted(cluster: Unreliable, *seconds: float) -> int:
+    """Let operators lead one after another, each for so long, and return how many pods were evicted."""
+
+    async def scenario() -> int:
+        for each in seconds:
+            await cluster.lead(each)
+        return len(cluster.evicted)
+
+    return run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("killed", [(), (40.0,), (0.5, 0.5)])
+def test_an_eviction_that_never_arrived_does_not_count_once_that_is_certain(killed: tuple[float, ...]) -> None:
+    cluster = Unreliable(Random(1), lost=1.0, late=0.0, for_seconds=100.0)
+    assert evicted(cluster, *killed, 1500.0) == PER_HOUR
+
+
+@pytest.mark.parametrize("seed", range(12 * factor()))
+def test_no_more_and_no_fewer_evictions_are_made_than_the_limit_of_an_hour_allows(seed: int) -> None:
+    chance = Random(seed)
+    lost, late = chance.choice([(0.9, 0.1), (0.5, 0.5), (0.3, 0.3), (0.0, 1.0), (0.0, 0.0)])
+    cluster = Unreliable(chance, lost=lost, late=late, for_seconds=chance.choice([60.0, 250.0]))
+    killed = [chance.choice([0.2, 0.35, 0.5, 1.0, 6.0, 80.0]) for _ in range(chance.randrange(5))]
+    assert evicted(cluster, *killed, 2000.0) == PER_HOUR
+
+
+NEEDED = {"aaabc": 1, "aaaa": 2, "aaaaa": 3, "aaaaaa": 4}
+"""The fewest evictions for a workload with pods in these zones."""
+
+
+def restored(zones: list[str], per_hour: int, quiet_period: str) -> tuple[int, int]:
+    """Return how many workloads were restored within the hour, and the number of evictions."""
+    limits = {**LIMITS, "perHour": per_hour, "inFlight": 3, "inFlightPerNamespace": 3, "inFlightPerWorkload": 1}
+    cluster = SimulatedCluster(len(zones), limits=limits, zones=zones)
+    cluster.policy["spec"]["quietPeriod"] = quiet_period
+
+    async def scenario() -> None:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(900)
+        loop.stop()
+        await running
+
+    run_in_virtual_time(scenario())
+    return len(zones) - cluster.violated, len(cluster.evicted)
+
+
+@pytest.mark.parametrize(
+    ("zones", "per_hour", "expected"),
+    [
+        (["aaaa"] * 3, 4, (2, 4)),
+        (["aaaa"] * 4, 5, (2, 5)),  # the fifth is of use in the next hour
+        (["aaaaaa", "aaaa", "aaabc"], 3, (2, 3)),
+        (["aaaaaa"] * 2, 1, (0, 1)),
+    ],
+)
+def test_groups_are_finished_rather_than_begun(zones: list[str], per_hour: int, expected: tuple[int, int]) -> None:
+    assert restored(zones, per_hour, "1ms") == expected
+
+
+@pytest.mark.parametrize("seed", range(10 * factor()))
+def test_as_many_groups_are_restored_as_the_limit_of_an_hour_allows(seed: int) -> None:
+    chance = Random(seed)
+    zones = [chance.choice(list(NEEDED)) for _ in range(chance.randrange(2, 8))]
+    per_hour = chance.randrange(1, sum(NEEDED[each] for each in zones) + 1)
+    best = sum(together <= per_hour for together in accumulate(sorted(NEEDED[each] for each in zones)))
+    found, evictions = restored(zones, per_hour, chance.choice(["1ms", "20s"]))
+    assert found == best
+    assert evictions <= per_hour
