@@ -27,6 +27,7 @@ from bench.latency_world import World
 from bench.rows import Row, check, measured, parser_for, print_rows
 from bench.served import write_kubeconfig
 from bench.sides import cost_of, processes_of
+from bench.ui_what_if import Asked, ask_what_if, rows_of
 from tests.chromium import Tab, browser, find_chromium
 
 TICK_SECONDS: Final = 0.01
@@ -73,9 +74,9 @@ window.bench = {
       requestAnimationFrame(seen);
     };
     requestAnimationFrame(seen);
-    const course = document.querySelector(".course");
+    const course = document.querySelector(".course");  // Only the cluster view has it.
     const drawn = new MutationObserver(() => { watched.drawings += 1; });
-    drawn.observe(course, { childList: true, subtree: true });
+    if (course) drawn.observe(course, { childList: true, subtree: true });
   },
   watchedUntilNow() {
     const watched = bench.watched;
@@ -137,14 +138,14 @@ class Look:
 
     async def interactions(self) -> dict[str, list[float]]:
         """Do what a person does; return the milliseconds until each effect was seen."""
-        await self._home()
+        await self.home()
         taken: dict[str, list[float]] = {}
         for what, (act, condition) in INTERACTIONS.items():
             taken[what] = []
             for number in range(1, REPETITIONS + 1):
                 taken[what].append(await self._timed(act, condition, number))
                 await asyncio.sleep(PAUSE_SECONDS)
-            await self._home()
+            await self.home()
             await self.tab.run("bench.set('search', ''); bench.set('namespace', '')")
         return taken
 
@@ -152,12 +153,13 @@ class Look:
         """Open workloads; return the milliseconds until everything was seen of each."""
         taken = []
         for number in range(1, REPETITIONS + 1):
-            await self._home()
+            await self.home()
             taken.append(await self._timed(*COMPLETE_WORKLOAD, number))
-        await self._home()
+        await self.home()
         return taken
 
-    async def _home(self) -> None:
+    async def home(self) -> None:
+        """Show the cluster view from its top."""
         await self.tab.run("location.hash = '#/'; scrollTo(0, 0)")
         await self.tab.wait_for("document.querySelector('.rows .group')")
 
@@ -255,6 +257,7 @@ class Seen(NamedTuple):
     at_rest: dict[str, list[float]]
     complete: list[float]
     fresh_seconds: list[float]
+    asked: Asked
     resting: Memory
     frames: list[float]
     """When each frame was begun while pods changed, in milliseconds."""
@@ -304,7 +307,11 @@ async def _look(
     resting = await look.memory()
     say(f"at rest: {json.dumps({what: round(max(each)) for what, each in at_rest.items()})}, {max(complete):.0f}")
     fresh = [await _fresh(look, world, VIOLATED + number) for number in range(FRESH)]
-    say(f"a change is shown after {max(fresh):.2f} s at most; now pods change …")
+    say(f"a change is shown after {max(fresh):.2f} s at most; now somebody asks what if …")
+    asked = await ask_what_if(look.tab, pid)
+    scaled, drained = max(asked.scale_seconds), max(asked.drain_seconds)
+    say(f"a workload scaled after {scaled:.2f} s, a node drained after {drained:.2f} s; now pods change …")
+    await look.home()
     late: list[float] = []
     changing = asyncio.create_task(_change(_changes(world), options.rate, late))
     await asyncio.sleep(2)
@@ -329,6 +336,7 @@ async def _look(
         at_rest=at_rest,
         complete=complete,
         fresh_seconds=fresh,
+        asked=asked,
         resting=resting,
         frames=watched["frames"],
         drawings_per_second=watched["drawings"] / options.seconds,
@@ -363,6 +371,7 @@ def _rows(world: World, options: argparse.Namespace, seen: Seen) -> list[Row]:
         *interactions,
         Row("at rest: everything of a workload, slowest", max(seen.complete), "ms"),
         Row("at rest: a change is shown, slowest", max(seen.fresh_seconds), "s", FRESH_SECONDS),
+        *rows_of(seen.asked, _worst_second(seen.asked.watched["frames"]), _longest(seen.asked.watched["frames"])),
         Row("JavaScript's heap at rest", seen.resting.heap_mib, "MiB"),
         Row("the page's process at rest, private", seen.resting.private_mib, "MiB", BROWSER_MEBIBYTES),
         Row("JavaScript's heap after bursts", seen.after.heap_mib, "MiB"),

@@ -16,14 +16,11 @@ from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import Lost
 from respread.cli.read.planned import Planned, Planning
-from respread.cli.read.simulate_changes import Typed
-from respread.cli.read.simulating import simulate_cluster
+from respread.cli.read.simulating import never_ends
 from respread.cli.read.target import Target, find_target
+from respread.cli.read.what_if import Checkpoint
 from respread.cli.render.explain_report import explain_report
-from respread.cli.render.simulate_report import SimulationReport
 from respread.cli.render.workload_view import WorkloadView, workload_view
-from respread.scheduling.predictor import Predictor
-from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.ui.changes import OverviewChange, change_between, happenings
 from respread.ui.events import EventsQuestion, chosen, events_of_policies, events_of_workload
 from respread.ui.nodes import NodeChoice, node_choices
@@ -31,6 +28,7 @@ from respread.ui.operator_events import ReadEvents
 from respread.ui.overview import Overview, Overviews
 from respread.ui.protections import Protections
 from respread.ui.timeline import Timeline, TimelineChange
+from respread.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs
 
 
 class Source(Protocol):
@@ -52,23 +50,6 @@ class Source(Protocol):
 
     def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
         """Return the operator's Events in some namespaces. Any thread may call it."""
-
-
-class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Hypothetical changes, with the arguments of `respread simulate`."""
-
-    scale: tuple[str, ...] = ()
-    drain: tuple[str, ...] = ()
-    cordon: tuple[str, ...] = ()
-    remove_domain: tuple[str, ...] = ()
-    add_nodes: tuple[str, ...] = ()
-
-
-class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of hypothetical changes, and the command with the same result."""
-
-    report: SimulationReport
-    command: str
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,7 +91,7 @@ class Engine:
         self._planning: Planning | None = None
         self._planned: Planned | None = None
         self._overview: Overview | None = None
-        self._what_if: Predictor | None = None
+        self._what_ifs = WhatIfs(arguments)
         self._overviews = Overviews()
         self._protections = Protections()
         self._timeline = Timeline()
@@ -199,34 +180,29 @@ class Engine:
         """Return all nodes."""
         return node_choices(self._current())
 
-    def simulate(self, request: WhatIfRequest) -> WhatIfAnswer:
-        """Return the effect of changes.
+    def prepare_simulations(self) -> None:
+        """Do what the first simulation would take longest for. Another thread may call it, the one of `simulate`.
+
+        Raises:
+            CommandError: the cluster is still being read.
+        """
+        self._what_ifs.prepare(self._current())
+
+    def simulate(self, request: WhatIfRequest, checkpoint: Checkpoint = never_ends) -> WhatIfAnswer:
+        """Return the effect of changes. Another thread may call it, but no two at once.
+
+        Args:
+            request: the changes.
+            checkpoint: called again and again; the simulation ends with what it raises.
 
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
         """
-        planned = self._current()
-        typed = Typed(request.scale, request.drain, request.remove_domain, request.add_nodes, request.cordon)
-        if self._what_if is None or self._what_if.configuration != planned.predictor.configuration:
-            self._what_if = Predictor(SchedulerView(), planned.predictor.configuration)
-        self._what_if.view.advance(planned.view.snapshot)
-        report = simulate_cluster(planned._replace(predictor=self._what_if), typed, None)
-        return WhatIfAnswer(report=report, command=self._command(request))
+        return self._what_ifs.answer(self._current(), request, checkpoint)
 
     @staticmethod
     def _target(planned: Planned, namespace: str, workload: str) -> Target:
         return find_target(workload, planned.view.snapshot, planned.setting.policies, namespace or None)
-
-    def _command(self, request: WhatIfRequest) -> str:
-        options: tuple[tuple[str, tuple[str, ...]], ...] = (
-            ("--add-nodes", request.add_nodes),
-            ("--remove-domain", request.remove_domain),
-            ("--cordon", request.cordon),
-            ("--drain", request.drain),
-            ("--scale", request.scale),
-        )
-        words = [word for option, values in options for value in values for word in (option, value)]
-        return shlex.join(["respread", "simulate", *words, *self._arguments])
 
     def _current(self) -> Planned:
         if self._planned is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -14,8 +15,9 @@ import msgspec
 from respread.cli.errors import CommandError
 from respread.lean_imports import no_authorities
 from respread.page.assets import ASSETS
-from respread.ui.engine import Engine, Update, WhatIfRequest
+from respread.ui.engine import Engine, Update
 from respread.ui.guard import HEADERS, Guard
+from respread.ui.what_if import WhatIfRequest
 
 with no_authorities():
     from aiohttp import hdrs, web
@@ -36,6 +38,10 @@ _SHUTDOWN_SECONDS: Final = 0.5
 T = TypeVar("T")
 
 
+class _NoLongerWantedError(Exception):
+    """Whoever asked has gone."""
+
+
 class PageServer:
     """Serves one engine's cluster to any number of browser tabs."""
 
@@ -51,6 +57,8 @@ class PageServer:
         self._guard = guard
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         """The engine's thread: it answers one question at a time."""
+        self._what_if_thread = ThreadPoolExecutor(1, thread_name_prefix="what-if")
+        """The thread of simulations, which may take long. The page is kept up to date meanwhile."""
         self._arrived = arrived
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
 
@@ -121,7 +129,9 @@ class PageServer:
         return await self._answer(self._engine.page)
 
     async def _nodes(self, _request: web.Request) -> web.StreamResponse:
-        return await self._answer(self._engine.nodes)
+        answer = await self._answer(self._engine.nodes)
+        self._what_if_thread.submit(self._engine.prepare_simulations)  # Whoever asks for nodes is about to ask what if.
+        return answer
 
     async def _workload(self, request: web.Request) -> web.StreamResponse:
         namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")
@@ -143,11 +153,22 @@ class PageServer:
             asked = msgspec.json.decode(await request.read(), type=WhatIfRequest)
         except msgspec.DecodeError as error:
             return _error(400, str(error))
-        return await self._answer(lambda: self._engine.simulate(asked))
+        ended = threading.Event()
 
-    async def _answer(self, question: Callable[[], Any]) -> web.StreamResponse:
+        def checkpoint() -> None:
+            if ended.is_set():
+                raise _NoLongerWantedError
+
         try:
-            body = await self._ask(lambda: msgspec.json.encode(question()))
+            return await self._answer(lambda: self._engine.simulate(asked, checkpoint), self._what_if_thread)
+        finally:
+            ended.set()  # Another change was made, or the tab closed: this request was cancelled.
+
+    async def _answer(
+        self, question: Callable[[], Any], thread: ThreadPoolExecutor | None = None
+    ) -> web.StreamResponse:
+        try:
+            body = await self._ask(lambda: msgspec.json.encode(question()), thread)
         except CommandError as error:
             return _error(422, error.message)
         return _json(body)
@@ -185,19 +206,24 @@ class PageServer:
             else:
                 waiting.put_nowait(event)
 
-    async def _ask(self, question: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, question)
+    async def _ask(self, question: Callable[[], T], thread: ThreadPoolExecutor | None = None) -> T:
+        return await asyncio.get_running_loop().run_in_executor(thread or self._thread, question)
 
     def close(self) -> None:
-        """End the engine's thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End the threads."""
+        for thread in (self._thread, self._what_if_thread):
+            thread.shutdown(wait=False, cancel_futures=True)
 
 
 @asynccontextmanager
 async def listening(server: PageServer, listener: socket.socket) -> AsyncIterator[None]:
     """Serve on a bound socket while the context lasts."""
     runner = web.AppRunner(
-        server.application(), access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_SECONDS
+        server.application(),
+        access_log=None,
+        handle_signals=False,
+        handler_cancellation=True,
+        shutdown_timeout=_SHUTDOWN_SECONDS,
     )
     await runner.setup()
     try:

@@ -44,6 +44,27 @@ CUT = """
   .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.textContent)
 """
 """Sentences that are not shown to their end."""
+MANY_ROWS = """
+import(new URL("live.js", location.href)).then(async ({ Store, worstFirst }) => {
+  const row = (id, skew) => ({ id, group: {
+    violated: skew > 1, whenUnsatisfiable: "DoNotSchedule", maxSkew: 1, skew, excess: 0, namespace: `n-${id % 7}`,
+    workloads: [{ kind: "Deployment", name: `w-${id}` }], topologyKey: "zone", selector: "", counts: {} } });
+  const store = new Store();
+  const rows = Array.from({ length: 3000 }, (_, id) => row(id, id % 3)).sort(worstFirst);
+  store.begin({ version: 1, overview: { rows }, timeline: { points: [], happenings: [] } });
+  const change = (version, from, skew) => store.apply({ change: {
+    version, fields: {}, gone: [from], rows: Array.from({ length: 1200 }, (_, at) => row(from + 1 + at, skew)) } });
+  change(2, 0, 2);
+  await new Promise(requestAnimationFrame);
+  change(3, 600, 0);
+  change(4, 2400, 3);
+  while (store.untold || store.overview.rows.length !== store.rows.size) await new Promise(requestAnimationFrame);
+  const expected = [...store.rows.values()].sort(worstFirst);
+  return expected.filter((each, at) => store.overview.rows[at] !== each).map((each) => each.id);
+})
+"""
+"""The rows that are not in their places after many have changed, some of them while others are being merged."""
+NODES_READ = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('api/nodes')).length"
 TAB, ENTER, ARROW_LEFT = ("Tab", 9), ("Enter", 13), ("ArrowLeft", 37)
 
 
@@ -131,6 +152,39 @@ def test_what_if_works_by_keyboard_with_undo_and_shows_the_command(program: str)
             await tab.run("document.getElementById('redo').click()")
             await tab.wait_for(f"{command}.includes('--drain node-b')")
             assert "--drain" not in await tab.run("location.href")
+
+    run(test)
+
+
+def test_what_if_on_a_narrow_window_brings_the_outcome_into_view(program: str) -> None:
+    async def test() -> None:
+        async with opened(program) as (tab, page):
+            await tab.size(360, 500)
+            await tab.run("location.hash = '#/what-if'")
+            await tab.wait_for("document.getElementById('drain-node-b')")
+            top = "document.querySelector('.outcome').getBoundingClientRect().top"
+            assert await tab.run(f"{top} > innerHeight")
+            await tab.run("document.getElementById('workload').focus()")
+            await tab.send("Input.insertText", text="WEB")
+            await tab.wait_for("document.querySelectorAll('#workload-names option').length === 1")
+            page.change(zones("d"))
+            await tab.wait_for(f"{NODES_READ} > 1")
+            assert await tab.run("document.activeElement.id + document.activeElement.value") == "workloadWEB"
+            await tab.run("document.activeElement.dispatchEvent(new Event('change'))")
+            await tab.wait_for("document.activeElement.id === 'replicas-default/deploy/web'")
+            await tab.wait_for("document.querySelectorAll('.nodes li').length === 4")
+            await tab.press(*ARROW_LEFT)
+            await tab.wait_for(f"{top} < innerHeight / 2 && document.querySelector('.outcome .constraint')")
+            await tab.run("document.querySelector('.to-controls').click()")
+            await tab.wait_for(f"{top} > innerHeight / 2")
+
+    run(test)
+
+
+def test_rows_that_change_are_sorted_among_the_others_however_many_they_are(program: str) -> None:
+    async def test() -> None:
+        async with opened(program) as (tab, _):
+            assert await tab.run(MANY_ROWS) == []
 
     run(test)
 

@@ -60,9 +60,9 @@ class ChangingSource:
         return self.read_events
 
 
-def engine_for(source: ChangingSource, *arguments: str) -> Engine:
+def engine_for(source: ChangingSource, *arguments: str, kind: type[Engine] = Engine) -> Engine:
     """Return an engine that has read the cluster."""
-    engine = Engine(source, partial(Planning, OPTIONS), arguments)
+    engine = kind(source, partial(Planning, OPTIONS), arguments)
     assert engine.refresh() is None
     assert engine.ready
     return engine

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from respread.cli.read.following import Lost
+from respread.ui.engine import Engine
 from respread.ui.guard import Guard
 from respread.ui.server import HOST, PageServer, listener_on, listening
 from tests.unit.ui.clusters import ChangingSource, engine_for
@@ -46,12 +47,14 @@ class Served:
 
 
 @asynccontextmanager
-async def served(manifests: Iterable[dict[str, Any]], *, port: int = 0) -> AsyncIterator[Served]:
+async def served(
+    manifests: Iterable[dict[str, Any]], *, port: int = 0, kind: type[Engine] = Engine
+) -> AsyncIterator[Served]:
     """Serve a cluster while the context lasts."""
     source, arrived = ChangingSource(manifests), asyncio.Event()
     with closing(listener_on(port)) as listener:
         port = listener.getsockname()[1]
-        with closing(PageServer(engine_for(source), Guard(TOKEN, port), arrived)) as server:
+        with closing(PageServer(engine_for(source, kind=kind), Guard(TOKEN, port), arrived)) as server:
             async with listening(server, listener), aiohttp.ClientSession() as client:
                 following = asyncio.create_task(server.follow())
                 try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from click.testing import CliRunner
 
 from respread.cli.errors import CommandError
 from respread.cli.main import respread
-from respread.ui.engine import Engine, WhatIfRequest
+from respread.ui.engine import Engine
 from respread.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
 from respread.ui.overview import State
+from respread.ui.what_if import MOST_GROUPS, WhatIfRequest
 from tests.unit.cli.snapshots import list_of, manifest_of_pod
 from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
 
@@ -135,6 +138,65 @@ def test_what_if_does_not_affect_the_other_views() -> None:
     engine.simulate(WhatIfRequest(remove_domain=("zone=zone-a",)))
     engine.simulate(WhatIfRequest(scale=("default/deploy/web=2",)))
     assert engine.workload("default", "deploy/web") == before
+
+
+def test_a_simulation_does_not_depend_on_those_before_it() -> None:
+    source = ChangingSource([*CLUSTER, *zones("d", "e")])
+    engine = engine_for(source)
+    engine.prepare_simulations()
+    requests = (
+        WhatIfRequest(scale=("default/deploy/web=3",)),
+        WhatIfRequest(remove_domain=("zone=zone-a",), add_nodes=("2",)),
+        WhatIfRequest(drain=("node-a",)),
+        WhatIfRequest(scale=("default/deploy/even=8", "default/deploy/web=2"), cordon=("node-b",)),
+    )
+    changes = (web(5, 1, 2), zones("f"), web(1, 1, name="new"))
+    for change in ([], *changes):
+        source.put(change)
+        engine.refresh()
+        for request in (*requests, *reversed(requests)):
+            assert engine.simulate(request) == engine_for(source).simulate(request)
+
+
+def test_a_simulation_that_ends_early_leaves_nothing_behind() -> None:
+    class EndedError(Exception):
+        pass
+
+    engine = engine_for(ChangingSource(CLUSTER))
+    request = WhatIfRequest(remove_domain=("zone=zone-a",), scale=("default/deploy/even=3",))
+    expected = engine_for(ChangingSource(CLUSTER)).simulate(request)
+    checkpoints = itertools.count()
+
+    def count() -> None:
+        next(checkpoints)
+
+    engine.simulate(request, count)
+    number = next(checkpoints)
+    assert number > 10
+    for end in range(0, number, 5):
+        left = iter(range(end))
+
+        def checkpoint(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise EndedError
+
+        with pytest.raises(EndedError):
+            engine.simulate(request, checkpoint)
+        assert engine.simulate(request) == expected
+
+
+def test_a_long_simulation_is_sent_in_part_with_the_number_of_everything() -> None:
+    many = [pod for number in range(MOST_GROUPS + 5) for pod in web(1, 1, 0, name=f"many-{number:02}")]
+    worst = web(5, 1, 1, name="worst")
+    engine = engine_for(ChangingSource([*zones("a", "b", "c"), *many, *worst]))
+    answer = engine.simulate(WhatIfRequest(scale=("default/deploy/worst=9",), remove_domain=("zone=zone-a",)))
+    assert answer.totals.groups == MOST_GROUPS + 6
+    assert answer.totals.violated == 1
+    sent = [str(each.group.workloads[0]) for each in answer.report.groups]
+    assert len(sent) == MOST_GROUPS
+    assert sent == sorted(sent)
+    assert "deploy/worst" in sent
+    assert answer.totals.as_it_is.placed == MOST_GROUPS + 5 + 5 + 2
 
 
 def test_a_change_that_can_not_be_simulated_is_an_error_with_the_reason() -> None:

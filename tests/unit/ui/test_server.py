@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 
 import aiohttp
 import pytest
 
+from respread.cli.read.simulating import never_ends
+from respread.cli.read.what_if import Checkpoint
 from respread.page.assets import ASSETS
+from respread.ui.engine import Engine
 from respread.ui.guard import HEADERS
 from respread.ui.server import listener_on
+from respread.ui.what_if import WhatIfAnswer, WhatIfRequest
 from tests.unit.ui.clusters import web, zones
 from tests.unit.ui.served import served
 
@@ -89,6 +95,39 @@ def test_the_views_are_answered_as_json() -> None:
                 answer = await response.json()
             assert answer["report"]["scaled"][0]["replicas"] == 2
             assert answer["command"] == "respread simulate --scale default/deploy/web=2"
+
+    asyncio.run(run())
+
+
+def test_a_simulation_ends_with_its_request_and_nothing_else_waits_for_it() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    class Endless(Engine):
+        """Simulates until nobody waits for the outcome any more."""
+
+        def simulate(self, request: WhatIfRequest, checkpoint: Checkpoint = never_ends) -> WhatIfAnswer:
+            assert request.drain == ("node-a",)
+            begun.set()
+            try:
+                while True:
+                    checkpoint()
+                    time.sleep(0.01)
+            finally:
+                ended.set()
+
+    async def run() -> None:
+        async with asyncio.timeout(60), served([*zones("a", "b"), *web(3, 1)], kind=Endless) as page:
+
+            async def ask() -> None:
+                async with page.client.post(page.url + "api/simulate", json={"drain": ["node-a"]}):
+                    pass
+
+            asking = asyncio.create_task(ask())
+            assert await asyncio.to_thread(begun.wait, 60)
+            assert (await page.get("api/cluster"))["version"] == 1
+            assert not ended.is_set()
+            asking.cancel()
+            assert await asyncio.to_thread(ended.wait, 60)
 
     asyncio.run(run())
 

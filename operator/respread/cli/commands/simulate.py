@@ -14,7 +14,7 @@ from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.simulate_changes import Typed
-from respread.cli.read.simulating import simulate_cluster
+from respread.cli.read.simulating import Simulator
 from respread.cli.render.output import Shown
 from respread.cli.render.simulate_report import SimulationReport
 from respread.cli.render.simulate_table import SimulationView
@@ -82,7 +82,8 @@ def simulate(
         )
 
     def look() -> SimulationReport:
-        return simulate_cluster(plan_cluster_of(cluster, planning), typed, namespace)
+        planned = plan_cluster_of(cluster, planning)
+        return Simulator(planned.predictor).simulate(planned, typed, namespace)
 
     def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
         return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)

@@ -6,8 +6,12 @@ from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
+from immutables import Map
+
 from respread.cli.errors import CommandError
 from respread.cli.render.skew_report import WorkloadReference, short_topology_key, workload_matches
+from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.meta import Labels
 from respread.cluster.node import Node
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
@@ -83,15 +87,15 @@ def _scaled(typed: str, snapshot: ClusterSnapshot, namespace: str | None) -> tup
     name, equals, number = typed.rpartition("=")
     if not equals or not name or not number.isdecimal():
         raise CommandError(f"--scale {typed}: say which workload and to how many pods, as in --scale deploy/web=4.")
-    known = {workload_of(pod) for pod in snapshot.pods.values() if not pod.terminating and not pod.finished}
     if name.count("/") == _SLASHES_WITH_NAMESPACE:
         given, _, name = name.partition("/")
         if namespace not in (None, given):
             raise CommandError(f"--scale {typed}: its namespace is not {namespace}, which -n names.")
         namespace = given
-    there = [each for each in known if namespace in (None, each.namespace)]
+    there = _workloads(snapshot, snapshot.pods_by_labels if namespace is None else (namespace,))
     found = sorted(each for each in there if each.name and _is_meant(name, each))
     if not found:
+        known = _workloads(snapshot, snapshot.pods_by_labels)
         raise CommandError(f"--scale {typed}: {_unknown(name, there, known, namespace)}")
     if len(found) > 1:
         raise CommandError(f"--scale {typed}: {_ambiguous(found)}")
@@ -99,6 +103,18 @@ def _scaled(typed: str, snapshot: ClusterSnapshot, namespace: str | None) -> tup
     if workload.kind in _NEVER_SCALED:
         raise CommandError(f"--scale {typed}: {_short(workload)} is not scaled: {_NEVER_SCALED[workload.kind]}.")
     return workload, int(number)
+
+
+def _workloads(snapshot: ClusterSnapshot, namespaces: Iterable[str]) -> set[WorkloadName]:
+    """Return the workloads that have pods in some namespaces."""
+    none: Map[Labels, PodsByName] = Map()
+    return {
+        workload_of(pod)
+        for namespace in namespaces
+        for names in snapshot.pods_by_labels.get(namespace, none).values()
+        for pod in names.values()
+        if not pod.terminating and not pod.finished
+    }
 
 
 def _is_meant(typed: str, workload: WorkloadName) -> bool:

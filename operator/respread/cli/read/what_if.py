@@ -7,14 +7,16 @@ nodes that the scheduler prefers. This is likely, not certain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+from immutables import Map
 
 from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.differences import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod
@@ -25,7 +27,12 @@ from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.scheduling.likely_domains import LikelyDomains, likely_domains
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.node_sets import NodeSet, members, node_set
+from respread.scheduling.view.node_table import NodeTable
 from respread.spread.index import Spread, SpreadIndex
+
+Checkpoint: TypeAlias = Callable[[], None]
+"""Called again and again while changes are applied, which end with what it raises."""
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})
@@ -68,7 +75,14 @@ class WhatIf:
     """Applies one change after another."""
 
     def __init__(
-        self, snapshot: ClusterSnapshot, index: SpreadIndex, predictor: Predictor, *, now: datetime, ranking: Ranking
+        self,
+        snapshot: ClusterSnapshot,
+        index: SpreadIndex,
+        predictor: Predictor,
+        *,
+        now: datetime,
+        ranking: Ranking,
+        checkpoint: Checkpoint,
     ) -> None:
         """Start with the current cluster.
 
@@ -78,18 +92,21 @@ class WhatIf:
             predictor: of the cluster's schedulers. Its view is advanced too.
             now: the time of the snapshot, with a time zone.
             ranking: which pod deletion costs scale-downs use.
+            checkpoint: may end it.
         """
         self._state = ClusterState(snapshot)
         self._index = index
         self._predictor = predictor
         self._now = now
         self._ranking: Ranking = ranking
+        self._checkpoint = checkpoint
         self._numbers = count(1)
         self._added: list[str] = []
         self._deleted: list[Pod] = []
         self._certain = True
         self._lost: list[Pod] = []
         self._placed: dict[ObjectKey, Placed] = {}
+        self._pod_numbers = _PodNumbers()
 
     def workload(self, name: WorkloadName) -> WorkloadPods | None:
         """Return a workload in its current state; None if it has no pods."""
@@ -157,8 +174,7 @@ class WhatIf:
 
     def outcome(self) -> HypotheticalOutcome:
         """Return the result, after pods without a node have been placed if possible."""
-        waiting = [pod for pod in self._state.snapshot.pods.values() if not pod.node_name and not _is_over(pod)]
-        unplaced = self._place(_in_turn(waiting))
+        unplaced = self._place(_in_turn(self._state.snapshot.waiting_pods.values()))
         snapshot = self._state.snapshot
         return HypotheticalOutcome(
             snapshot=snapshot,
@@ -217,11 +233,12 @@ class WhatIf:
         """Place pods of the state one after another, and return those that no node accepts."""
         view = self._predictor.view
         view.advance(self._state.snapshot)
-        pods_on = Counter({name: len(there) for name, there in self._state.snapshot.pods_by_node.items()})
+        self._pod_numbers.advance(view.table, self._state.snapshot.pods_by_node)
         bound: list[Change] = []
         unplaced: list[Unplaced] = []
         said: dict[tuple[str, int], str] = {}
         for pod in pods:
+            self._checkpoint()
             prepared = self._predictor.prepare(pod)
             admitted = prepared.admitted()
             if prepared.unknown is not None or not admitted:
@@ -230,12 +247,11 @@ class WhatIf:
                     said[template] = self._why_not(prepared)
                 unplaced.append(Unplaced(pod, said[template]))
                 continue
-            best = prepared.names(prepared.best_nodes(admitted))
-            node = min(best, key=lambda name: (pods_on[name], name))
+            node = self._pod_numbers.fewest(prepared.best_nodes(admitted))
             found = likely_domains(prepared)
             certain = isinstance(found, tuple) and all(_is_certain(each) for each in found)
             view.place(pod, node)
-            pods_on[node] += 1
+            self._pod_numbers.add(node)
             placed = msgspec.structs.replace(pod, node_name=node, phase="Running", ready=True)
             bound.append((pod.key, placed))
             self._placed[pod.key] = Placed(placed, certain)
@@ -250,6 +266,49 @@ class WhatIf:
         said = Counter(str(no.plugin) for node in nodes if (no := prepared.first_rejection(node)) is not None)
         listed = ", ".join(f"{plugin} on {number}" for plugin, number in said.most_common())
         return f"no node takes it; of {len(nodes)}, it is refused by {listed}"
+
+
+class _PodNumbers:
+    """How many pods each node has. From one snapshot to the next, this costs as much as they differ."""
+
+    __slots__ = ("_number_on", "_pods", "_state", "_table", "_with")
+
+    def __init__(self) -> None:
+        self._table = NodeTable()
+        self._state = self._table.state
+        self._pods: Map[str, Map[ObjectKey, Pod]] = Map()
+        self._number_on: dict[int, int] = {}
+        self._with: dict[int, NodeSet] = {}
+
+    def advance(self, table: NodeTable, pods: Map[str, Map[ObjectKey, Pod]]) -> None:
+        """Count the pods of other nodes, or other pods of the same ones."""
+        if table is self._table and table.state is self._state:
+            for name in changed_keys(self._pods, pods):
+                if (slot := table.slot_of.get(name)) is not None:
+                    self._set(slot, len(pods.get(name, ())))
+        else:
+            self._table, self._state = table, table.state
+            self._number_on = {slot: len(pods.get(name, ())) for name, slot in table.slot_of.items()}
+            slots: dict[int, list[int]] = {}
+            for slot, number in self._number_on.items():
+                slots.setdefault(number, []).append(slot)
+            self._with = {number: node_set(found) for number, found in slots.items()}
+        self._pods = pods
+
+    def fewest(self, nodes: NodeSet) -> str:
+        """Return which of some nodes has the fewest pods, the first by name of several."""
+        found = next(there for number in sorted(self._with) if (there := self._with[number] & nodes))
+        return min(members(found, self._table.names))
+
+    def add(self, name: str) -> None:
+        """Count a pod more on a node."""
+        slot = self._table.slot_of[name]
+        self._set(slot, self._number_on[slot] + 1)
+
+    def _set(self, slot: int, number: int) -> None:
+        self._with[self._number_on[slot]] ^= 1 << slot
+        self._with[number] = self._with.get(number, 0) | 1 << slot
+        self._number_on[slot] = number
 
 
 def _is_certain(domains: LikelyDomains) -> bool:

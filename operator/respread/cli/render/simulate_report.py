@@ -137,11 +137,7 @@ def groups_shown(
     names, spreads = set(scaled), [run.outcome.spread for run in runs if run is not None]
 
     def changes(group: SpreadGroup) -> bool:
-        after = [spread.groups.get(group.key) for spread in spreads]
-        return any(
-            each is None or each.counts != group.counts or each.domains.nodes.keys() != group.domains.nodes.keys()
-            for each in after
-        )
+        return any(_differs(group, spread.groups.get(group.key)) for spread in spreads)
 
     found = [
         group
@@ -149,6 +145,15 @@ def groups_shown(
         if namespace in (None, group.key.namespace) and (not names.isdisjoint(group.workloads) or changes(group))
     ]
     return tuple(sorted(found, key=lambda group: (group.key.namespace, group.workloads, str(group.key))))
+
+
+def _differs(group: SpreadGroup, after: SpreadGroup | None) -> bool:
+    """Return whether the pods or domains of a group are others than before."""
+    if after is group:
+        return False
+    if after is None or after.counts != group.counts:
+        return True
+    return after.domains is not group.domains and after.domains.nodes.keys() != group.domains.nodes.keys()
 
 
 def simulation_report(

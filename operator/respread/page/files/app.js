@@ -39,7 +39,7 @@ async function beginLive() {
   };
   store.subscribe((what) => {
     drawConnection(store);
-    if (what.rows || what.all) view?.update?.(what);
+    return what.rows || what.all ? view?.update?.(what) : undefined;
   });
   addEventListener("hashchange", () => { route(); main.focus({ preventScroll: true }); });
   try {

@@ -4,6 +4,7 @@ import { constraintWords, distribution, domainCell } from "./bars.js";
 import { sparkline } from "./charts.js";
 import { arrange, fill, h, renew } from "./dom.js";
 import { ask, aWhileLater, oneAtATime } from "./live.js";
+import { atOnce, inSlices } from "./slices.js";
 import { allowedIn, clock, counted, dateAndTime, listed, number, shortKey, STATES, workloadName, workloadsOf } from "./words.js";
 
 const ROW_PIXELS = 48;
@@ -30,14 +31,15 @@ export function clusterView(main, store) {
   fill(main, summary, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
   const view = { shown: [], key: null, columns: null, drawn: new Map() };
   let open = true;
-  const drawTools = toolsIn(tools, store, () => drawTable());
+  const drawTools = toolsIn(tools, store, () => atOnce(drawTable()));
   const drawCourse = courseIn(course, store, () => open);
 
-  const drawTable = (changed = NOTHING_MOVES) => {
-    const key = chosenKey(store);
+  function* drawTable(changed = NOTHING_MOVES) {
+    drawTools(chosenKey(store));
+    yield;
+    const key = chosenKey(store); // Somebody may have chosen another one meanwhile.
     view.key = key;
     view.columns = key?.domains ?? null;
-    drawTools(key);
     view.shown = store.overview.rows.filter(wantedBy(key));
     const found = view.shown.length === store.overview.rows.length
       ? `${counted(view.shown.length, "constraint")}, worst first.`
@@ -45,26 +47,30 @@ export function clusterView(main, store) {
     if (said.textContent !== found) said.textContent = found;
     table.setAttribute("aria-rowcount", view.shown.length + 1);
     renew(head, [view.columns], () => headRow(table, view.columns));
-    drawRows(body, view, store, changed);
-  };
-  const draw = (what) => {
+    yield;
+    yield* drawRows(body, view, store, changed);
+  }
+  function* draw(what) {
     drawSummary(summary, store);
-    drawCourse();
-    drawTable(what.rows ? store.changedRows : NOTHING_MOVES);
-  };
-  const scrolled = () => drawRows(body, view, store, NOTHING_MOVES);
+    yield;
+    yield* drawCourse();
+    yield;
+    yield* drawTable(what.rows ? store.changedRows : NOTHING_MOVES);
+  }
+  const scrolled = () => atOnce(drawRows(body, view, store, NOTHING_MOVES));
   addEventListener("scroll", scrolled, { passive: true });
   addEventListener("resize", scrolled, { passive: true });
-  draw({});
+  atOnce(draw({}));
   return {
-    update: draw,
+    update: (what) => inSlices(draw(what), () => open),
     close: () => { open = false; removeEventListener("scroll", scrolled); removeEventListener("resize", scrolled); },
   };
 }
 
 function barLegend() {
   return h("p", { class: "bar-legend" },
-    h("span", { class: "sample within" }), "pods of a domain", h("span", { class: "sample allowed" }), "the most that are allowed", h("span", { class: "sample over" }), "pods above that");
+    h("span", { class: "sample within" }), "pods of a domain", h("span", { class: "sample allowed" }), "the most that are allowed", h("span", { class: "sample over" }), "pods above that",
+    h("span", { class: "skew-legend" }, "4/1: the fullest domain has 4 pods more than the emptiest (skew), and 1 is allowed (maxSkew)"));
 }
 
 function chosenKey(store) {
@@ -180,30 +186,57 @@ function headRow(table, columns) {
     cell("What happens", "happens"));
 }
 
-/** Draw the rows in view. Of those, only rows that differ from what is drawn are made again. */
-function drawRows(body, view, store, changed) {
-  const height = matchMedia("(max-width: 760px)").matches ? NARROW_ROW_PIXELS : ROW_PIXELS;
-  const top = body.getBoundingClientRect().top;
-  const first = Math.max(0, Math.floor(-top / height) - SPARE_ROWS);
-  const inView = view.shown.slice(first, Math.ceil((innerHeight - top) / height) + SPARE_ROWS);
-  const moving = inView.filter((row) => changed.has(row.id)).length <= MOST_MOVING ? changed : NOTHING_MOVES;
+/** Draw the rows in view. Of those, only rows that differ from what is drawn are made again, one after another. */
+function* drawRows(body, view, store, changed) {
+  const { rows } = inView(body, view);
+  const shape = shapeOf(view);
+  const moving = rows.filter((row) => changed.has(row.id)).length <= MOST_MOVING ? changed : NOTHING_MOVES;
+  const made = new Map();
+  for (const row of rows) {
+    if (isOf(view.drawn.get(row.id), row, shape)) continue;
+    made.set(row.id, { row, shape, element: groupRow(row, view, moving) });
+    yield;
+  }
+  arrangeRows(body, view, store, made);
+}
+
+/** Put the rows in view into their places. Somebody may have scrolled or filtered while some of them were made. */
+function arrangeRows(body, view, store, made) {
+  const { rows, first, height } = inView(body, view);
   body.style.setProperty("height", `${Math.max(1, view.shown.length) * height}px`);
   if (!view.shown.length) {
     view.drawn = new Map();
     renew(body, store.overview.rows.length > 0, () => h("p", { class: "nothing" }, store.overview.rows.length ? "No constraint matches the filters." : "No pod has a topology spread constraint."));
     return;
   }
-  const shape = JSON.stringify([view.columns, view.key?.topologyKey]);
+  const shape = shapeOf(view);
   const focused = body.contains(document.activeElement) ? document.activeElement.id : "";
-  const drawn = new Map(inView.map((row) => {
-    const known = view.drawn.get(row.id);
-    return [row.id, known?.row === row && known.shape === shape ? known : { row, shape, element: groupRow(row, view, moving) }];
+  const drawn = new Map(rows.map((row) => {
+    const known = [made.get(row.id), view.drawn.get(row.id)].find((each) => isOf(each, row, shape));
+    return [row.id, known ?? { row, shape, element: groupRow(row, view, NOTHING_MOVES) }];
   }));
-  inView.forEach((row, at) => place(drawn.get(row.id).element, first + at, height));
+  rows.forEach((row, at) => place(drawn.get(row.id).element, first + at, height));
   view.drawn = drawn;
   body.madeFrom = null;
   arrange(body, [...drawn.values()].map(({ element }) => element));
   if (focused && document.activeElement === document.body) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+/** The rows that can be seen, and some above and below them. */
+function inView(body, view) {
+  const height = matchMedia("(max-width: 760px)").matches ? NARROW_ROW_PIXELS : ROW_PIXELS;
+  const { top } = body.getBoundingClientRect();
+  const first = Math.max(0, Math.floor(-top / height) - SPARE_ROWS);
+  return { rows: view.shown.slice(first, Math.ceil((innerHeight - top) / height) + SPARE_ROWS), first, height };
+}
+
+function shapeOf(view) {
+  return JSON.stringify([view.columns, view.key?.topologyKey]);
+}
+
+/** Whether an element was made from a row as it is. */
+function isOf(drawn, row, shape) {
+  return drawn !== undefined && drawn.row === row && drawn.shape === shape;
 }
 
 function place(element, at, height) {
@@ -250,7 +283,7 @@ function happens(row) {
   if (row.state === "NotSelected") parts.push(h("span", {}, "no policy restores it"));
   const shielded = row.protections.filter((each) => each.protected).length;
   if (shielded && shielded === row.protections.length) parts.push(h("span", { class: "shield", title: row.protections[0].message }, "✓ scale-downs keep it"));
-  return parts.length ? parts : [h("span", { class: "faint" }, row.group.skew ? `${allowedIn(row.group)} allowed` : "even")];
+  return parts.length ? parts : [h("span", { class: "faint" }, row.group.skew ? `nothing: up to ${counted(allowedIn(row.group), "pod")} per domain ${allowedIn(row.group) === 1 ? "is" : "are"} allowed` : "nothing: evenly spread")];
 }
 
 export function workloadLink(group) {
@@ -262,7 +295,7 @@ export function workloadLink(group) {
 function courseIn(element, store, isOpen) {
   if (!store.live) {
     fill(element, h("h2", {}, "A snapshot"), h("p", {}, `The cluster as it was on ${dateAndTime(store.overview.time)}. It does not change; without --snapshot, this page follows the cluster.`));
-    return () => {};
+    return function* unchanged() {};
   }
   const curves = h("div", { class: "curves" });
   const list = h("div", {});
@@ -283,10 +316,11 @@ function courseIn(element, store, isOpen) {
   readEvents();
   const readEventsSoon = aWhileLater(readEvents, WRITTEN_MILLISECONDS);
   let drawn = store.version;
-  return () => {
+  return function* draw() {
     if (drawn !== store.version) readEventsSoon();
     drawn = store.version;
     fill(curves, sparkline(store.points, "violated", "Violated constraints"), sparkline(store.points, "inFlight", "Evictions under way"));
+    yield;
     drawList();
   };
 }

@@ -1,8 +1,11 @@
 // What the page knows of the cluster, and how it hears of changes.
 
+import { inSlices } from "./slices.js";
 import { workloadName } from "./words.js";
 
 const ALIVE_MILLISECONDS = 25000; // The server says something every ten seconds.
+const SORTED_AT_ONCE = 500;
+const MERGED_AT_ONCE = 1000;
 
 /** The cluster as the page knows it. Views subscribe to be drawn again. */
 export class Store {
@@ -19,6 +22,7 @@ export class Store {
     this.listeners = new Set();
     this.rows = new Map();
     this.untold = null; // What has changed since views were last drawn.
+    this.tellSoon = oneAtATime(() => this.tellTogether());
   }
 
   subscribe(listener) {
@@ -26,8 +30,9 @@ export class Store {
     return () => this.listeners.delete(listener);
   }
 
+  /** Tell views what has changed, and return when they are drawn. */
   tell(what) {
-    for (const listener of [...this.listeners]) listener(what);
+    return Promise.all([...this.listeners].map((listener) => listener(what)));
   }
 
   /** Take over everything. */
@@ -55,10 +60,11 @@ export class Store {
     for (const id of change?.gone ?? []) {
       this.rows.delete(id);
       untold.rows.delete(id);
-      untold.gone = true;
+      untold.gone.add(id);
     }
     for (const row of change?.rows ?? []) {
       if (!untold.rows.has(row.id)) untold.rows.set(row.id, this.rows.get(row.id)?.group.counts ?? null);
+      untold.gone.delete(row.id);
       this.rows.set(row.id, row);
     }
     if (update.timeline) {
@@ -68,23 +74,26 @@ export class Store {
     return true;
   }
 
-  /** Collect what is to be drawn with the next frame, however many updates arrive until then. */
+  /** Collect what is to be drawn, however many updates arrive until then. */
   beginTelling() {
-    if (!this.untold) {
-      this.untold = { rows: new Map(), gone: false };
-      requestAnimationFrame(() => this.tellTogether());
-    }
+    this.untold ??= { rows: new Map(), gone: new Set() };
+    this.tellSoon();
     return this.untold;
   }
 
-  tellTogether() {
-    const untold = this.untold;
+  async tellTogether() {
+    await new Promise(requestAnimationFrame);
+    const { overview, untold } = this;
     if (!untold) return; // Everything was loaded meanwhile.
     this.untold = null;
-    this.changedRows = untold.rows;
     const changed = [...untold.rows.keys()].map((id) => this.rows.get(id));
-    if (changed.length || untold.gone) this.overview.rows = merged(this.overview.rows.filter((row) => this.rows.get(row.id) === row), changed.sort(worstFirst));
-    this.tell({ rows: changed });
+    if (changed.length || untold.gone.size) {
+      const rows = await inSlices(mergedRows(overview.rows, changed, untold), () => this.overview === overview);
+      if (!rows) return;
+      overview.rows = rows;
+    }
+    this.changedRows = untold.rows;
+    await this.tell({ rows: changed });
   }
 
   lose() {
@@ -100,11 +109,24 @@ export class Store {
   }
 }
 
+/** Return all rows in their order, those that have changed in their new places. */
+function* mergedRows(rows, changed, { rows: before, gone }) {
+  let all = rows.filter((row) => !before.has(row.id) && !gone.has(row.id));
+  for (let at = 0; at < changed.length; at += SORTED_AT_ONCE) {
+    yield;
+    const some = changed.slice(at, at + SORTED_AT_ONCE).sort(worstFirst);
+    yield;
+    all = yield* merged(all, some);
+  }
+  return all;
+}
+
 /** Merge two lists that are in order. */
-function merged(some, others) {
+function* merged(some, others) {
   const all = [];
   let at = 0;
   for (const row of some) {
+    if (all.length % MERGED_AT_ONCE === 0) yield;
     while (at < others.length && worstFirst(others[at], row) < 0) all.push(others[at++]);
     all.push(row);
   }
@@ -138,10 +160,10 @@ function place({ group }) {
   ];
 }
 
-/** Get JSON from the page's server. */
-export async function ask(path, body) {
+/** Get JSON from the page's server. `signal` ends it. */
+export async function ask(path, body, signal) {
   const request = body === undefined ? {} : {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+    signal, method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   };
   const response = await fetch(`api/${path}`, request);
   const type = response.headers.get("Content-Type") ?? "";
@@ -161,12 +183,15 @@ export function oneAtATime(load, pauseMilliseconds = 0) {
       return;
     }
     running = true;
-    do {
-      again = false;
-      await load();
-      if (pauseMilliseconds) await new Promise((resolve) => { setTimeout(resolve, pauseMilliseconds); });
-    } while (again);
-    running = false;
+    try {
+      do {
+        again = false;
+        await load();
+        if (pauseMilliseconds) await new Promise((resolve) => { setTimeout(resolve, pauseMilliseconds); });
+      } while (again);
+    } finally {
+      running = false;
+    }
   };
   return run;
 }

@@ -53,13 +53,17 @@ export function listed(words, most = 4) {
   return shown.length > 1 ? `${shown.slice(0, -1).join(", ")} and ${shown.at(-1)}` : shown.join("");
 }
 
+// A format takes a hundred times as long to make as to use.
+const CLOCK = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23" });
+const DATE_AND_TIME = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
+
 /** `14:03:21` in the time zone of the browser. */
 export function clock(time) {
-  return new Date(time).toLocaleTimeString([], { hour12: false });
+  return CLOCK.format(new Date(time));
 }
 
 export function dateAndTime(time) {
-  return new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  return DATE_AND_TIME.format(new Date(time));
 }
 
 /** The age of something, as kubectl writes it: `3d`, `5h`, `12m`, `8s`. */

@@ -128,6 +128,7 @@ function constraintCard(each, report, page, states) {
     h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Domains with their nodes and pods" }, h("div", { class: "stage", "data-moves": JSON.stringify(moves.map(([pod, helped]) => ({ pod: pod.pod, to: helped.toDomains, certain: pod.move.certain, wave: pod.move.wave }))) },
       shown.map((domain) => domainColumn(domain, group, allowed, report, page, states, each)),
       left > 0 ? h("p", { class: "faint" }, `and ${counted(left, "more domain")}`) : null)),
+    podLegend(report.pods),
     moves.length ? h("p", { class: "legend-line" }, movesWords(moves)) : null,
     each.reason ? h("p", { class: "why" }, h("b", {}, each.reason), ": ", sentence(each.message)) : null,
     each.operator ? h("p", { class: "why" }, "The operator says ", h("b", {}, each.operator.reason), ": ", sentence(each.operator.message)) : null,
@@ -137,11 +138,19 @@ function constraintCard(each, report, page, states) {
       h("ul", {}, each.ineligible.map((one) => h("li", {}, `${one.domain ? `${one.domain}: ` : ""}${counted(one.nodes, "node")} (${listed(one.examples, 3)}) ${one.why}`)))) : null);
 }
 
+const FATES = [["Moves", "1", "to be evicted"], ["MayMove", "", "might be evicted, but others do"], ["Held", "⊘", "may not be evicted"], ["Stays", "", "stays"]];
+
+/** What the looks of pods mean, of those that there are. */
+function podLegend(pods) {
+  const found = FATES.filter(([fate]) => pods.some((pod) => pod.node && pod.fate === fate));
+  return found.length ? h("ul", { class: "pod-legend" }, found.map(([fate, sign, words]) => h("li", {}, h("span", { class: `pod-sample ${fate.toLowerCase()}`, "aria-hidden": "true" }, sign), ` ${words}`))) : null;
+}
+
 function movesWords(moves) {
   const certain = moves.filter(([pod]) => pod.move.certain).length;
   const waves = Math.max(...moves.map(([pod]) => pod.move.wave));
   const sure = certain === moves.length ? "wherever the scheduler puts the replacements" : `${certain} of ${moves.length} for certain, the others likely (dashed)`;
-  return `Arrows: ${counted(moves.length, "pod")} to evict, and where ${moves.length === 1 ? "its replacement" : "replacements"} may land; it helps ${sure}.${waves > 1 ? ` In ${waves} waves: the number on a pod is its wave.` : ""} Hover over a pod to see why it moves or stays.`;
+  return `Arrows: ${counted(moves.length, "pod")} to evict, and where ${moves.length === 1 ? "its replacement" : "replacements"} may land; it helps ${sure}.${waves > 1 ? ` In ${waves} waves: the number on a pod is its wave, which waits for those before it.` : ""}`;
 }
 
 function domainColumn(domain, group, allowed, report, page, states, each) {
