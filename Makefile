@@ -219,6 +219,12 @@ check-dist: $(VENV)/.release ## Check the output of `make dist`: checksums, and 
 	@cd dist && sha256sum --check --strict --quiet SHA256SUMS
 	@$(BIN)/twine check --strict dist/*.whl
 
+# Each names the version, as it is or as the image to install.
+VERSIONED = Dockerfile operator/respread/__init__.py pyproject.toml operator/respread_sandbox/pyproject.toml charts/respread/Chart.yaml manifests/base/kustomization.yaml docs/install.md docs/quick-start.md
+set-version: ## Set the version TO=0.2.0 wherever it is named.
+	@echo "$(TO)" | grep -qE '^[0-9]+\.[0-9]+\.[0-9]+$$' || { echo "TO=$(TO) is no version such as 0.2.0" >&2; exit 1; }
+	@sed -i -E 's/(^|[^0-9.])$(subst .,\.,$(VERSION))([^0-9]|$$)/\1$(TO)\2/g' $(VERSIONED)
+
 # Not asked of another make: that may print which directory it enters.
 RELEASE_NOTES = awk '/^\#\# /{here = ($$2 == "$(VERSION)" || $$2 == "[$(VERSION)]"); next} here' CHANGELOG.md
 

@@ -123,6 +123,21 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_new_version_is_set_wherever_the_version_is_named(release: Path) -> None:
+    (line,) = (each for each in (ROOT / "Makefile").read_text().splitlines() if each.startswith("VERSIONED = "))
+    files = line.partition(" = ")[2].split()
+    for name in files:
+        (release / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, release / name)
+    done = make(release, "set-version", "TO=91.2.3")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in files:
+        before, after = ((folder / name).read_text(encoding="utf-8") for folder in (ROOT, release))
+        assert after == re.sub(rf"(?<![\d.]){re.escape(__version__)}(?!\d)", "91.2.3", before)
+        assert "91.2.3" in after, name
+    assert make(release, "set-version", "TO=soon").returncode != 0
+
+
 def test_a_tag_of_another_version_is_rejected(release: Path) -> None:
     other = make(release, "check-tag", "TAG=v9.9.9")
     assert other.returncode != 0
