@@ -251,8 +251,15 @@ def test_names_with_markup_are_shown_as_text(program: str) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1440])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        pytest.param(360, False, id="360-light"),
+        pytest.param(1440, True, id="1440-dark"),
+        pytest.param(360, True, id="360-dark", marks=pytest.mark.long),
+        pytest.param(1440, False, id="1440-light", marks=pytest.mark.long),
+    ],
+)
 def test_axe_finds_no_accessibility_problem(program: str, width: int, dark: bool) -> None:
     source = axe_core()
 
@@ -306,7 +313,9 @@ def test_a_report_is_one_file_that_requests_nothing(
     run(test)
 
 
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize(
+    "name", ["explain", "simulate", *(pytest.param(each, marks=pytest.mark.long) for each in ("skew", "plan"))]
+)
 def test_axe_finds_nothing_in_a_report(program: str, tmp_path: Path, name: str) -> None:
     source, file = axe_core(), report_file(tmp_path, REPORTS[name][0])
 
