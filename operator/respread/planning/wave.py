@@ -132,8 +132,14 @@ class Wave:
 
         So a group is finished before others that could take the room are begun.
         """
-        seekers = map(self._seeker, later)
-        self._contention.promise([each._replace(nodes=each.sure) for each in seekers if each.sure])
+        alike: dict[tuple[int, NodeSet, str], list[Member]] = {}
+        for member in later:
+            own = member.pod.uid if is_replaced_when_gone(member.pod) else ""
+            alike.setdefault((id(member.replacement), member.nodes, own), []).append(member)
+        seekers = ((self._seeker(members[0]), len(members)) for members in alike.values())
+        self._contention.promise(
+            [each._replace(nodes=each.sure, number=number) for each, number in seekers if each.sure]
+        )
 
     def _slots_left(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
         left: dict[int, list[Pod]] = {}
