@@ -24,7 +24,7 @@ export function sparkline(points, field, label) {
       svg("path", { d: path, class: "line" })));
 }
 
-const SERIES = [["withoutCosts", "without prevention"], ["asItIs", "as it does now"], ["withCosts", "with prevention"]];
+const SERIES = [["withoutCosts", "without prevention"], ["asItIs", "as now"], ["withCosts", "with prevention"]];
 
 /** How many evictions each number of replicas would leave to be made. */
 export function scaleDownCurve(curve, chosen, choose) {

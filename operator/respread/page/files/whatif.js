@@ -13,7 +13,7 @@ const MOST_NODES = 60;
 const MOST_GROUPS = 30;
 const MOST_PODS = 100;
 const IN_VIEW = 0.6; // Of the window's height: an outcome that begins below that is not in view.
-const COSTS = [["asItIs", "as it does now"], ["withCosts", "with prevention"], ["withoutCosts", "without prevention"]];
+const COSTS = [["asItIs", "as now"], ["withCosts", "with prevention"], ["withoutCosts", "without prevention"]];
 const PODS = [["unplaced", "No node takes"], ["deleted", "Deleted by the scale-down"], ["placed", "Placed on another node"], ["lost", "Lost, because no controller recreates them"]];
 
 /** The changes, kept while the page is open, with what was before for Undo. */
@@ -275,9 +275,9 @@ export function drawSimulation(element, report, command, totals = totalsOf(repor
   fill(element,
     h("section", { class: "card" },
       h("h2", { class: result.violated || result.unplaced.length ? "bad" : "good" }, `${result.violated || result.unplaced.length ? "✗" : "✓"} ${outcomeWords(result, totals, view.costs)}`),
-      possible.length > 1 ? h("div", { class: "choices", role: "group", "aria-label": "Pod deletion costs" }, h("span", { class: "faint" }, "A scale-down that chooses its pods"), possible.map(([field, words]) => h("button", {
+      possible.length > 1 ? h("div", { class: "choices", role: "group", "aria-label": "Pod deletion costs" }, h("span", { class: "faint" }, "If the scale-down chooses pods"), possible.map(([field, words]) => h("button", {
         type: "button", id: `costs-${field}`, "aria-pressed": String(field === view.costs), on: { click: () => { view.costs = field; again(); } },
-      }, words, h("span", { class: "faint" }, `: then ${counted(report[field].evictions, "eviction")}`)))) : null,
+      }, words, h("span", { class: "faint" }, `: ${counted(report[field].evictions, "eviction")}`)))) : null,
       report.scaled.map((each) => h("p", {}, h("b", {}, `${workloadName(each.workload)} in ${each.namespace}`), `: ${number(each.pods)} to ${counted(each.replicas, "pod")}. `,
         each.protected ? "Protected" : `Not protected (${each.reason})`, `: ${sentence(each.message)}`)),
       PODS.map(([field, title]) => podList(title, result[field], totals[view.costs][field], field === "unplaced")),

@@ -138,7 +138,7 @@ function constraintCard(each, report, page, states) {
       h("ul", {}, each.ineligible.map((one) => h("li", {}, `${one.domain ? `${one.domain}: ` : ""}${counted(one.nodes, "node")} (${listed(one.examples, 3)}) ${one.why}`)))) : null);
 }
 
-const FATES = [["Moves", "1", "to be evicted"], ["MayMove", "", "might be evicted, but others do"], ["Held", "⊘", "may not be evicted"], ["Stays", "", "stays"]];
+const FATES = [["Moves", "1", "to be evicted"], ["MayMove", "", "could be evicted, but need not be"], ["Held", "⊘", "may not be evicted"], ["Stays", "", "stays"]];
 
 /** What the looks of pods mean, of those that there are. */
 function podLegend(pods) {
