@@ -63,7 +63,7 @@ from respread.telemetry.metrics import Metrics
 
 _log: Final = get_logger(__name__)
 
-LAST_SECONDS: Final = 3.0
+LAST_SECONDS: Final = 5.0
 """How long the last statuses may take when the operator is stopped."""
 
 

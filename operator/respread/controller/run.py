@@ -62,9 +62,9 @@ LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
 """A control loop that has not run for this long is stuck, or fails again and again."""
 REVISION_VARIABLE: Final = "RESPREAD_REVISION"
 """The environment variable that the image sets to the commit it was built from."""
-STOP_SECONDS: Final = 15.0
-"""How long a stop waits for the answers to sent requests: longer than any request may take, and shorter than the 30 s
-that Kubernetes gives a pod."""
+STOP_SECONDS: Final = 20.0
+"""How long a stop waits for the answers to sent requests and for the last statuses: longer than both may take, and
+shorter than the 30 s that Kubernetes gives a pod."""
 GOODBYE_SECONDS: Final = 0.1
 SWITCH_SECONDS: Final = 0.001
 """After how long a computing thread yields to others. With Python's 0.005, the event loop, which needs the interpreter
