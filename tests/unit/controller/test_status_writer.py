@@ -171,7 +171,7 @@ def test_a_status_whose_write_was_not_confirmed_is_written_again(
     answer: Answering, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(writing: Writing) -> None:
-        writing.exclusive_seconds = 2.0  # as long as it waits for an answer
+        writing.exclusive_seconds = 3.0 if answer is hanging else 60.0  # as long as it waits for an answer
         assert await writing.ensure((ALL, evicted(1))) == set()
         assert await writing.write((ALL, evicted(1))) == 100 + LEAST_INTERVAL_SECONDS
         assert writing.writer.known(ALL, NONE) == NONE
