@@ -45,7 +45,7 @@ with Sandbox.start(SandboxOptions(nodes=1, zones=1)) as sandbox:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_killed_owner_leaves_no_processes_and_no_files(binaries: Binaries, number: signal.Signals) -> None:
     assert binaries.paths
     owner = subprocess.Popen(
