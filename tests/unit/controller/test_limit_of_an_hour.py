@@ -36,6 +36,8 @@ class Unreliable(SimulatedCluster):
         self._chance = chance
         self._lost, self._late, self._for_seconds = lost, late, for_seconds
         self._arrived: set[str] = set()
+        self._working: set[asyncio.Task[Response]] = set()
+        """What the API server does at the moment, or has done."""
         self._record: str | None = None
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
@@ -68,7 +70,12 @@ class Unreliable(SimulatedCluster):
         if name in self._arrived:
             return Response(status_code=404, body=json.dumps({"details": {"kind": "pods"}}).encode())
         self._arrived.add(name)
-        return await self._evict(name)
+        # What has arrived is done, also if whoever sent it is killed meanwhile.
+        return await asyncio.shield(self._keep(asyncio.create_task(self._evict(name))))
+
+    def _keep(self, task: asyncio.Task[Response]) -> asyncio.Task[Response]:
+        self._working.add(task)
+        return task
 
     async def lead(self, seconds: float) -> None:
         """Run an operator, and kill it after some time."""
@@ -79,7 +86,7 @@ class Unreliable(SimulatedCluster):
         await asyncio.sleep(seconds)
         assert not running.done()
         process.is_alive = False
-        killed = asyncio.all_tasks() - others - self._tasks
+        killed = asyncio.all_tasks() - others - self._tasks - self._working
         for task in killed:
             task.cancel()
         await asyncio.gather(*killed, return_exceptions=True)
