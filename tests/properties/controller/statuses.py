@@ -104,6 +104,8 @@ def largest(schema: Mapping[str, Any], number: int = 0, *, most_items: int) -> A
             return [largest(schema["items"], item, most_items=most_items) for item in items]
         case "integer":
             return schema["maximum"]
+        case "boolean":
+            return True
         case "string" if "enum" in schema:
             return schema["enum"][0]
         case "string" if schema.get("format") == "date-time":
