@@ -88,7 +88,7 @@ def _strings(schema: Mapping[str, Any], words: Sequence[str], *, older: bool) ->
     return st.sampled_from([*fitting, "é" * most]) | st.text(st.characters(codec="utf-8"), max_size=min(most, 8))
 
 
-def largest(schema: Mapping[str, Any], number: int = 0, *, most_items: int) -> Any:
+def largest(schema: Mapping[str, Any], number: int = 0, *, most_items: int) -> Any:  # noqa: PLR0911 - a table
     """Return the largest value that a schema allows.
 
     Args:
