@@ -19,9 +19,6 @@ from typing import Final
 
 from immutables import Map
 
-from respread.api.conditions import PolicyOutcome, next_status
-from respread.api.policy import Policy
-from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.conclusions import Conclusions
@@ -40,7 +37,7 @@ from respread.controller.records.evicted_pods import EvictedPods
 from respread.controller.records.history import Expected
 from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.records.status_writer import Wanted
-from respread.controller.report import Reconciled, figures_of, outcomes_of
+from respread.controller.report import Reconciled, to_tell
 from respread.controller.requeue import next_reconcile
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.takeover import Takeover
@@ -56,7 +53,6 @@ from respread.planning.victims.policies import PolicyIndex, reach
 from respread.provisioning.room_loop import RoomLoop, RoomView
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
-from respread.telemetry.figures import PlanFigures
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -390,7 +386,7 @@ class ControlLoop:
             room_missing={} if self._room is None else self._room.missing,
             time=observation.time,
         )
-        figures, wanted = await self._thread.compute(_to_tell, observation, reconciled)
+        figures, wanted = await self._thread.compute(to_tell, observation, reconciled)
         self._metrics.show_plan(figures)
         in_flight = Counter(move.policy for move in under_way.moves)
         self._metrics.show_evictions_in_flight({name: in_flight[name] for name in observation.policies})
@@ -406,18 +402,3 @@ class ControlLoop:
 def _pods(moves: Iterable[Move]) -> frozenset[str]:
     """Return the UIDs of the pods of moves."""
     return frozenset(move.pod.uid for move in moves)
-
-
-def _to_tell(observation: Observation, reconciled: Reconciled) -> tuple[PlanFigures, list[Wanted]]:
-    """Compute the contents of metrics and statuses. Only the leader knows the results of what was done."""
-    policies = observation.policies.values()
-    outcomes = outcomes_of(policies, reconciled, observation.history)
-    return figures_of(policies, reconciled, outcomes if observation.leads else {}), [
-        _wanted(policy, observation, outcomes[policy.name]) for policy in policies
-    ]
-
-
-def _wanted(policy: Policy, observation: Observation, outcome: PolicyOutcome) -> Wanted:
-    known = observation.statuses[policy.name]
-    status = next_status(policy, known, outcome, now=observation.time)
-    return Wanted(policy, status, observation.seen.get(policy.name, PolicyStatus()))

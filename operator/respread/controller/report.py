@@ -7,13 +7,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from respread.api.conditions import PolicyOutcome, RoomMissing
+from respread.api.conditions import PolicyOutcome, RoomMissing, next_status
 from respread.api.policy import Policy, WhenUnsatisfiable
 from respread.api.recorded import ContestedCosts, MoveInFlight
-from respread.api.status import AffectedWorkload, BlockedCount, DomainCount, Summary, ViolatedConstraint, Violation
+from respread.api.status import (
+    AffectedWorkload,
+    BlockedCount,
+    DomainCount,
+    PolicyStatus,
+    Summary,
+    ViolatedConstraint,
+    Violation,
+)
 from respread.cluster.workload import WorkloadName
+from respread.controller.observation import Observation
 from respread.controller.records.history import History
 from respread.controller.records.other_evictions import OtherEvictor
+from respread.controller.records.status_writer import Wanted
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
@@ -230,3 +240,18 @@ def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome | None) -
 
 def _by_kind(groups: Iterable[SpreadGroup]) -> Mapping[WhenUnsatisfiable, int]:
     return Counter(group.key.when_unsatisfiable for group in groups)
+
+
+def to_tell(observation: Observation, reconciled: Reconciled) -> tuple[PlanFigures, list[Wanted]]:
+    """Compute the contents of metrics and statuses. Only the leader knows the results of what was done."""
+    policies = observation.policies.values()
+    outcomes = outcomes_of(policies, reconciled, observation.history)
+    return figures_of(policies, reconciled, outcomes if observation.leads else {}), [
+        _wanted(policy, observation, outcomes[policy.name]) for policy in policies
+    ]
+
+
+def _wanted(policy: Policy, observation: Observation, outcome: PolicyOutcome) -> Wanted:
+    known = observation.statuses[policy.name]
+    status = next_status(policy, known, outcome, now=observation.time)
+    return Wanted(policy, status, observation.seen.get(policy.name, PolicyStatus()))
