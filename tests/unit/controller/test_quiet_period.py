@@ -22,6 +22,14 @@ def groups_of(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
     return dict(spread_of(cluster(NODES, pods({"a1": a, "b1": b}, WEB))).groups)
 
 
+def observed(a: int, b: int) -> tuple[QuietPeriods, GroupKey]:
+    """Return quiet periods that have observed a group at 0 s, and the group."""
+    settling, groups = QuietPeriods(), groups_of(a, b)
+    settling.observe(groups, (), now=0)
+    (key,) = groups
+    return settling, key
+
+
 def test_a_group_is_held_from_its_first_observation() -> None:
     settling = QuietPeriods()
     groups = groups_of(3, 0)
@@ -47,20 +55,14 @@ def test_a_change_restarts_the_quiet_period() -> None:
 
 
 def test_changes_by_respreads_own_moves_do_not_restart_the_quiet_period() -> None:
-    settling = QuietPeriods()
-    before = groups_of(3, 0)
-    (key,) = before
-    settling.observe(before, (), now=0)
+    settling, key = observed(3, 0)
     settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
     assert settling.held(key, QUIET, now=41) is None
 
 
 @pytest.mark.parametrize("seconds", [20, BEGUN_SECONDS + 1])
 def test_room_is_kept_for_a_group_that_moves_have_begun_to_restore(seconds: float) -> None:
-    settling = QuietPeriods()
-    before = groups_of(5, 0)
-    (key,) = before
-    settling.observe(before, (), now=0)
+    settling, key = observed(5, 0)
     held = settling.held(key, QUIET, now=1)
     assert held is not None
     assert not held.keeps_room, "nothing was done for it yet"
@@ -72,10 +74,7 @@ def test_room_is_kept_for_a_group_that_moves_have_begun_to_restore(seconds: floa
 
 
 def test_no_room_is_kept_once_a_group_was_restored() -> None:
-    settling = QuietPeriods()
-    before = groups_of(3, 0)
-    (key,) = before
-    settling.observe(before, (), now=0)
+    settling, key = observed(3, 0)
     settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
     settling.observe(groups_of(4, 1), (), now=60)
     held = settling.held(key, QUIET, now=61)
