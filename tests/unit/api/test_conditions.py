@@ -82,7 +82,9 @@ def test_a_status_has_four_conditions_for_the_observed_generation() -> None:
         (ENFORCE, outcome(Summary(), overridden_by=tuple("gfedcba")), "True", "Overridden", "a, b, c, d, e and 2 more"),
     ],
 )
-def test_ready(policy: Policy, found: PolicyOutcome | None, status: str, reason: str, message: str) -> None:
+def test_the_ready_condition_says_whether_the_policy_is_in_force(
+    policy: Policy, found: PolicyOutcome | None, status: str, reason: str, message: str
+) -> None:
     got = condition(status_of(policy, found), "Ready")
     assert got[:2] == (status, reason)
     assert message in got[2]
@@ -97,7 +99,9 @@ def test_ready(policy: Policy, found: PolicyOutcome | None, status: str, reason:
         (outcome(VIOLATED), "False", "ConstraintsViolated", "1 of 4. The worst skew is 3."),
     ],
 )
-def test_balanced(found: PolicyOutcome | None, status: str, reason: str, message: str) -> None:
+def test_the_balanced_condition_says_whether_all_constraints_hold(
+    found: PolicyOutcome | None, status: str, reason: str, message: str
+) -> None:
     got = condition(status_of(ENFORCE, found), "Balanced")
     assert got[:2] == (status, reason)
     assert message in got[2]
@@ -137,7 +141,7 @@ def test_the_paused_condition_stays_with_status_false_after_a_pause() -> None:
     assert next_status(ENFORCE, after, outcome(), now=LATER).condition("Paused") == after.condition("Paused")
 
 
-def test_an_oscillation_names_the_workloads() -> None:
+def test_the_oscillating_condition_names_the_workloads() -> None:
     found = outcome(VIOLATED, oscillating=("Deployment/web in shop (10 evictions)",))
     status, reason, message = condition(status_of(ENFORCE, found), "Oscillating")
     assert (status, reason) == ("True", "EvictionsDoNotLast")
@@ -163,7 +167,9 @@ def test_an_oscillation_names_the_workloads() -> None:
         ),
     ],
 )
-def test_progressing(policy: Policy, found: PolicyOutcome | None, status: str, reason: str) -> None:
+def test_the_progressing_condition_says_whether_evictions_follow(
+    policy: Policy, found: PolicyOutcome | None, status: str, reason: str
+) -> None:
     assert condition(status_of(policy, found), "Progressing")[:2] == (status, reason)
 
 
@@ -181,13 +187,15 @@ def test_progressing(policy: Policy, found: PolicyOutcome | None, status: str, r
             "SeveralReasons",
             "NoFeasibleNode (2), HeldByBudget (1)",
         ),
-        # Pods that may not move while others of their group may don't hold the group back.
+        # Protected pods do not block a group if other pods of the group may move.
         ((BlockedCount(reason=Reason.PROTECTED_POD, pods=5),), "False", "NotBlocked", "No violated group"),
-        # What passes by itself is not worth an alert.
+        # A temporary reason needs no alert.
         ((BlockedCount(reason=Reason.QUIET_PERIOD, groups=5),), "False", "NotBlocked", "No violated group"),
     ],
 )
-def test_blocked(blocked: tuple[BlockedCount, ...], status: str, reason: str, message: str) -> None:
+def test_the_blocked_condition_has_the_reason_of_lasting_obstacles(
+    blocked: tuple[BlockedCount, ...], status: str, reason: str, message: str
+) -> None:
     got = condition(status_of(ENFORCE, outcome(VIOLATED, blocked=blocked)), "Blocked")
     assert got[:2] == (status, reason)
     assert message in got[2]

@@ -20,7 +20,7 @@ from respread.api.status import MAX_GENERATION
 from tests.policy_specs import enforces
 
 TEXT = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
-# What every label selector of Kubernetes looks like is not repeated for each.
+# The page does not repeat the fields of label selectors, which are those of Kubernetes.
 WITHIN_SELECTORS = re.compile(r"Selector\.match")
 
 

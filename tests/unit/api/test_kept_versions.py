@@ -63,7 +63,7 @@ def missing(before: Any, after: Any, path: str) -> Iterator[str]:
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """Apply a JSON merge patch, as the API server applies what operators send (RFC 7386)."""
+    """Apply a JSON merge patch like the API server (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     found = dict(target) if isinstance(target, dict) else {}
@@ -142,7 +142,7 @@ def lacking(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
 def test_crds_of_earlier_versions_accept_the_current_status(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
-    """A user who upgrades only the operator, as Helm does, still gets statuses, and so evictions."""
+    """If only the operator is upgraded, as by Helm, it still writes statuses and evicts."""
     status = encode_status(decode_status(policy), with_record=True)
     refused = set(lacking(status, earlier.schema(policy["kind"], "status"), "status"))
     assert refused <= ({"status.violations[].workload"} if earlier.name == OLDEST else set()), (
@@ -166,7 +166,7 @@ def test_the_api_server_defaults_no_field_that_an_earlier_operator_does_not_know
 def test_a_status_written_by_an_earlier_operator_loses_no_field(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
-    """The earlier operator reads the fields it knows, writes them back, and changes nothing."""
+    """The earlier operator reads the fields that it knows, writes them back, and changes no other."""
     ours = {"status": encode_status(decode_status(policy), with_record=True)}
     patch = {"status": pruned(ours["status"], earlier.schema(policy["kind"], "status"))}
     assert memory(decode_status(merged(ours, patch))) == memory(decode_status(ours))

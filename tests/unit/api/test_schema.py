@@ -152,7 +152,7 @@ def test_schema_defaults_match_the_types(kind: PolicyKind, spec: PolicySpec) -> 
 
 def test_every_field_of_the_spec_has_a_valid_and_an_invalid_example() -> None:
     leaves = {path for path, node in nodes(root(CLUSTER)["properties"]["spec"], "spec") if "properties" not in node}
-    every = {path.replace("namespaceSelector.", "podSelector.") for path in leaves}  # both are of one type
+    every = {path.replace("namespaceSelector.", "podSelector.") for path in leaves}  # both have the same type
     bad = {field for each in BAD_SPECS for field in _plain(each.field)}
     good = {field for _, spec in GOOD_SPECS.values() for field in _paths(spec, "spec")}
     assert every - bad == set()

@@ -92,7 +92,7 @@ def test_completion_scripts_are_valid_in_their_shells(shell: str, tmp_path: Path
     assert done.exit_code == 0
     assert "_RESPREAD_COMPLETE" in done.stdout
     if (program := shutil.which(shell)) is None:
-        return  # only its form is known then
+        return  # without the shell, only the text can be checked
     file = tmp_path / "script"
     file.write_text(done.stdout, encoding="utf-8")
     subprocess.run([program, "-n", str(file)], check=True)

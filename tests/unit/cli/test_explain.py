@@ -58,7 +58,7 @@ def policy(name: str = "mine", **spec: Any) -> dict[str, Any]:
     }
 
 
-# What is meant
+# Targets
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_explain_shows_what_the_operator_reports(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1), *web(3, 1, name="other"), saying]
     report = explained(tmp_path, items, "web")
     (constraint,) = report.constraints
-    assert constraint.reason is None  # a plan made now knows nothing of back-off
+    assert constraint.reason is None  # a plan of the command line has no back-off
     assert constraint.operator is not None
     assert (constraint.operator.reason, constraint.operator.message) == ("BackingOff", violation["message"])
     assert [(each.type, each.reason) for each in report.policies[0].conditions] == [("Progressing", "NothingToDo")]
@@ -311,7 +311,7 @@ def test_deletion_costs_written_by_respread_protect_a_workload(tmp_path: Path) -
 # Output
 
 
-def test_exit_codes(tmp_path: Path) -> None:
+def test_the_exit_code_says_whether_the_constraints_hold(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1), *web(2, 1, name="fine")]
     assert run(tmp_path, items, "web").exit_code == 0
     assert run(tmp_path, items, "web", "--exit-code").exit_code == 1

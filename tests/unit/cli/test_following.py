@@ -30,7 +30,7 @@ class Nodes(BaseHTTPRequestHandler):
 
     watches = 0
     refusals = 0
-    """How many requests for nodes it still forbids."""
+    """The number of further requests for nodes that it forbids."""
 
     def do_GET(self) -> None:
         if type(self).refusals and "nodes" in self.path:
@@ -98,9 +98,7 @@ def kubeconfig(tmp_path: Path) -> Callable[[int], str]:
 def test_watches_deliver_changes_and_an_outage_is_reported_once(
     kubeconfig: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        following, "FIRST_REFUSED_WAIT_SECONDS", 0.1
-    )  # So that a kind that is absent is asked for again.
+    monkeypatch.setattr(following, "FIRST_REFUSED_WAIT_SECONDS", 0.1)  # so that a missing kind is requested again
 
     def nodes() -> int:
         view = cluster.take()
@@ -116,7 +114,7 @@ def test_watches_deliver_changes_and_an_outage_is_reported_once(
     since = cluster.lost
     assert since is not None
     assert "can't be reached" in since.message or "broke" in since.message
-    time.sleep(1.2)  # two attempts more
+    time.sleep(1.2)  # time for two more attempts
     before = nodes()
     assert cluster.lost == since
     with api_server(port):
@@ -133,10 +131,10 @@ def test_requests_are_repeated_soon_after_a_temporary_403(
         cluster = FollowedCluster(connection, lambda: None)
         cluster.start([WantedKind(KINDS["nodes"], required=True)])
         wait_for(lambda: cluster.take() is not None)
-        Nodes.refusals = 2  # as after its restart: two answers of 403
+        Nodes.refusals = 2  # two answers of 403, as after a restart
         begun = time.monotonic()
         wait_for(lambda: cluster.take() is not None and cluster.lost is not None)
         wait_for(lambda: cluster.take() is not None and cluster.lost is None)
-        assert time.monotonic() - begun < 20  # 3 s in fact; before, each refusal took 30 s
+        assert time.monotonic() - begun < 20  # usually 3 s; with a fault, each refusal took 30 s
     cluster.close()
     connection.close()

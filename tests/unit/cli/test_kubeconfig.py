@@ -58,7 +58,7 @@ def kubeconfig(
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Remove everything that names a cluster."""
+    """Remove all settings that name a cluster."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -69,7 +69,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
 
 
 def sent(connection: Connection) -> requests.PreparedRequest:
-    """Return a request as it would be sent."""
+    """Return a request as it is sent."""
     request = requests.Request("GET", f"{connection.server}/version")
     prepared: requests.PreparedRequest = connection.client.session.prepare_request(request)
     return prepared
@@ -206,7 +206,7 @@ def test_a_missing_cluster_is_an_error_and_a_missing_user_is_anonymous(tmp_path:
     content[part] = []
     file.write_text(yaml.safe_dump(content))
     if part == "users":
-        assert authorization(connect(str(file))) is None  # as kubectl: the API server may let anybody in
+        assert authorization(connect(str(file))) is None  # the API server may allow anonymous requests
     else:
         assert f"no cluster can be reached through the kubeconfig {file}: " in said(str(file))
 
@@ -268,7 +268,7 @@ def test_groups_without_a_user_are_an_error(tmp_path: Path) -> None:
 
 
 def test_a_request_ends_after_its_timeout(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are accepted, and nothing answers
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and sends no answer
         server = f"http://127.0.0.1:{silent.getsockname()[1]}"
         file = kubeconfig(tmp_path / "config", "dev", current="dev", cluster={"server": server})
         arguments = ["version", "--kubeconfig", str(file), "--request-timeout", "300ms"]

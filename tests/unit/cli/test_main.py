@@ -70,7 +70,7 @@ def test_help_shows_examples_that_can_be_typed_and_no_variables(name: str) -> No
         assert f"\n  # {example.about}\n  kubectl respread {example.arguments}\n" in shown
         called, *arguments = shlex.split(re.split(r" [<>|] ", example.arguments)[0])
         assert called == name
-        of.make_context(name, arguments)  # raises for what can't be parsed
+        of.make_context(name, arguments)  # raises if the arguments can't be parsed
 
 
 @pytest.mark.parametrize("name", OWN_COMMANDS)

@@ -36,7 +36,7 @@ POLICY = {
 
 
 def aged(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return pods each half as old as the one before: the controller deletes the youngest first."""
+    """Return pods, each half as old as the one before, because the controller deletes the youngest first."""
     for number, pod in enumerate(reversed(pods), start=1):
         pod["metadata"]["creationTimestamp"] = (TAKEN_AT - timedelta(seconds=1 << number)).isoformat()
     return pods
@@ -155,7 +155,7 @@ def test_new_pods_are_placed_in_feasible_domains_and_marked_as_likely(cluster: P
     assert counts(report, at=1) == [5, 5, 5]
     assert sorted(counts(report, at=0)) == [1, 1, 2]
     certain = [pod["certain"] for pod in report["asItIs"]["placed"] if pod["workload"]["name"] == "web"]
-    assert certain == [False, False, True]  # the third has one zone left
+    assert certain == [False, False, True]  # the third has pods in one zone only
     assert "(likely)" in simulate(cluster, "--scale", "web=14").stdout
 
 
@@ -168,7 +168,7 @@ def test_a_drained_node_takes_no_pods(cluster: Path) -> None:
     report = report_of(cluster, "--drain", "node-c1", "--drain", "node-c2", "--scale", "web=13")
     assert report["drainedNodes"] == ["node-c1", "node-c2"]
     assert all(pod["node"] not in {"node-c1", "node-c2"} for pod in report["asItIs"]["placed"])
-    # Cordoned nodes count for the constraint: zone-c stays, and as long as it is empty the others must not grow.
+    # Cordoned nodes count for the constraint. While zone-c is an empty domain, no pod may be added to the others.
     assert report["asItIs"]["unplaced"]
     assert "PodTopologySpread" in report["asItIs"]["unplaced"][0]["message"]
 

@@ -1,4 +1,4 @@
-"""--watch: what it may be combined with, and what a terminal shows that is too small."""
+"""--watch: invalid combinations of options, and the output on a small terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from respread.cli.render.watch_screen import WatchScreen
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Some numbers, and when they were read."""
+    """Some numbers and the time of their reading."""
 
     numbers: tuple[int, ...]
     time: datetime = datetime(2026, 1, 1, tzinfo=UTC)

@@ -34,7 +34,7 @@ def decode(resource: str, metadata: dict[str, Any], **members: Any) -> Any:
     return Decoder().decode_object(resource, {"metadata": {"name": "x", "uid": "u", **metadata}, **members})
 
 
-def test_a_node() -> None:
+def test_a_node_is_decoded() -> None:
     decoded = decode(
         "nodes",
         {"labels": {"zone": "a"}},
@@ -83,7 +83,7 @@ def test_a_node_with_a_malformed_quantity_is_an_error() -> None:
         decode("nodes", {}, status={"allocatable": {"cpu": "four"}})
 
 
-def test_namespaces() -> None:
+def test_namespaces_are_decoded() -> None:
     assert decode("namespaces", {"labels": {"a": "b"}}, status={"phase": "Active"}) == Namespace(
         name="x", uid="u", labels=Map(a="b")
     )
@@ -91,7 +91,7 @@ def test_namespaces() -> None:
     assert decode("namespaces", {"deletionTimestamp": "2026-03-01T00:00:00Z"}).terminating
 
 
-def test_a_budget() -> None:
+def test_a_budget_is_decoded() -> None:
     decoded = decode(
         "poddisruptionbudgets",
         {"namespace": "shop", "generation": 3},
@@ -145,7 +145,7 @@ def test_a_malformed_selector_is_an_error_with_its_field(resource: str) -> None:
     )
 
 
-def test_a_replica_set() -> None:
+def test_a_replica_set_is_decoded() -> None:
     decoded = decode(
         "replicasets",
         {"namespace": "shop", "generation": 2, "ownerReferences": [OWNER]},
@@ -166,7 +166,7 @@ def test_a_replica_set() -> None:
     )
 
 
-def test_a_stateful_set() -> None:
+def test_a_stateful_set_is_decoded() -> None:
     decoded = decode(
         "statefulsets",
         {"namespace": "shop", "deletionTimestamp": "2026-03-01T00:00:00Z"},
@@ -187,14 +187,14 @@ def test_a_replication_controller_has_a_selector_like_the_others() -> None:
     assert decoded.replicas == 2
 
 
-def test_a_service() -> None:
+def test_a_service_is_decoded() -> None:
     assert decode("services", {"namespace": "shop"}, spec={"selector": {"app": "web"}, "ports": []}) == Service(
         namespace="shop", name="x", uid="u", selector=Map(app="web")
     )
     assert decode("services", {"namespace": "shop"}, spec={"type": "ExternalName"}).selector == Map()
 
 
-def test_a_claim() -> None:
+def test_a_claim_is_decoded() -> None:
     decoded = decode(
         "persistentvolumeclaims",
         {
@@ -254,7 +254,7 @@ def test_the_storage_class_of_a_claim_may_be_in_its_annotation(
     assert decoded.storage_class_name == expected
 
 
-def test_a_volume_of_a_csi_driver() -> None:
+def test_a_volume_of_a_csi_driver_is_decoded() -> None:
     zone = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     decoded = decode(
         "persistentvolumes",
@@ -296,7 +296,7 @@ def test_a_volume_of_an_in_tree_plugin_has_a_migrated_csi_source() -> None:
     assert decoded.migrated_node_affinity == NodeSelector((NodeSelectorTerm((zones,)),))
 
 
-def test_a_storage_class() -> None:
+def test_a_storage_class_is_decoded() -> None:
     terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}, {}]
     decoded = decode(
         "storageclasses",
@@ -318,7 +318,7 @@ def test_a_storage_class() -> None:
     )
 
 
-def test_a_csi_node() -> None:
+def test_a_csi_node_is_decoded() -> None:
     decoded = decode(
         "csinodes",
         {"annotations": {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs,kubernetes.io/gce-pd"}},

@@ -107,7 +107,7 @@ def test_pods_of_a_daemon_set_share_a_spec_though_each_is_for_its_own_node() -> 
 
 
 def test_a_daemon_set_pod_pinned_to_its_node_has_no_node_affinity() -> None:
-    """An empty term would match no node, but the rest of this one matches all."""
+    """Without the match by name, this term matches all nodes, although an empty term matches none."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     decoded = decode(Decoder(), pod("agent", owner="DaemonSet", nodeName="node-1", affinity=affinity))
@@ -155,7 +155,7 @@ def test_a_known_template_is_recognized_by_its_bytes() -> None:
 
 
 def test_specs_that_differ_only_in_formatting_are_shared() -> None:
-    """An event decoded by Kopf, or a file, may have other spaces, orders and quantities than a page."""
+    """The same spec may be formatted differently in a page, in an event decoded by Kopf, and in a file."""
     decoder = Decoder()
     requests = [{"cpu": "1", "memory": "1Gi"}, {"memory": "1024Mi", "cpu": "1000m"}]
     one, two = (

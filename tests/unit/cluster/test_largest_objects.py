@@ -18,11 +18,11 @@ _MIB = 1 << 20
 _LARGEST = 3 * _MIB // 2
 """The limit of etcd (`--max-request-bytes`) in its own encoding. JSON is somewhat longer."""
 _KEPT_MIB = 16
-"""As in docs/security.md."""
+"""The figure in docs/security.md."""
 
 
 def many(of: Callable[[int], Any]) -> list[Any]:
-    """As many as fit."""
+    """Return as many items as fit."""
     return [of(number) for number in range(_LARGEST // len(json.dumps(of(10_000))))]
 
 
@@ -107,7 +107,7 @@ def kept_by(shape: str) -> int:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_largest_object_keeps_at_most_the_documented_memory(shape: str) -> None:
-    # In a process of its own: how far Python's table of interned strings has to grow depends on what others left there.
+    # In its own process, because Python's table of interned strings is shared by all tests of a process.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
         kept = own.submit(kept_by, shape).result()
     print(f"{shape}: {kept / _MIB:.1f} MiB")  # noqa: T201 - the figure in docs/security.md is the largest of these

@@ -75,7 +75,7 @@ def test_a_quantity_that_the_api_rejects_is_rejected_with_the_same_message(row: 
         ("-1", -(10**9)),
     ],
 )
-def test_every_suffix_sign_and_form(text: str, nano: int) -> None:
+def test_every_suffix_sign_and_form_is_parsed(text: str, nano: int) -> None:
     assert parse_nano(text) == nano
     assert parse_quantity(text).nano == nano
 

@@ -30,7 +30,7 @@ EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp()
 
 
 class AtOnce(Executor):
-    """Computes in the calling thread: in virtual time, computing takes no time."""
+    """Computes in the calling thread, so that computing takes no virtual time."""
 
     def submit(self, work: Any, /, *args: Any, **options: Any) -> Future[Any]:
         """Return the result at once."""
@@ -58,10 +58,10 @@ class SimulatedCluster(FakeRequests):
 
         Args:
             workloads: the number of ReplicaSets.
-            replicas: of each.
-            limits: of the policy.
+            replicas: the replicas of each ReplicaSet.
+            limits: the limits of the policy.
             eviction_seconds: how long the API server takes to evict a pod.
-            zones: the zones of the pods of each ReplicaSet, such as `aaab`; by default such that one move restores it.
+            zones: the zones of the pods of each ReplicaSet, such as `aaab`. By default, one move restores each.
         """
         super().__init__()
         self.parts = Parts()
@@ -69,14 +69,14 @@ class SimulatedCluster(FakeRequests):
         self._zones = {f"app-{number}": of_pods for number, of_pods in enumerate(zones or [usual] * workloads)}
         self.ready_seconds = 2.0
         self.eviction_seconds: defaultdict[str, float] = defaultdict(lambda: eviction_seconds)
-        """By workload, how long the API server takes to evict one of its pods."""
+        """The time for the API server to evict a pod of each workload."""
         self.request_seconds = 0.01
         self.evicted: list[tuple[float, str]] = []
         """The time of each eviction, and the pod's workload."""
         self.asked: list[tuple[float, str]] = []
-        """When each eviction arrived at the API server, and the pod's workload."""
+        """The time at which each eviction arrived at the API server, and the pod's workload."""
         self.ready: list[float] = []
-        """When each replacement was Ready."""
+        """The time at which each replacement was Ready."""
         self.written: list[Any] = []
         self.recorded: list[Any] = []
         self.sent_unwritten: list[str] = []
@@ -96,7 +96,7 @@ class SimulatedCluster(FakeRequests):
     # The operator
 
     def control_loop(self, requests: Requests | None = None) -> ControlLoop:
-        """Return a control loop that knows the cluster, and sends requests; without them, directly to the cluster."""
+        """Return a control loop with informers of the cluster. By default, its requests go directly to the cluster."""
         requests = self if requests is None else requests
         clock = asyncio.get_running_loop().time
         for informer in self.parts.informers.all:
@@ -207,7 +207,7 @@ class SimulatedCluster(FakeRequests):
         self._names[app] += 1
         name = f"{app}-{self._names[app]}"
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"uid-{app}", "controller": True}
-        # the first are old, later ones are born when they are created
+        # the initial pods are old, and later ones get their creation time
         born = BORN if ready else datetime.fromtimestamp(EPOCH + self._version, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         pod = {
             "metadata": {

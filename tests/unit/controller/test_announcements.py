@@ -1,4 +1,4 @@
-"""Events for the answer to an eviction and for the outcome of a move: on the policy, the owner and the pod."""
+"""The answer to an eviction and the outcome of a move produce Events on the policy, the owner and the pod."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVE = move("a")
 NOT_MADE = sorted(set(EvictionResult) - {EvictionResult.EVICTED})
 
 
-class Told:
+class Announced:
     """Announcements, and their Events."""
 
     def __init__(self, policy: Policy | None = POLICY) -> None:
@@ -34,27 +34,27 @@ def on(event: Event) -> str:
 
 
 def test_an_eviction_produces_events_with_its_reason() -> None:
-    told = Told()
-    told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
-    assert [(on(each), each.reason, each.type) for each in told.events] == [
+    announced = Announced()
+    announced.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
+    assert [(on(each), each.reason, each.type) for each in announced.events] == [
         ("ClusterRebalancePolicy/default", "EvictedForSpread", "Normal"),
         ("ReplicaSet/web", "EvictedForSpread", "Normal"),
         ("Pod/a", "EvictedForSpread", "Normal"),
     ]
-    assert all("zone-a holds more than maxSkew 1 allows" in each.note for each in told.events)
-    assert [each.related.name for each in told.events if each.related is not None] == ["a", "a", "web"]
+    assert all("zone-a holds more than maxSkew 1 allows" in each.note for each in announced.events)
+    assert [each.related.name for each in announced.events if each.related is not None] == ["a", "a", "web"]
 
 
 @pytest.mark.parametrize("result", NOT_MADE)
 def test_every_other_answer_produces_a_warning_with_the_servers_message(result: EvictionResult) -> None:
-    told = Told()
-    told.announcements.eviction(MOVE, Answer(result=result, message="because I say so"))
-    assert [(on(each), each.reason, each.type) for each in told.events] == [
+    announced = Announced()
+    announced.announcements.eviction(MOVE, Answer(result=result, message="because I say so"))
+    assert [(on(each), each.reason, each.type) for each in announced.events] == [
         ("ClusterRebalancePolicy/default", result, "Warning"),
         ("ReplicaSet/web", result, "Warning"),
         ("Pod/a", result, "Warning"),
     ]
-    assert all(each.note == "Pod a was not evicted: because I say so" for each in told.events)
+    assert all(each.note == "Pod a was not evicted: because I say so" for each in announced.events)
 
 
 @pytest.mark.parametrize("result", sorted(EvictionResult))
@@ -66,19 +66,23 @@ def test_every_answer_is_counted_by_result(result: EvictionResult) -> None:
 
 
 def test_the_owner_gets_an_event_even_if_the_policy_is_deleted() -> None:
-    told = Told(policy=None)
-    told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
-    assert [on(each) for each in told.events] == ["ReplicaSet/web", "Pod/a"]
+    announced = Announced(policy=None)
+    announced.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
+    assert [on(each) for each in announced.events] == ["ReplicaSet/web", "Pod/a"]
 
 
 def test_the_event_is_on_the_top_owner_once_it_is_known() -> None:
-    told = Told()
+    announced = Announced()
     controller = MOVE.pod.controller
     assert controller is not None
-    told.announcements.top_owners.note(controller.uid, OwnerReference("apps/v1", "Deployment", "web", "uid-of-web"))
-    told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
-    told.announcements.end(Ended(move=MOVE, outcome=Outcome.WORSE, replacement=None, seconds=1.0, message="somehow"))
-    workload = [each.regarding for each in told.events if each.regarding.name == "web"]
+    announced.announcements.top_owners.note(
+        controller.uid, OwnerReference("apps/v1", "Deployment", "web", "uid-of-web")
+    )
+    announced.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
+    announced.announcements.end(
+        Ended(move=MOVE, outcome=Outcome.WORSE, replacement=None, seconds=1.0, message="somehow")
+    )
+    workload = [each.regarding for each in announced.events if each.regarding.name == "web"]
     assert [(each.api_version, each.kind, each.uid) for each in workload] == [
         ("apps/v1", "Deployment", "uid-of-web")
     ] * 2
@@ -86,21 +90,21 @@ def test_the_event_is_on_the_top_owner_once_it_is_known() -> None:
 
 @pytest.mark.parametrize("outcome", sorted(Outcome))
 def test_only_moves_that_did_not_improve_the_spread_produce_events(outcome: Outcome) -> None:
-    told = Told()
-    told.announcements.end(Ended(move=MOVE, outcome=outcome, replacement=None, seconds=1.0, message="somehow"))
+    announced = Announced()
+    announced.announcements.end(Ended(move=MOVE, outcome=outcome, replacement=None, seconds=1.0, message="somehow"))
     if outcome is Outcome.IMPROVED:
-        assert told.events == []
+        assert announced.events == []
     else:
-        assert {(each.reason, each.type) for each in told.events} == {("SpreadNotImproved", "Warning")}
-        assert all(f"({outcome}): somehow" in each.note for each in told.events)
+        assert {(each.reason, each.type) for each in announced.events} == {("SpreadNotImproved", "Warning")}
+        assert all(f"({outcome}): somehow" in each.note for each in announced.events)
 
 
 def test_a_pause_and_its_end_produce_events_on_the_policy() -> None:
-    told = Told()
-    told.announcements.paused(POLICY, Held(Reason.PAUSED, "evictions failed in a row"))
-    told.announcements.resumed(POLICY)
-    assert [(on(each), each.reason, each.type) for each in told.events] == [
+    announced = Announced()
+    announced.announcements.paused(POLICY, Held(Reason.PAUSED, "evictions failed in a row"))
+    announced.announcements.resumed(POLICY)
+    assert [(on(each), each.reason, each.type) for each in announced.events] == [
         ("ClusterRebalancePolicy/default", "EvictionsPaused", "Warning"),
         ("ClusterRebalancePolicy/default", "EvictionsResumed", "Normal"),
     ]
-    assert told.events[0].note == "Evictions failed in a row"
+    assert announced.events[0].note == "Evictions failed in a row"

@@ -1,4 +1,4 @@
-"""The next leader knows from the statuses everything that the last one recorded."""
+"""The next leader reads the checkpoint of the last one from statuses and records."""
 
 from __future__ import annotations
 

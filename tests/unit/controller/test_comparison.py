@@ -47,9 +47,9 @@ def test_the_outcome_follows_from_the_domain_of_the_replacement(
 @pytest.mark.parametrize(
     ("on", "zones", "outcome"),
     [
-        # Zone b has one too many now, as zone a had before, and the nodes are spread better: nothing is worse.
+        # Zone b has one pod too many now, as zone a had before, and the nodes are spread better. No group is worse.
         ("b2", {"a1": 3, "b1": 3, "c1": 2}, Outcome.IMPROVED),
-        # Zone a had none too many any more, since others went: now zone b has.
+        # Zone a had no surplus pod any more, because other pods were deleted. Now zone b has one.
         ("b2", {"a1": 1, "b1": 2, "c1": 1}, Outcome.WORSE),
     ],
 )

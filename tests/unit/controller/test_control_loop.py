@@ -63,7 +63,7 @@ class Scripted(FakeRequests):
         assert options.get("content_type") is None
         assert "json" in options.get("accept", "application/json")
         if method == "GET":
-            if query is None:  # a single object: nobody answers
+            if query is None:  # a single object, which no server has
                 raise NoResponseError("not now", sent=True)
             self.lists += 1
             if self.refuses_lists:
@@ -83,7 +83,7 @@ class Scripted(FakeRequests):
 
 
 class Loop:
-    """A control loop and everything around it."""
+    """A control loop with its informers, requests and clock."""
 
     def __init__(self, scheduler: SchedulerModel | None = None, requests: Scripted | None = None) -> None:
         self.seconds = 0.0
@@ -152,7 +152,7 @@ def test_only_the_leader_writes_statuses_and_continues_from_the_existing_ones() 
     assert (name, status["summary"]["evicted"]) == ("one", 7)
     loop.seconds += 60
     asyncio.run(loop.loop.reconcile())
-    assert len(loop.requests.written) == 1  # nothing has changed
+    assert len(loop.requests.written) == 1  # no status has changed
 
 
 def test_every_term_begins_with_reading_the_statuses() -> None:
@@ -185,7 +185,7 @@ def test_a_term_begins_only_after_what_the_spread_depends_on_was_requested() -> 
     assert loop.requests.written[-1][0] == "two", "what becomes unknown later is waited for by itself"
 
 
-def test_a_leader_that_can_t_read_the_statuses_does_nothing() -> None:
+def test_a_leader_that_can_t_read_the_statuses_evicts_and_writes_nothing() -> None:
     loop = Loop()
     loop.have(policy("one"), version=200)
     loop.requests.refuses_lists = True
@@ -238,7 +238,7 @@ def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeyp
 
     asyncio.run(scenario())
     assert len(turns) == 3
-    assert turns[1] - turns[0] == 3  # a second for the turn, two of waiting
+    assert turns[1] - turns[0] == 3  # a second for the reconcile, two of waiting
     assert turns[2] - turns[1] == 5
     assert ages == [0, 3, 8]
     assert loop.heartbeat.age_seconds <= 1
@@ -248,7 +248,7 @@ def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeyp
 def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
     monkeypatch: pytest.MonkeyPatch, how: str, gathered: float
 ) -> None:
-    """Replacements get Ready while evictions are made. Their places must not stay free for the same time again."""
+    """Replacements get Ready while evictions are made. New moves must not wait for the same time again."""
     loop, found = Loop(), list[float]()
     thread = PlanningThread(cpu_clock=loop.clock)
     loop.loop = loop.made(thread=thread)
@@ -274,7 +274,7 @@ def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
 
 
 def test_time_without_the_cpu_is_not_computing_time() -> None:
-    """On a busy machine this is most of the time, and gathering for the same time again would leave all places free."""
+    """On a busy machine, most of the time passes without the CPU. Gathering as long again would delay all moves."""
     thread = PlanningThread()
     asyncio.run(thread.compute(threading.Event().wait, 0.5))
     assert thread.take_seconds() < 0.25
@@ -296,7 +296,7 @@ def test_stopping_ends_the_loop_at_once_and_no_move_begins() -> None:
 
 @pytest.mark.parametrize("how", ["computes", "waits"])
 def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """It does not fail, so nothing retries, and the probes are answered."""
+    """A hanging reconcile does not fail, so it is not retried, and the server still answers probes."""
     loop = Loop()
     loop.have(policy("one"), version=200)
     goes_on, waits_on = threading.Event(), asyncio.Event()
@@ -332,7 +332,7 @@ def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pyte
             goes_on.set()
             waits_on.set()
             async with asyncio.timeout(60):
-                while failing():  # noqa: ASYNC110 - a heart that beats tells nobody
+                while failing():  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.01)
             assert await status_of_livez() == 200
             loop.loop.stop()
@@ -357,8 +357,8 @@ async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callabl
         yield ask
 
 
-@pytest.mark.parametrize(("leads", "told"), [(True, 1), (False, None)])
-def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, told: int | None) -> None:
+@pytest.mark.parametrize(("leads", "counted"), [(True, 1), (False, None)])
+def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counted: int | None) -> None:
     loop = Loop()
     loop.have(policy("default"), version=200)
     asyncio.run(loop.loop.reconcile())
@@ -368,9 +368,9 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, told: 
     loop.leads = leads
     loop.seconds += loop.register.in_flight.patience.step_seconds
     asyncio.run(loop.loop.reconcile())
-    assert len(loop.register.in_flight) == 0  # the leader of this term has it from the status
+    assert len(loop.register.in_flight) == 0  # the new leader knows the outcome from the status
     outcome = {"policy_namespace": "", "policy": "default", "outcome": "Unknown"}
-    assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == told
+    assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == counted
 
 
 def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() -> None:
@@ -389,12 +389,12 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
     assert said["status"] == "True"
     assert all(name in said["message"] for name in failed)
     assert loop.requests.recorded[-1]["failuresInARow"]["workloads"] == failed
-    assert loop.requests.written[-1][1]["failuresInARow"] is None  # it is removed from where former versions kept it
+    assert loop.requests.written[-1][1]["failuresInARow"] is None  # the field of former versions is removed
     loop.leads = False
     assert shown() == 0
     loop.leads = True
     loop.seconds += 60
-    assert shown() == 1  # until a move that is tried succeeds
+    assert shown() == 1  # until a trial move succeeds
 
 
 def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:
@@ -429,7 +429,7 @@ def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:
 def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
     minutes_old: int, annotations: dict[str, str], due_at_seconds: float
 ) -> None:
-    """A pod that becomes old enough, or whose protection ends, causes no event."""
+    """There is no event when a pod becomes old enough or its protection ends."""
     loop = Loop()
     zone = "topology.kubernetes.io/zone"
     born = datetime.fromtimestamp(loop.wall_clock() - 60 * minutes_old - 15, UTC).isoformat()
@@ -474,7 +474,7 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
         )
     )
     loop.have({**policy("one"), "spec": {"mode": "Enforce", "quietPeriod": "1ms"}}, version=300)
-    loop.leads = False  # so that no status is due before
+    loop.leads = False  # so that no status is due earlier
     asyncio.run(loop.loop.reconcile())
     loop.seconds += 1  # the quiet period is over
     assert asyncio.run(loop.loop.reconcile()) == pytest.approx(due_at_seconds, abs=0.01)

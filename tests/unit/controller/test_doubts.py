@@ -1,4 +1,4 @@
-"""What a former leader may not have done counts until it is certain, and nothing else is forgotten with it."""
+"""A move that an earlier leader may not have made counts until that is certain, and other moves keep their counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clock:
 
 
 class Leader:
-    """The memory of a leader that begins with a record."""
+    """The history of a leader that starts with a record."""
 
     def __init__(self, status: PolicyStatus, in_flight: InFlight, record: Recorded | None = None) -> None:
         self.clock = Clock()
@@ -53,7 +53,7 @@ class Leader:
 
     @property
     def counted(self) -> tuple[int, int]:
-        """How many evictions count for the policy, and for the group."""
+        """Return the number of evictions that count for the policy and for the group."""
         now = self.clock()
         return (
             self.history.history.count_in_last_hour("default", now),
@@ -66,7 +66,7 @@ def sent(seconds_ago: float) -> InFlight:
 
 
 def recorded(in_flight: InFlight, *seconds_ago: float) -> PolicyStatus:
-    """Return a policy's record with moves in flight, and evictions that were made so long ago."""
+    """Return a policy's record with moves in flight and with evictions at these times before now."""
     moves = RememberedMoves().of(in_flight, SNAPSHOT).get("default", ())
     minutes = sorted(int((NOW - each) // MINUTE) for each in seconds_ago)
     return PolicyStatus(
@@ -85,7 +85,9 @@ def recorded(in_flight: InFlight, *seconds_ago: float) -> PolicyStatus:
 
 
 @given(st.lists(st.floats(0, 3500), max_size=6), st.floats(0, 3450), st.floats(0, 3700))
-def test_a_move_that_was_not_made_is_forgotten_and_nothing_else(others: list[float], ago: float, later: float) -> None:
+def test_a_move_that_was_not_made_stops_counting_and_no_other_does(
+    others: list[float], ago: float, later: float
+) -> None:
     leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
     without_it = Leader(recorded(InFlight(), *others), InFlight())
     assert leader.counted == (len(others) + 1,) * 2
@@ -98,7 +100,9 @@ def test_a_move_that_was_not_made_is_forgotten_and_nothing_else(others: list[flo
 
 
 @given(st.lists(st.floats(0, 3500), max_size=6), st.floats(0, 3450), st.floats(0, 3500))
-def test_a_move_that_was_made_counts_from_when_that_is_known(others: list[float], ago: float, later: float) -> None:
+def test_a_move_that_was_made_counts_from_the_time_of_that_finding(
+    others: list[float], ago: float, later: float
+) -> None:
     leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
     leader.doubts.settle(MOVE, made=True)
     assert leader.counted == (len(others) + 1,) * 2
@@ -107,8 +111,8 @@ def test_a_move_that_was_made_counts_from_when_that_is_known(others: list[float]
 
 
 @pytest.mark.parametrize("why", ["sent long ago", "only in a status", "by an earlier version"])
-def test_a_move_that_may_not_be_in_the_counts_takes_nothing_from_them(why: str) -> None:
-    """An earlier version did not count every move, and who may write statuses must not make an eviction forgotten."""
+def test_a_move_that_may_be_missing_in_the_counts_does_not_reduce_them(why: str) -> None:
+    """An earlier version did not count every move, and users who write statuses must not reduce the count."""
     ago = 3590.0 if why == "sent long ago" else 30.0
     in_flight, status, record = sent(ago), recorded(sent(ago), ago, 60.0), None
     if why == "by an earlier version":
@@ -121,18 +125,18 @@ def test_a_move_that_may_not_be_in_the_counts_takes_nothing_from_them(why: str) 
     assert leader.counted[0] == 2
 
 
-def test_a_move_is_asked_after_when_no_request_can_be_on_its_way() -> None:
+def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:
     leader = Leader(recorded(sent(30), 30.0), sent(30))
     leader.clock.now = CERTAIN_SECONDS
-    assert leader.doubts.due(leader.in_flight, ()) == []  # it is followed, and may be sent again
+    assert leader.doubts.due(leader.in_flight, ()) == []  # the move is followed, and may be sent again
     assert leader.doubts.next_due(leader.in_flight) is None
-    leader.doubts.note(MOVE)  # as it was just now
+    leader.doubts.note(MOVE)  # the move was just sent again
     assert leader.doubts.due(InFlight(), ()) == []
     assert leader.doubts.next_due(InFlight()) == 2 * CERTAIN_SECONDS
     leader.clock.now = 2 * CERTAIN_SECONDS
-    assert leader.doubts.due(InFlight(), {MOVE.pod.uid}) == []  # it was chosen again
+    assert leader.doubts.due(InFlight(), {MOVE.pod.uid}) == []  # the pod was chosen again
     (doubt,) = leader.doubts.due(InFlight(), ())
-    assert leader.doubts.due(InFlight(), ()) == []  # not at once again
+    assert leader.doubts.due(InFlight(), ()) == []  # too soon after the last check
     assert leader.doubts.holds(doubt)
     leader.doubts.note(MOVE)
     assert not leader.doubts.holds(doubt)

@@ -1,4 +1,4 @@
-"""A group is changed by our evictions until the evicted pods are gone."""
+"""Respread's own evictions count as changes of a group until the evicted pods are deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SPEC = spec(constraint())
 NODES = [node("a1", "a"), node("b1", "b")]
 
 
-def test_an_evicted_pod_counts_until_it_is_gone_and_once_more() -> None:
+def test_an_evicted_pod_counts_until_one_observation_after_its_deletion() -> None:
     evicted_pods = EvictedPods()
     staying, leaving = pod("web-1", "a1", SPEC), pod("web-1", "a1", SPEC, deletion_timestamp=NOW)
     made = move(staying)
@@ -23,6 +23,6 @@ def test_an_evicted_pod_counts_until_it_is_gone_and_once_more() -> None:
     assert evicted_pods.observe([], cluster(NODES, [replaced])) == set()
 
 
-def test_a_pod_that_somebody_else_deletes_does_not_count() -> None:
+def test_a_pod_that_another_client_deletes_does_not_count() -> None:
     evicted_pods = EvictedPods()
     assert evicted_pods.observe([], cluster(NODES, [pod("web-1", "a1", SPEC, deletion_timestamp=NOW)])) == set()

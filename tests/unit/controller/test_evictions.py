@@ -63,7 +63,7 @@ class Cluster:
 
     def __init__(self, present: Policy) -> None:
         self.present = present
-        """The policy as watched."""
+        """The watched policy."""
         self.generation = present.generation
         """Changes of the policy in the API server."""
         self.seconds = 1000.0
@@ -122,7 +122,7 @@ class Cluster:
         return acting.evictions.batch(self.snapshot, acting.permission.planned_for(policies, self.seconds), bound)
 
     def acting(self, requests: Requests) -> Acting:
-        """Return everything that acts through the API server."""
+        """Return the parts that act through the API server."""
         self.parts.informers.state.apply("pods", self.snapshot.pods.items())
         self.parts.informers.policies.apply([(ObjectKey("", "default"), PolicyObject(self.present, PolicyStatus()))])
         return put_together(
@@ -157,7 +157,7 @@ class Cluster:
     ],
     ids=str,
 )
-def test_a_nonsensical_answer_holds_the_move(path: str, answer: dict[str, Any]) -> None:
+def test_a_malformed_answer_holds_the_move(path: str, answer: dict[str, Any]) -> None:
     world = Cluster(policy())
     world.stub.on("GET", path, answering(answer))
     made, _ = world.evict()
@@ -173,7 +173,7 @@ def test_a_move_is_recorded_then_made_then_counted() -> None:
     ahead = json.loads(next(body for body in world.stub.bodies if body is not None)["record"])
     assert [each["pod"] for each in ahead["movesInFlight"]] == ["a"]
     assert sum(each["evictions"] for each in ahead["recentEvictions"]) == 1
-    assert history.history.count_in_last_hour("default", 0) == 1  # and not twice, for having been written down
+    assert history.history.count_in_last_hour("default", 0) == 1  # not twice, although the move was also recorded
     assert history.evicted == {"default": 1}
     assert world.counted("Evicted") == 1
 
@@ -208,7 +208,7 @@ def test_nothing_is_evicted_while_the_policies_can_t_be_read(caplog: pytest.LogC
 
 
 def test_a_policy_that_changes_without_an_event_stops_the_wave() -> None:
-    """The API server is read again while the eviction is prepared."""
+    """The policies are read again while the eviction is prepared."""
     world = Cluster(policy())
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -224,12 +224,12 @@ def test_a_policy_that_changes_without_an_event_stops_the_wave() -> None:
 
 
 def test_nothing_is_sent_after_a_change_while_the_request_was_prepared() -> None:
-    """The reads before it are answered by an API server for which somebody else leads by then."""
+    """By the time of the answers to the last look, another replica leads."""
     world = Cluster(policy())
     read: list[str] = []
 
     async def recorded(_: web.Request) -> web.StreamResponse:
-        world.seconds += 2 * FRESH_SECONDS  # so that everything is read anew
+        world.seconds += 2 * FRESH_SECONDS  # so that nothing is read from a cache
         for path in ("/replicasets/web", "/pods/a"):
             world.stub.on("GET", path, lost)
         return web.json_response({})
@@ -260,7 +260,7 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
 
 
 def test_an_owed_eviction_counts_when_it_is_made() -> None:
-    """Of two pods that must go together, the second one is refused at first."""
+    """The second eviction of a step of two is refused at first."""
     world = Cluster(policy(limits={"perHour": 5}))
     statuses = [201, 409]
 
@@ -311,7 +311,7 @@ def test_a_namespace_whose_policies_can_t_be_read_holds_only_its_own_moves(
     world.stub.on("GET", world.own_policies("greedy"), answer)
     started = time.monotonic()
     made, history = world.evict(move(ELSEWHERE))
-    assert time.monotonic() - started < 2.5  # it is not waited for until it times out
+    assert time.monotonic() - started < 2.5  # shorter than the timeout
     assert not made
     assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status", "POST eviction"]
     assert history.evicted == {"default": 1}

@@ -35,7 +35,7 @@ class Events(FakeRequests):
         assert (method, names["namespace"], path.rpartition("/")[2]) == ("GET", "default", "events")
         self.asked.append(options["query"]["fieldSelector"])
         if self._answer is None:
-            raise NoResponseError("nobody answers", sent=True)
+            raise NoResponseError("no answer", sent=True)
         return Response(status_code=self._status_code, body=self._answer)
 
 
@@ -43,15 +43,15 @@ def listed(*events: dict[str, str]) -> bytes:
     return json.dumps({"items": list(events)}).encode()
 
 
-async def names_told(requests: Events, pods: int = 1) -> list[tuple[WorkloadName, str]]:
-    told: list[tuple[WorkloadName, str]] = []
-    names = EvictorNames(requests, lambda workload, name: told.append((workload, name)), event_seconds=0.0)
+async def names_found(requests: Events, pods: int = 1) -> list[tuple[WorkloadName, str]]:
+    reported: list[tuple[WorkloadName, str]] = []
+    names = EvictorNames(requests, lambda workload, name: reported.append((workload, name)), event_seconds=0.0)
     for number in range(pods):
         names.look_for(pod(f"web-{number}", "a1", spec()))
     running = asyncio.create_task(names.run())
     await names.idle()
     running.cancel()
-    return told
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def names_told(requests: Events, pods: int = 1) -> list[tuple[WorkloadName
 )
 def test_the_reporter_of_an_eviction_event_is_named(events: tuple[dict[str, str], ...], expected: str | None) -> None:
     requests = Events(listed(*events))
-    assert [name for _, name in asyncio.run(names_told(requests))] == ([] if expected is None else [expected])
+    assert [name for _, name in asyncio.run(names_found(requests))] == ([] if expected is None else [expected])
     assert requests.asked == [f"regarding.uid={pod('web-0', 'a1', spec()).uid}"]
 
 
@@ -73,8 +73,8 @@ def test_the_reporter_of_an_eviction_event_is_named(events: tuple[dict[str, str]
     ("answer", "status_code"), [(None, 200), (b"{}", 403), (b"no JSON", 200), (b'{"items": null}', 200), (b"[]", 200)]
 )
 def test_without_events_no_evictor_is_named(answer: bytes | None, status_code: int) -> None:
-    assert asyncio.run(names_told(Events(answer, status_code))) == []
+    assert asyncio.run(names_found(Events(answer, status_code))) == []
 
 
 def test_events_are_requested_for_a_few_pods_at_a_time() -> None:
-    assert len(asyncio.run(names_told(Events(listed(DESCHEDULER)), 3 * MOST_WAITING))) == MOST_WAITING
+    assert len(asyncio.run(names_found(Events(listed(DESCHEDULER)), 3 * MOST_WAITING))) == MOST_WAITING

@@ -46,7 +46,7 @@ def test_a_held_move_and_the_others_of_its_group_wait_for_a_pause() -> None:
 
 def test_reads_that_keep_failing_are_tried_less_and_less_often() -> None:
     tried = Tried()
-    assert tried.tries(UNREAD, 15) == 4  # for 1, 2, 4 and 8 s
+    assert tried.tries(UNREAD, 15) == 4  # after 1, 2, 4 and 8 s
     assert tried.tries(UNREAD, 600) == 60
 
 

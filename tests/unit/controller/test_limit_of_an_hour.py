@@ -1,4 +1,4 @@
-"""All evictions that an hour allows are made, and none more, whatever becomes of leaders and of their requests."""
+"""Exactly the evictions that the limit of an hour allows are made, even if leaders crash and requests are lost."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LIMITS = {
     "inFlightPerWorkload": "100%",
 }
 LATE_SECONDS = 150.0
-"""An API server closes a silent connection after 90 s, and works on a request for 60 s."""
+"""The maximum delay of a request: an API server closes a silent connection after 90 s and a request after 60 s."""
 
 
 class Unreliable(SimulatedCluster):
-    """For some time, requests for evictions are lost, or arrive long after whoever sent them has given up or died."""
+    """For some time, evictions are lost, or arrive long after their sender has given up or was killed."""
 
     def __init__(self, chance: Random, *, lost: float, late: float, for_seconds: float) -> None:
         super().__init__(6, limits=LIMITS)
@@ -37,7 +37,7 @@ class Unreliable(SimulatedCluster):
         self._lost, self._late, self._for_seconds = lost, late, for_seconds
         self._arrived: set[str] = set()
         self._working: set[asyncio.Task[Response]] = set()
-        """What the API server does at the moment, or has done."""
+        """The requests that the API server processes or has processed."""
         self._record: str | None = None
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
@@ -70,7 +70,7 @@ class Unreliable(SimulatedCluster):
         if name in self._arrived:
             return Response(status_code=404, body=json.dumps({"details": {"kind": "pods"}}).encode())
         self._arrived.add(name)
-        # What has arrived is done, also if whoever sent it is killed meanwhile.
+        # A request that has arrived is processed, also if its sender is killed.
         return await asyncio.shield(self._keep(asyncio.create_task(self._evict(name))))
 
     def _keep(self, task: asyncio.Task[Response]) -> asyncio.Task[Response]:
@@ -101,14 +101,14 @@ class Process(FakeRequests):
         self._cluster = cluster
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
-        """Send it to the cluster."""
+        """Send a request to the cluster."""
         if not self.is_alive:
             raise NoResponseError("killed", sent=False)
         return await self._cluster.answer(method, path, names, **options)
 
 
 def evicted(cluster: Unreliable, *seconds: float) -> int:
-    """Let operators lead one after another, each for so long, and return how many pods were evicted."""
+    """Run operators one after another, each for a time, and return the number of evicted pods."""
 
     async def scenario() -> int:
         for each in seconds:
@@ -158,12 +158,14 @@ def restored(zones: list[str], per_hour: int, quiet_period: str) -> tuple[int, i
     ("zones", "per_hour", "expected"),
     [
         (["aaaa"] * 3, 4, (2, 4)),
-        (["aaaa"] * 4, 5, (2, 5)),  # the fifth is of use in the next hour
+        (["aaaa"] * 4, 5, (2, 5)),  # the fifth eviction helps in the next hour
         (["aaaaaa", "aaaa", "aaabc"], 3, (2, 3)),
         (["aaaaaa"] * 2, 1, (0, 1)),
     ],
 )
-def test_groups_are_finished_rather_than_begun(zones: list[str], per_hour: int, expected: tuple[int, int]) -> None:
+def test_groups_that_are_begun_are_finished_before_others_begin(
+    zones: list[str], per_hour: int, expected: tuple[int, int]
+) -> None:
     assert restored(zones, per_hour, "1ms") == expected
 
 

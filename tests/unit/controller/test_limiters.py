@@ -1,4 +1,4 @@
-"""An invalid policy still limits others."""
+"""The limits of an invalid policy still apply."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_counts_of_an_invalid_policy_stay_in_its_status() -> None:
     counted = history.recent_evictions(RIGHT)
     assert sum(each.evictions for each in counted) == 1
     assert history.recent_evictions(WRONG) == counted
-    assert history.recent_evictions(policy()) == ()  # no limit asks for it
+    assert history.recent_evictions(policy()) == ()  # no limit needs it
 
 
 def test_a_deleted_policy_is_forgotten() -> None:

@@ -1,4 +1,4 @@
-"""No eviction waits for another one except because of limits: free places are used at once."""
+"""Evictions wait for each other only because of limits, and a limit is fully used at all times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def limits(in_flight: int) -> dict[str, Any]:
 
 
 async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> float:
-    """Run a control loop until everything is balanced and Ready; return the duration."""
+    """Run a control loop until all workloads are balanced and Ready, and return the duration."""
     loop = cluster.control_loop()
     running = asyncio.create_task(loop.run())
     now = asyncio.get_running_loop().time
@@ -42,7 +42,7 @@ async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> floa
 def test_limits_stay_fully_used_while_moves_are_left(
     in_flight: int, workloads: int, eviction_seconds: float, ready_seconds: float
 ) -> None:
-    """Each move uses a place from when it is sent until its replacement is Ready, here always for the same time."""
+    """Each move counts from its request until its replacement is Ready, here for a constant time."""
     cluster = SimulatedCluster(workloads, limits=limits(in_flight), eviction_seconds=eviction_seconds)
     cluster.ready_seconds = ready_seconds
     taken = run_in_virtual_time(until_balanced(cluster, 3600))
@@ -54,7 +54,7 @@ def test_limits_stay_fully_used_while_moves_are_left(
 
 
 def most_at_once(cluster: SimulatedCluster) -> int:
-    """Return the most moves in flight at once, from their arrival at the API server to their replacement."""
+    """Return the maximum number of moves in flight, from their arrival at the API server to their replacement."""
     changes = sorted([(at, 1) for at, _ in cluster.asked] + [(at, -1) for at in cluster.ready])
     now = most = 0
     for _, change in changes:
@@ -64,7 +64,7 @@ def most_at_once(cluster: SimulatedCluster) -> int:
 
 
 def test_a_slow_eviction_does_not_delay_other_workloads() -> None:
-    """As with a slow webhook for some pods; 8 s is less than an eviction may take."""
+    """A slow webhook for some pods takes 8 s, which is less than the timeout of an eviction."""
     cluster = SimulatedCluster(40, limits=limits(10))
     slow = {f"app-{number}" for number in range(4)}
     cluster.eviction_seconds.update(dict.fromkeys(slow, 8.0))
@@ -85,7 +85,7 @@ def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -
         loop = cluster.control_loop()
         running = asyncio.create_task(loop.run())
         async with asyncio.timeout(60):
-            while not cluster.asked:  # noqa: ASYNC110 - who asks tells nobody
+            while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
         assert len(cluster.acting.register.chosen) > 0
         if how == "stopped":
@@ -105,7 +105,7 @@ def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -
 
 
 @pytest.mark.parametrize("api_server", ["answers", "is silent"])
-def test_the_last_status_and_record_contain_what_was_answered_after_the_stop(api_server: str) -> None:
+def test_the_last_status_and_record_contain_answers_after_the_stop(api_server: str) -> None:
     cluster = SimulatedCluster(100, limits=limits(50), eviction_seconds=3.0)
     cluster.ready_seconds = 3600.0
 
@@ -113,7 +113,7 @@ def test_the_last_status_and_record_contain_what_was_answered_after_the_stop(api
         loop = cluster.control_loop()
         running = asyncio.create_task(loop.run())
         async with asyncio.timeout(60):
-            while not cluster.asked:  # noqa: ASYNC110 - who asks tells nobody
+            while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
         await asyncio.sleep(1)
         loop.stop()

@@ -1,4 +1,4 @@
-"""Evictions by other clients: how they are recognized, and how long Respread waits."""
+"""Respread recognizes evictions by other clients and leaves their workloads alone for some time."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_only_evictions_by_the_eviction_api_count(disruption: str) -> None:
     ids=["cordoned", "Karpenter", "cluster-autoscaler", "gone"],
 )
 def test_drains_do_not_count(leaving: Node | None) -> None:
-    """Even if the node is seen after the pod."""
+    """The drain is recognized even if the watch shows the node after the pod."""
     cluster = Cluster()
     cluster.evict(cluster.pods[0])
     cluster.look()

@@ -61,7 +61,7 @@ class Server(FakeRequests):
         await asyncio.sleep(0.1)
         self.at_once -= 1
         if self.silent:
-            raise NoResponseError("nobody is there", sent=False)
+            raise NoResponseError("no server", sent=False)
         name = names.get("name", path)
         if name in self.refusals:
             return Response(status_code=self.refusals[name], body=b'{"kind": "Status", "message": "no"}')
@@ -70,8 +70,8 @@ class Server(FakeRequests):
         return Response(status_code=200, body=json.dumps(self.objects[name]).encode())
 
 
-class World:
-    """A reader of owners with everything that it needs."""
+class Setup:
+    """A reader of owners with its informers and API server."""
 
     def __init__(self, *names: str) -> None:
         self.parts = Parts()
@@ -100,20 +100,20 @@ def selects(workload: Workload) -> dict[str, str]:
 
 
 def test_a_wanted_owner_is_read_once_and_wakes_the_control_loop() -> None:
-    async def story() -> None:
-        async with World("web", "api") as world:
-            assert not world.reader.want([owner("web")])
-            await asyncio.wait_for(world.parts.informers.changes.wait(), 1)
-            assert selects(world.known()["web"]) == {"app": "web"}
-            assert world.known()["web"].replicas == Workload(namespace="", name="").replicas
-            assert world.reader.want([owner("web")])
+    async def scenario() -> None:
+        async with Setup("web", "api") as setup:
+            assert not setup.reader.want([owner("web")])
+            await asyncio.wait_for(setup.parts.informers.changes.wait(), 1)
+            assert selects(setup.known()["web"]) == {"app": "web"}
+            assert setup.known()["web"].replicas == Workload(namespace="", name="").replicas
+            assert setup.reader.want([owner("web")])
             await asyncio.sleep(10 * READ_AGAIN_SECONDS)
-            assert world.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
-            assert not world.reader.want([owner("web"), owner("api")])
+            assert setup.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
+            assert not setup.reader.want([owner("web"), owner("api")])
             await asyncio.sleep(1)
-            assert world.server.asked[1:] == ["/apis/apps/v1/namespaces/shop/replicasets/api"]
+            assert setup.server.asked[1:] == ["/apis/apps/v1/namespaces/shop/replicasets/api"]
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 @pytest.mark.parametrize(
@@ -124,187 +124,187 @@ def test_a_wanted_owner_is_read_once_and_wakes_the_control_loop() -> None:
     ],
 )
 def test_every_kind_is_read_from_its_path(kind: str, resource: str, path: str) -> None:
-    async def story() -> None:
-        async with World() as world:
+    async def scenario() -> None:
+        async with Setup() as setup:
             plain = {"app": "web"}
-            world.server.objects["web"] = manifest("web", plain if kind == "ReplicationController" else None)
-            world.reader.want([owner("web", kind)])
+            setup.server.objects["web"] = manifest("web", plain if kind == "ReplicationController" else None)
+            setup.reader.want([owner("web", kind)])
             await asyncio.sleep(1)
-            assert world.server.asked == [path]
-            assert selects(world.known(resource)["web"]) == plain
+            assert setup.server.asked == [path]
+            assert selects(setup.known(resource)["web"]) == plain
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_thousands_of_owners_are_read_a_few_at_a_time_and_reported_meanwhile() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         names = [f"web-{number}" for number in range(1000)]
-        async with World(*names) as world:
-            world.reader.want(map(owner, names))
-            await world.parts.informers.changes.wait()
-            assert 0 < len(world.known()) < 1000
+        async with Setup(*names) as setup:
+            setup.reader.want(map(owner, names))
+            await setup.parts.informers.changes.wait()
+            assert 0 < len(setup.known()) < 1000
             await asyncio.sleep(60)
-            assert len(world.known()) == 1000
-            assert len(world.server.asked) == 1000
-            assert world.server.most_at_once == AT_ONCE
+            assert len(setup.known()) == 1000
+            assert len(setup.server.asked) == 1000
+            assert setup.server.most_at_once == AT_ONCE
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_an_owner_that_is_no_longer_wanted_is_forgotten() -> None:
-    async def story() -> None:
-        async with World("web", "api") as world:
-            world.reader.want([owner("web"), owner("api")])
+    async def scenario() -> None:
+        async with Setup("web", "api") as setup:
+            setup.reader.want([owner("web"), owner("api")])
             await asyncio.sleep(1)
-            world.reader.want([owner("api")])
-            assert set(world.known()) == {"api"}
-            world.reader.want([owner("web"), owner("api")])
+            setup.reader.want([owner("api")])
+            assert set(setup.known()) == {"api"}
+            setup.reader.want([owner("web"), owner("api")])
             await asyncio.sleep(1)
-            assert set(world.known()) == {"web", "api"}
+            assert set(setup.known()) == {"web", "api"}
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_an_owner_that_is_no_longer_wanted_when_it_is_read_is_not_kept() -> None:
-    async def story() -> None:
-        async with World("web") as world:
-            world.reader.want([owner("web")])
+    async def scenario() -> None:
+        async with Setup("web") as setup:
+            setup.reader.want([owner("web")])
             await asyncio.sleep(0.05)
-            world.reader.want([])
+            setup.reader.want([])
             await asyncio.sleep(1)
-            assert world.known() == {}
-            assert world.reader.want([])
+            assert setup.known() == {}
+            assert setup.reader.want([])
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_a_recreated_owner_of_the_same_name_is_read_again() -> None:
-    async def story() -> None:
-        async with World("web") as world:
-            world.reader.want([owner("web", uid="one")])
+    async def scenario() -> None:
+        async with Setup("web") as setup:
+            setup.reader.want([owner("web", uid="one")])
             await asyncio.sleep(1)
-            world.server.objects["web"] = manifest("web", {"matchLabels": {"app": "other"}})
-            world.reader.want([owner("web", uid="two")])
+            setup.server.objects["web"] = manifest("web", {"matchLabels": {"app": "other"}})
+            setup.reader.want([owner("web", uid="two")])
             await asyncio.sleep(1)
-            assert selects(world.known()["web"]) == {"app": "other"}
+            assert selects(setup.known()["web"]) == {"app": "other"}
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_a_missing_owner_selects_nothing_until_it_exists() -> None:
-    async def story() -> None:
-        async with World() as world:
-            world.reader.want([owner("web")])
+    async def scenario() -> None:
+        async with Setup() as setup:
+            setup.reader.want([owner("web")])
             await asyncio.sleep(1)
-            assert world.known()["web"].selector is None
-            assert world.reader.want([owner("web")])
-            world.server.objects["web"] = manifest("web")
+            assert setup.known()["web"].selector is None
+            assert setup.reader.want([owner("web")])
+            setup.server.objects["web"] = manifest("web")
             await asyncio.sleep(READ_AGAIN_SECONDS)
-            assert selects(world.known()["web"]) == {"app": "web"}
+            assert selects(setup.known()["web"]) == {"app": "web"}
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_selectors_of_replication_controllers_may_change() -> None:
-    async def story() -> None:
-        async with World() as world:
-            world.server.objects["web"] = manifest("web", {"app": "web"})
-            world.reader.want([owner("web", "ReplicationController")])
+    async def scenario() -> None:
+        async with Setup() as setup:
+            setup.server.objects["web"] = manifest("web", {"app": "web"})
+            setup.reader.want([owner("web", "ReplicationController")])
             await asyncio.sleep(1)
-            world.server.objects["web"] = manifest("web", {"app": "other"})
+            setup.server.objects["web"] = manifest("web", {"app": "other"})
             await asyncio.sleep(READ_AGAIN_SECONDS)
-            assert selects(world.known("replication_controllers")["web"]) == {"app": "other"}
+            assert selects(setup.known("replication_controllers")["web"]) == {"app": "other"}
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_a_forbidden_owner_stays_unknown_and_others_are_read() -> None:
-    async def story() -> None:
-        async with World("api", "web") as world:
-            world.server.refusals["web"] = 403
-            assert not world.reader.want([owner("web"), owner("api")])
+    async def scenario() -> None:
+        async with Setup("api", "web") as setup:
+            setup.server.refusals["web"] = 403
+            assert not setup.reader.want([owner("web"), owner("api")])
             await asyncio.sleep(1)
-            assert set(world.known()) == {"api"}
-            assert world.reader.want([owner("web"), owner("api")]), "it was asked for, and there is no more to wait for"
-            assert len(world.server.asked) == 2
-            del world.server.refusals["web"]
+            assert set(setup.known()) == {"api"}
+            assert setup.reader.want([owner("web"), owner("api")]), "it was asked for, and there is no more to wait for"
+            assert len(setup.server.asked) == 2
+            del setup.server.refusals["web"]
             await asyncio.sleep(READ_AGAIN_SECONDS)
-            assert set(world.known()) == {"api", "web"}
+            assert set(setup.known()) == {"api", "web"}
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 @pytest.mark.parametrize("trouble", ["silence", 429, 500, 401])
 def test_after_a_server_error_no_owner_is_read_for_a_while(trouble: str | int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         names = [f"web-{number}" for number in range(100)]
-        async with World(*names) as world:
+        async with Setup(*names) as setup:
             if isinstance(trouble, int):
-                world.server.refusals = dict.fromkeys(names, trouble)
+                setup.server.refusals = dict.fromkeys(names, trouble)
             else:
-                world.server.silent = True
-            world.reader.want(map(owner, names))
+                setup.server.silent = True
+            setup.reader.want(map(owner, names))
             await asyncio.sleep(0.4)
-            assert len(world.server.asked) == AT_ONCE
+            assert len(setup.server.asked) == AT_ONCE
             await asyncio.sleep(120)
-            assert len(world.server.asked) <= 12 * AT_ONCE
-            world.server.silent, world.server.refusals = False, {}
+            assert len(setup.server.asked) <= 12 * AT_ONCE
+            setup.server.silent, setup.server.refusals = False, {}
             await asyncio.sleep(60)
-            assert len(world.known()) == len(names)
+            assert len(setup.known()) == len(names)
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
-    async def story() -> None:
-        async with World("api") as world:
-            world.server.objects["web"] = manifest("web", {"matchExpressions": [{"key": "", "operator": "Exists"}]})
-            world.reader.want([owner("web"), owner("api")])
+    async def scenario() -> None:
+        async with Setup("api") as setup:
+            setup.server.objects["web"] = manifest("web", {"matchExpressions": [{"key": "", "operator": "Exists"}]})
+            setup.reader.want([owner("web"), owner("api")])
             await asyncio.sleep(1)
-            assert set(world.known()) == {"api"}
+            assert set(setup.known()) == {"api"}
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 # The version
 
 
 def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
-    async def story() -> None:
-        world = World()
-        version = ServerVersion(world.server, world.parts.informers.changes)
+    async def scenario() -> None:
+        setup = Setup()
+        version = ServerVersion(setup.server, setup.parts.informers.changes)
         asking = asyncio.create_task(version.run())
         assert not version.asked
-        await world.parts.informers.changes.wait()
+        await setup.parts.informers.changes.wait()
         assert version.asked
         assert version.version == ""
-        world.server.objects["/version"] = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
+        setup.server.objects["/version"] = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
         await asyncio.sleep(5)
         assert version.version == "v1.36.3"
-        world.server.objects["/version"] = {"gitVersion": "v1.37.0"}
+        setup.server.objects["/version"] = {"gitVersion": "v1.37.0"}
         await asyncio.sleep(ASK_AGAIN_SECONDS)
         assert version.version == "v1.37.0"
-        assert world.parts.informers.changes.take() == {"version"}
+        assert setup.parts.informers.changes.take() == {"version"}
         asking.cancel()
         await asyncio.wait([asking])
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_owners_are_read_only_in_namespaces_of_a_policy() -> None:
-    async def story() -> None:
-        async with World("web", "api") as world:
-            model = SchedulerModel(owners=world.reader)
+    async def scenario() -> None:
+        async with Setup("web", "api") as setup:
+            model = SchedulerModel(owners=setup.reader)
             elsewhere = SelectingOwner("replicasets", "ReplicaSet", ObjectKey("elsewhere", "web"), "uid")
             spread = Spread({}, {}, {"shop": frozenset({owner("web")}), "elsewhere": frozenset({elsewhere})})
             in_shop = Policy(kind="RebalancePolicy", namespace="shop", object_name="mine", spec=PolicySpec())
             assert model.learn(spread, cluster([], []), PolicyIndex([]))
             assert not model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
             await asyncio.sleep(1)
-            assert world.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
+            assert setup.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
             assert model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
 
-    run_in_virtual_time(story())
+    run_in_virtual_time(scenario())
 
 
 def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> None:
@@ -318,8 +318,8 @@ def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> N
 
 
 def test_the_scheduler_model_changes_only_with_the_server_version() -> None:
-    world = World()
-    version = ServerVersion(world.server, world.parts.informers.changes)
+    setup = Setup()
+    version = ServerVersion(setup.server, setup.parts.informers.changes)
     model = SchedulerModel(version=version)
     model.follow([])
     planner = model.planner

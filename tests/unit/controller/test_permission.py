@@ -38,14 +38,14 @@ AT_NIGHT = msgspec.structs.replace(
 )
 
 
-class Nobody(PolicyReader):
+class NoReader(PolicyReader):
     """Receives the API server's policies from the tests."""
 
     def __init__(self) -> None:
         """Create it without a client."""
 
 
-class World:
+class Inputs:
     """The inputs of a permission."""
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class World:
         self.policies = Map({"default": ENFORCES})
         self.seconds = 100.0
         self.term = 1
-        self.confirmations = Confirmations(Nobody(), lambda: self.seconds)
+        self.confirmations = Confirmations(NoReader(), lambda: self.seconds)
         self.permission = self.make_permission()
         self.planned = self.permission.planned_for(self.policies, self.seconds)
         self.confirm()
 
     def make_permission(self) -> Permission:
-        """Return a permission that has not read anything yet."""
+        """Return a permission without confirmations."""
         return Permission(
             Leading(lambda: self.leads, lambda: self.term),
             lambda: self.policies,
@@ -69,7 +69,7 @@ class World:
         )
 
     def confirm(self) -> None:
-        """Confirm the known policies as those of the API server."""
+        """Confirm that the API server has the known policies."""
         for place in (EVERYWHERE, "default", "shop"):
             there = Map({name: each for name, each in self.policies.items() if each.namespace == place})
             self.confirmations.note(place, PolicyVersions(versions_of(there), self.seconds))
@@ -87,24 +87,24 @@ def move() -> Move:
 
 
 def test_a_move_that_was_just_planned_is_permitted(move: Move) -> None:
-    assert World().reason(move) is None
+    assert Inputs().reason(move) is None
 
 
 def test_a_replica_that_is_not_the_leader_or_is_stopping_makes_no_move(move: Move) -> None:
-    world = World()
-    world.leads = False
-    assert world.reason(move) is Reason.NOT_LEADING
-    world.leads = True
-    assert world.reason(move) is None
-    world.permission.stop()
-    assert world.reason(move) is Reason.NOT_LEADING
+    inputs = Inputs()
+    inputs.leads = False
+    assert inputs.reason(move) is Reason.NOT_LEADING
+    inputs.leads = True
+    assert inputs.reason(move) is None
+    inputs.permission.stop()
+    assert inputs.reason(move) is Reason.NOT_LEADING
 
 
 def test_a_move_chosen_in_an_earlier_term_is_not_made(move: Move) -> None:
     """Another replica may have led in between, and evicted pods of the same groups."""
-    world = World()
-    world.term = 2
-    assert world.reason(move) is Reason.NOT_LEADING
+    inputs = Inputs()
+    inputs.term = 2
+    assert inputs.reason(move) is Reason.NOT_LEADING
 
 
 @pytest.mark.parametrize(
@@ -116,41 +116,41 @@ def test_a_move_chosen_in_an_earlier_term_is_not_made(move: Move) -> None:
         (AT_NIGHT, Reason.WINDOW_CLOSED),
         (policy(pod_selector=LabelSelector(match_labels=Map(app="another"))), Reason.IN_MOTION),
         (policy(limits=Limits(in_flight=1)), Reason.IN_MOTION),
-        (policy(), None),  # equal, if not the same object
+        (policy(), None),  # equal, but not the same object
     ],
 )
 def test_a_changed_policy_holds_the_rest_of_the_wave(move: Move, now: Policy | None, reason: Reason | None) -> None:
-    world = World()
-    world.policies = Map() if now is None else Map({"default": now})
-    assert world.reason(move) is reason
+    inputs = Inputs()
+    inputs.policies = Map() if now is None else Map({"default": now})
+    assert inputs.reason(move) is reason
 
 
 def test_a_new_policy_holds_the_rest_of_the_wave(move: Move) -> None:
-    world = World()
-    world.policies = world.policies.set("other", policy("other"))
-    assert world.reason(move) is Reason.IN_MOTION
+    inputs = Inputs()
+    inputs.policies = inputs.policies.set("other", policy("other"))
+    assert inputs.reason(move) is Reason.IN_MOTION
 
 
 def test_a_wave_that_takes_too_long_is_planned_again(move: Move) -> None:
-    world = World()
-    world.seconds += OLD_SECONDS
-    world.confirm()
-    assert world.reason(move) is None
-    world.seconds += 0.1
-    assert world.reason(move) is Reason.IN_MOTION
+    inputs = Inputs()
+    inputs.seconds += OLD_SECONDS
+    inputs.confirm()
+    assert inputs.reason(move) is None
+    inputs.seconds += 0.1
+    assert inputs.reason(move) is Reason.IN_MOTION
 
 
 def test_nothing_is_evicted_for_policies_that_were_not_confirmed_recently(move: Move) -> None:
-    world = World()
-    world.seconds += CONFIRMED_SECONDS
-    assert world.reason(move) is None
-    world.seconds += 0.1
-    held = world.permission.why_not(move, world.planned)
+    inputs = Inputs()
+    inputs.seconds += CONFIRMED_SECONDS
+    assert inputs.reason(move) is None
+    inputs.seconds += 0.1
+    held = inputs.permission.why_not(move, inputs.planned)
     assert held is not None
     assert (held.reason, held.message) == (Reason.API_UNAVAILABLE, "the policies could not be read for 5 s")
-    world.confirmations = Confirmations(Nobody(), lambda: world.seconds)
-    fresh = world.make_permission()
-    assert fresh.why_not(move, fresh.planned_for(world.policies, world.seconds)) == Held(
+    inputs.confirmations = Confirmations(NoReader(), lambda: inputs.seconds)
+    fresh = inputs.make_permission()
+    assert fresh.why_not(move, fresh.planned_for(inputs.policies, inputs.seconds)) == Held(
         Reason.API_UNAVAILABLE, "the policies could not be read yet"
     )
 
@@ -163,12 +163,12 @@ def test_nothing_is_evicted_for_policies_that_were_not_confirmed_recently(move: 
         Map({"default": msgspec.structs.replace(ENFORCES, uid="another")}),
         Map({"default": ENFORCES, "other": policy("other")}),
     ],
-    ids=["deleted", "changed", "made anew", "one more"],
+    ids=["deleted", "changed", "recreated", "another one"],
 )
 def test_the_api_servers_answer_counts_although_the_watch_is_silent(move: Move, there: Map[str, Policy]) -> None:
-    world = World()
-    world.confirmations.note(EVERYWHERE, PolicyVersions(versions_of(there), world.seconds))
-    assert world.reason(move) is Reason.IN_MOTION
+    inputs = Inputs()
+    inputs.confirmations.note(EVERYWHERE, PolicyVersions(versions_of(there), inputs.seconds))
+    assert inputs.reason(move) is Reason.IN_MOTION
 
 
 def own(namespace: str, name: str = "own", generation: int = 1) -> Policy:
@@ -177,28 +177,28 @@ def own(namespace: str, name: str = "own", generation: int = 1) -> Policy:
 
 
 def test_a_new_policy_of_a_namespace_holds_only_moves_in_that_namespace(move: Move) -> None:
-    world = World()
+    inputs = Inputs()
     for number in range(3):
-        world.policies = world.policies.set(f"shop/{number}", own("shop", str(number)))
-        assert world.reason(move) is None
-    world.policies = world.policies.set("default/own", own("default"))
-    assert world.reason(move) is Reason.IN_MOTION
+        inputs.policies = inputs.policies.set(f"shop/{number}", own("shop", str(number)))
+        assert inputs.reason(move) is None
+    inputs.policies = inputs.policies.set("default/own", own("default"))
+    assert inputs.reason(move) is Reason.IN_MOTION
 
 
 def test_the_api_servers_answer_for_the_pods_namespace_counts_too(move: Move) -> None:
-    world = World()
+    inputs = Inputs()
     unseen = Map({"shop/own": own("shop")})
-    world.confirmations.note("shop", PolicyVersions(versions_of(unseen), world.seconds))
-    assert world.reason(move) is None
+    inputs.confirmations.note("shop", PolicyVersions(versions_of(unseen), inputs.seconds))
+    assert inputs.reason(move) is None
     unseen = Map({"default/own": own("default")})
-    world.confirmations.note("default", PolicyVersions(versions_of(unseen), world.seconds))
-    held = world.permission.why_not(move, world.planned)
+    inputs.confirmations.note("default", PolicyVersions(versions_of(unseen), inputs.seconds))
+    held = inputs.permission.why_not(move, inputs.planned)
     assert held == Held(Reason.IN_MOTION, "the policies of default have changed, and the watch has not brought it yet")
 
 
 def test_a_namespace_whose_policies_were_not_read_holds_only_its_own_moves(move: Move) -> None:
-    world = World()
-    assert world.permission.unconfirmed("blog", world.planned) == Held(
+    inputs = Inputs()
+    assert inputs.permission.unconfirmed("blog", inputs.planned) == Held(
         Reason.API_UNAVAILABLE, "the policies of blog could not be read yet"
     )
-    assert world.reason(move) is None
+    assert inputs.reason(move) is None

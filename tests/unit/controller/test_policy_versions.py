@@ -42,7 +42,7 @@ def read(answer: Answering, *, namespace: str = EVERYWHERE, kinds: Iterable[Kind
     async def ask() -> PolicyVersions:
         async with stub.running() as requests:
             found = await PolicyReader(requests, lambda: 5.0, kinds=kinds).read(namespace)
-        assert {asked for _, asked in stub.requests} <= {path}  # and of no other place
+        assert {asked for _, asked in stub.requests} <= {path}  # no other path is requested
         return found
 
     return asyncio.run(ask())
@@ -72,7 +72,7 @@ def test_too_many_policies_are_not_read_at_all() -> None:
     with pytest.raises(ListError, match=f"there are more than {MOST_POLICIES} in shop"):
         read(endless, namespace="shop")
     assert sum(pages) == MOST_POLICIES
-    assert max(pages) * 256 * 1024 < 10 * 2**20  # of annotations in an answer, whatever a tenant writes there
+    assert max(pages) * 256 * 1024 < 10 * 2**20  # the annotations of a page, which tenants write
 
 
 def test_the_versions_read_equal_those_of_the_known_policies() -> None:

@@ -1,4 +1,4 @@
-"""Records: written before moves are made, created where there is none, and joined with what statuses contain."""
+"""Records are written before moves are made, created if missing, and joined with the checkpoint in statuses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def writing(
     stub: StubApiServer | None = None,
     **answers: Answering,
 ) -> StubApiServer:
-    """Let a scenario write, with answers by method."""
+    """Run a scenario with a writer and with answers by method."""
     stub = StubApiServer() if stub is None else stub
     for method in ("POST", "PATCH"):
         stub.on(method, "", answers.get(method, answering({})))
@@ -81,8 +81,8 @@ def test_a_record_is_created_once_owned_by_its_policy_and_then_replaced() -> Non
     async def scenario(writer: RecordWriter) -> None:
         assert await writer.write(OWN, moves("a"))
         assert await writer.write(OWN, moves("a", "b"))
-        assert await writer.write(OWN, moves("a", "b"))  # nothing has changed
-        assert await writer.write(ALL, NOTHING)  # there is none, and none is needed
+        assert await writer.write(OWN, moves("a", "b"))  # the record has not changed
+        assert await writer.write(ALL, NOTHING)  # there is no record, and none is needed
 
     stub = writing(scenario)
     records = f"{GROUP}/namespaces/shop/rebalancepolicyrecords"
@@ -129,7 +129,7 @@ def test_a_record_whose_write_was_not_confirmed_is_written_again(
 
 
 def test_a_record_is_written_again_after_an_unanswered_request_although_nothing_has_changed() -> None:
-    """The move that the request recorded is not made, so that the next leader must not see it."""
+    """The move in the unanswered request is not made, so the next leader must not read it."""
 
     async def scenario(writer: RecordWriter) -> None:
         writer.begin([FoundStatus("uid-all", PolicyStatus(), NOTHING)])
@@ -195,7 +195,7 @@ RECORD_OF_ALL, RECORD_OF_OWN = RECORDS[CLUSTER_POLICIES], RECORDS[NAMESPACED_POL
 
 
 class Leading:
-    """A writer that begins to lead, and the API server that it reads from and writes to."""
+    """A writer that begins to lead, and its API server."""
 
     def __init__(self) -> None:
         self.stub = StubApiServer()
@@ -213,13 +213,13 @@ class Leading:
         self.stub.on("PATCH", "", answering({}))
 
     def lack_records(self, *, refuse: bool) -> None:
-        """Answer as an API server without the definitions of records."""
+        """Answer as an API server without the CRDs of records."""
         for kind in POLICY_KINDS:
             self.stub.on("GET", RECORDS[kind].path, REFUSED if refuse else answering({}, status=404))
         self.stub.on("GET", GROUP, served(*POLICY_KINDS))
 
     def run(self, scenario: Callable[[StatusWriter], Awaitable[None]], *, records_in_status: bool = False) -> None:
-        """Let a writer begin, and then write."""
+        """Let a writer begin to lead, and run a scenario with it."""
 
         async def serve() -> None:
             async with self.stub.running() as requests:
@@ -234,7 +234,7 @@ class Leading:
         asyncio.run(serve())
 
     async def write(self, writer: StatusWriter, **recorded: Recorded) -> None:
-        """Write the statuses as they are, but with these records by policies."""
+        """Write the statuses unchanged with these records of policies."""
         for policy in (ALL, OWN):
             if (record := recorded.get(policy.object_name)) is not None:
                 self.seen[policy.name] = with_record(self.seen[policy.name], record)
@@ -258,7 +258,7 @@ def test_a_new_leader_moves_the_checkpoint_from_the_status_into_the_record() -> 
         await leading.write(writer)
 
     leading.run(scenario)
-    # First the record, then the status without it; and nothing for the policy whose record is there.
+    # The record is written first, then the status without it. The policy with a record needs no write.
     assert leading.stub.requests == [
         ("POST", f"{GROUP}/clusterrebalancepolicyrecords"),
         ("PATCH", f"{GROUP}/clusterrebalancepolicies/all/status"),
@@ -327,7 +327,7 @@ def test_the_checkpoint_moves_into_records_once_their_crds_are_installed() -> No
         await leading.write(writer)
         assert leading.stub.requests == []
         for answer, expected in (
-            (answering({"message": "no"}, status=500), 1),  # Not known: everything stays where it is.
+            (answering({"message": "no"}, status=500), 1),  # unknown, so the checkpoint stays in the status
             (served(*POLICY_KINDS), 2),
             (served(*POLICY_KINDS, *RECORDS.values()), 6),
         ):
@@ -348,7 +348,7 @@ def test_the_checkpoint_moves_into_records_once_their_crds_are_installed() -> No
 
 
 def test_without_their_crds_records_move_into_the_status_and_back(caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody deletes the definitions while a replica leads, and applies them again."""
+    """The CRDs are deleted while a replica leads, and applied again."""
     leading = Leading()
     status = f"{GROUP}/clusterrebalancepolicies/all/status"
     gone = answering({"message": "not found"}, status=404)
@@ -385,7 +385,7 @@ def test_without_their_crds_records_move_into_the_status_and_back(caplog: pytest
 
 
 def test_a_status_is_written_although_its_record_is_refused() -> None:
-    """It says why nothing is evicted. What an earlier version left in it stays there."""
+    """The status says why nothing is evicted. The checkpoint of an earlier version stays in it."""
     leading = Leading()
     leading.policies[CLUSTER_POLICIES]["status"] = json.loads(encode_record(moves("former")))
     leading.stub.on("POST", "records", REFUSED)
@@ -402,7 +402,7 @@ def test_a_status_is_written_although_its_record_is_refused() -> None:
         assert "movesInFlight" not in status
         assert writer.known(ALL, PolicyStatus()) == seen
         assert await writer.ensure([(ALL, PolicyStatus())]) == set()
-        assert len(leading.stub.requests) == 3  # the record once more, and not the status
+        assert len(leading.stub.requests) == 3  # the record again, and not the status
         assert writer.trouble(ALL) == "the API server refused it: 403, no"
 
     leading.run(scenario)
@@ -424,7 +424,7 @@ def test_the_checkpoint_moves_back_into_the_status_before_a_downgrade() -> None:
 
 
 def test_the_first_checkpoint_leaves_no_status_empty() -> None:
-    """An empty status would tell a replica that finds no Lease that nobody has ever led."""
+    """A replica that finds no Lease would conclude from an empty status that no replica has led before."""
     leading = Leading()
     remembered = [moves("a"), moves("a", "b")]
 

@@ -1,4 +1,4 @@
-"""Records cost nothing at rest, and otherwise as much as has changed: counted in calls and requests, not in time."""
+"""The cost of records is proportional to the changes, and zero at rest. It is counted in calls and requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.worlds import NOW, cluster, pod
 
 SIZES: Final = (100, 200, 400)
 BOUND: Final = 2 * MAX_MOVES_IN_FLIGHT
-"""Moves under way: two policies with as many as a record may contain."""
+"""The number of moves in flight: two policies with the maximum of a record."""
 
 
 def pod_of(workload: int, name: str) -> Pod:
@@ -64,7 +64,7 @@ def test_twice_the_moves_cost_about_twice_as_much_to_record(*, each_its_own: boo
 
 
 def test_twice_the_policies_cost_about_twice_as_much_to_record() -> None:
-    """Each has a move that is about to be made, and asks for what its record must contain."""
+    """Each policy has a move that is about to be made, and its record is computed."""
 
     def cost(count: int) -> int:
         moves, snapshot = wave(count, count, policies=count)
@@ -87,11 +87,11 @@ def test_only_moves_that_have_changed_are_looked_at_again() -> None:
     moves, snapshot = wave(BOUND, 10, policies=2)
     in_flight, remembered = sent(moves, snapshot), RememberedMoves()
     at_first = calls(partial(remembered.of, in_flight, snapshot))
-    assert calls(partial(remembered.of, in_flight, cluster([], []))) <= 2  # the pods of others have changed
+    assert calls(partial(remembered.of, in_flight, cluster([], []))) <= 2  # only pods of other moves have changed
     changed = in_flight.answered(moves[0], Answer(result=EvictionResult.EVICTED), 1.0)
     before = remembered.of(in_flight, snapshot)
     assert calls(partial(remembered.of, changed, snapshot)) * 4 <= at_first
-    assert remembered.of(changed, snapshot) == before  # that it was answered is not recorded
+    assert remembered.of(changed, snapshot) == before  # records do not contain the answer
     fewer = changed.without(moves[1])
     assert len(remembered.of(fewer, snapshot)["policy-1"]) == len(before["policy-1"]) - 1
 
@@ -118,6 +118,6 @@ def test_nothing_is_written_while_nothing_changes(moves_in_flight: int) -> None:
 
     assert reconcile(1) == 2
     loop.register.in_flight = sent(*wave(moves_in_flight, 3, policies=2))
-    told = reconcile(3)
-    assert told == 2 + 2 * 2 * bool(moves_in_flight)  # a record and a status for each policy
-    assert reconcile(6) == told
+    written = reconcile(3)
+    assert written == 2 + 2 * 2 * bool(moves_in_flight)  # a record and a status for each policy
+    assert reconcile(6) == written

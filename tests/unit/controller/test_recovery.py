@@ -1,4 +1,4 @@
-"""Moves in flight survive the process that made them, through the policies' statuses."""
+"""The next process follows the moves in flight that the policies' statuses record."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, P
 def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, PolicyStatus]) -> None:
     second = process(7, wall=1_000_000 + 75)
     resume(second, sent, world(), spread_of(world()), RULES)
-    assert second.in_flight.unanswered(7, 5) == ()  # what it was planned for may be another cluster by now
+    assert second.in_flight.unanswered(7, 5) == ()  # the cluster may have changed since the plan
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
 
 
@@ -182,7 +182,7 @@ def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None
     first = process(50, wall=NOW.timestamp() + 60)
     first.sent(of_web(before), before)
     statuses = killed(first, before)
-    for _ in range(3):  # however often the next one is killed too
+    for _ in range(3):  # the next processes are killed too
         ((remembered,),) = (status.moves_in_flight for status in statuses.values())
         assert remembered.newest == max(before.pods[key].creation_timestamp or NOW for key in before.pods) + ONE_SECOND
         assert remembered.newest_pods == ()
@@ -228,7 +228,7 @@ def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str
     assert ended.outcome is Outcome.UNKNOWN
 
 
-def test_a_move_that_must_be_over_blocks_nothing(sent: dict[str, PolicyStatus]) -> None:
+def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, PolicyStatus]) -> None:
     gone = cluster(NODES, rest())
     for seconds, outcomes in {
         Patience().longest_seconds - 2: [],
@@ -279,6 +279,6 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
         assert len(second.in_flight) == 4
         return [each.pod.name for each in second.in_flight.unanswered(7, 5)]
 
-    assert asked(statuses) == ["web-a1-1", "web-a1-2"]  # not the protected one, and as many as the limits let
-    assert asked({"another": statuses["default"]}) == []  # it does not govern them
+    assert asked(statuses) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
+    assert asked({"another": statuses["default"]}) == []  # that policy does not govern the pods
     assert asked(statuses, RULES._replace(setting=PolicySetting(()))) == []

@@ -1,4 +1,4 @@
-"""When the next plan is due, while evictions are in flight."""
+"""While evictions are in flight, the next plan is due after enough of them have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the control loop reconciles without an event."""
+"""Without an event, the control loop reconciles at due times."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Writing:
         self.seconds = 100.0
         self.exclusive_seconds = 10.0
         self.remembered: dict[str, PolicyStatus] = {}
-        """By the policies' names, the contents of the statuses at the time of sending."""
+        """The content of each policy's status at the time of sending."""
         self.writer = StatusWriter(
             requests,
             lambda: self.seconds,
@@ -97,22 +97,22 @@ def test_a_thousand_policies_of_one_tenant_delay_neither_the_loop_nor_other_stat
         (msgspec.structs.replace(OWN, namespace="greedy", object_name=f"own-{number}", uid=f"uid-{number}"), evicted(1))
         for number in range(1_000)
     ]
-    turns = 0
+    reconciles = 0
 
     async def scenario(writing: Writing) -> None:
-        nonlocal turns
+        nonlocal reconciles
         again_at: float | None = writing.seconds
         while again_at is not None:
-            assert again_at <= writing.seconds  # what is left is due already
+            assert again_at <= writing.seconds  # the remaining statuses are due already
             before = len(writing.stub.requests)
             again_at = await writing.write(*many, (OWN, evicted(2)), (ALL, evicted(3)))
             assert len(writing.stub.requests) - before <= MOST_AT_ONCE
-            turns += 1
+            reconciles += 1
             assert {2, 3} <= set(writing.written)  # with the first ones
 
     stub = run(scenario)
     assert len(stub.requests) == 1_002
-    assert turns > 2
+    assert reconciles > 2
 
 
 def test_only_statuses_that_differ_are_written() -> None:
@@ -120,7 +120,7 @@ def test_only_statuses_that_differ_are_written() -> None:
         assert await writing.write((ALL, NONE)) is None
         assert await writing.write((ALL, evicted(1))) is None
         writing.seconds += 60
-        assert await writing.write((ALL, evicted(1))) is None  # the watch has not brought it yet
+        assert await writing.write((ALL, evicted(1))) is None  # the watch has not shown it yet
         assert writing.written == [1]
 
     run(scenario)
@@ -155,7 +155,7 @@ def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() ->
     async def scenario(writing: Writing) -> None:
         writing.writer.begin(FoundStatuses({"all": FoundStatus("uid-all", evicted(7))}))
         assert writing.writer.known(ALL, NONE) == evicted(7)
-        assert writing.writer.known(msgspec.structs.replace(ALL, uid="made anew"), NONE) == NONE
+        assert writing.writer.known(msgspec.structs.replace(ALL, uid="recreated"), NONE) == NONE
         await writing.write((ALL, evicted(7)))
         assert writing.written == []
 
@@ -171,7 +171,7 @@ def test_a_status_whose_write_was_not_confirmed_is_written_again(
     answer: Answering, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(writing: Writing) -> None:
-        writing.exclusive_seconds = 3.0 if answer is hanging else 60.0  # as long as it waits for an answer
+        writing.exclusive_seconds = 3.0 if answer is hanging else 60.0  # the timeout of the request
         assert await writing.ensure((ALL, evicted(1))) == set()
         assert await writing.write((ALL, evicted(1))) == 100 + LEAST_INTERVAL_SECONDS
         assert writing.writer.known(ALL, NONE) == NONE
@@ -190,7 +190,7 @@ def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixt
 
 
 def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
-    """As after a freeze: the next leader may have written its checkpoint."""
+    """After a freeze, the next leader may have written its checkpoint."""
 
     async def scenario(writing: Writing) -> None:
         writing.exclusive_seconds = 0.0
@@ -222,7 +222,7 @@ def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten
     async def scenario(writing: Writing) -> None:
         writing.remembered = {"all": evicted(2)}
         first, second = (asyncio.create_task(writing.writer.ensure([(ALL, NONE)])) for _ in range(2))
-        await asyncio.sleep(0)  # both have asked
+        await asyncio.sleep(0)  # both callers wait
         assert await first == await second == {"all"}
         assert writing.written == [2]
         writing.remembered = {}
@@ -294,7 +294,7 @@ def test_a_report_whose_write_failed_is_written_again() -> None:
 
 
 def test_requests_for_one_status_are_sent_one_after_another() -> None:
-    """The last request arrives last: an older one overwrites nothing."""
+    """The last request arrives last, so an older request overwrites no newer status."""
     at_once = [0, 0]
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -326,7 +326,7 @@ def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
             Wanted(policy, status, NONE) for policy, status in ((ALL, evicted(2)), (OWN, evicted(1)))
         )
         assert asking.done()
-        assert writing.written == [1, 1, 2]  # the other one does not differ
+        assert writing.written == [1, 1, 2]  # the other status does not differ
 
     run(scenario)
 
@@ -342,7 +342,7 @@ def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
     ids=["200", "500", "no answer", "silence"],
 )
 def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answering, *, uncertain: bool) -> None:
-    """The Lease is not released meanwhile: it would overwrite what the next leader has written."""
+    """The Lease is not released meanwhile, because the late write would overwrite the next leader's status."""
 
     async def scenario(writing: Writing) -> None:
         assert not writing.writer.uncertain
@@ -359,7 +359,7 @@ def test_a_write_that_is_cancelled_may_still_arrive() -> None:
     async def scenario(writing: Writing) -> None:
         task = asyncio.create_task(writing.write((ALL, evicted(1))))
         async with asyncio.timeout(60):
-            while not writing.stub.requests:  # noqa: ASYNC110 - the stub tells nobody
+            while not writing.stub.requests:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -14,25 +14,25 @@ def group(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
 
 
 def test_a_violation_lasts_until_the_group_is_balanced() -> None:
-    told: list[tuple[str, float]] = []
-    times = ViolationTimes(lambda policy, seconds: told.append((policy, seconds)))
+    reported: list[tuple[str, float]] = []
+    times = ViolationTimes(lambda policy, seconds: reported.append((policy, seconds)))
     (key,) = group(3, 0)
     times.see(group(1, 1), {key: "default"}, 1.0)
     times.see(group(3, 0), {key: "default"}, 10.0)
     times.see(group(3, 1), {key: "default"}, 20.0)
-    assert told == []
+    assert reported == []
     times.see(group(2, 1), {key: "default"}, 30.0)
     times.see(group(2, 1), {key: "default"}, 40.0)
-    assert told == [("default", 20.0)]
+    assert reported == [("default", 20.0)]
 
 
 def test_a_deleted_or_deselected_group_does_not_count_as_restored() -> None:
-    told: list[tuple[str, float]] = []
-    times = ViolationTimes(lambda policy, seconds: told.append((policy, seconds)))
+    reported: list[tuple[str, float]] = []
+    times = ViolationTimes(lambda policy, seconds: reported.append((policy, seconds)))
     (key,) = group(3, 0)
     times.see(group(3, 0), {key: "default"}, 10.0)
     times.see({}, {}, 20.0)
     times.see(group(3, 0), {key: "default"}, 30.0)
     times.see(group(2, 1), {}, 40.0)
     times.see(group(2, 1), {key: "default"}, 50.0)
-    assert told == []
+    assert reported == []

@@ -1,4 +1,4 @@
-"""A loop takes steps when it is woken, when a step said so, and again after a step that failed."""
+"""A loop takes steps when it is woken, at the time that a step requested, and again after a failed step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.virtual_time import run_in_virtual_time
 
 
 class Steps:
-    """A loop, and when each of its steps was taken."""
+    """A loop, and the time of each step."""
 
     def __init__(self, *waits: float | Exception) -> None:
         self.times: list[float] = []

@@ -1,4 +1,4 @@
-"""Groups that moves did not help are held: longer each time, with jitter, and shorter after changes."""
+"""Groups whose moves did not help are held for growing times with jitter, and for shorter times after changes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_minimum_delay_after_a_change_grows_with_the_failures() -> None:
         assert backing_off.held("web", "changed", now=released) is None
         floors.append(released - now)
         now = released
-    assert floors == [7.5, 15, 30, 60, 75, 75, 75]  # the longest delay is 600 s
+    assert floors == [7.5, 15, 30, 60, 75, 75, 75]  # the maximum delay is 600 s
     held = backing_off.held("web", "changed", now=now - 10)
     assert held is not None
     assert held.message == (

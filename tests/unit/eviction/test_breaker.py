@@ -52,7 +52,7 @@ def test_a_success_resets_the_consecutive_failures() -> None:
 def test_zero_never_pauses_and_a_changed_limit_applies_at_once() -> None:
     breakers = after("a", "b", "c", most=0)
     assert breakers.paused("default", 0, NOW) is breakers.single("default", 0) is None
-    assert breakers.single("default", 3) is not None  # never paused, and still it tries one at first
+    assert breakers.single("default", 3) is not None  # without a pause, the policy still starts with a trial
     assert after("a", "b", "c").paused("default", 4, NOW) is None
 
 
@@ -100,7 +100,7 @@ def test_namespaces_without_failures_wait_only_for_the_first_pause() -> None:
 
 def test_an_undecided_trial_move_repeats_the_pause_with_the_same_length() -> None:
     breakers = after("a", "b", "c")
-    assert breakers.undecided("default", 3, NOW + 30) is breakers  # it began before the pause
+    assert breakers.undecided("default", 3, NOW + 30) is breakers  # the move began before the pause
     assert breakers.undecided("default", 3, NOW + 60).next_end(NOW + 60) == NOW + 120
     assert after("a").undecided("default", 3, NOW) == after("a")
 

@@ -30,7 +30,7 @@ def test_evictions_of_a_group_belong_to_the_policy_that_evicted_last() -> None:
     assert list(history.of_policy("new", NOW + 2 * HOUR)) == []
 
 
-# Times since the epoch: of shorter ones the sum would lose what the comparison below still sees.
+# Times since the epoch, because the sums of shorter times would have other rounding errors.
 @given(st.lists(st.floats(NOW, NOW + 3 * HOUR), max_size=200).map(sorted))
 def test_all_evictions_of_an_hour_are_counted_by_minute(times: list[float]) -> None:
     history = GroupHistory()

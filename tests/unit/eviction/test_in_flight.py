@@ -84,16 +84,16 @@ def test_the_caller_decides_the_outcome_of_a_replacement() -> None:
 
 
 @pytest.mark.parametrize("result", [EvictionResult.HELD_BY_BUDGET, EvictionResult.GONE, EvictionResult.UNREACHABLE])
-def test_a_refused_move_was_never_in_flight(result: EvictionResult) -> None:
+def test_a_refused_move_is_not_in_flight(result: EvictionResult) -> None:
     assert len(evicted(A, answer=Answer(result=result))) == 0
 
 
-def test_a_held_move_was_never_in_flight() -> None:
+def test_a_held_move_is_not_in_flight() -> None:
     assert len(InFlight().sent(move(A), BEFORE, 0).answered(move(A), None, 0)) == 0
 
 
 class TestUnknown:
-    """There was no answer: the pod counts as evicted until it is seen not to be."""
+    """Without an answer, the pod counts as evicted until that is known to be wrong."""
 
     in_flight = evicted(A, answer=UNKNOWN)
 
@@ -165,7 +165,7 @@ def test_a_stateful_sets_replacement_has_the_pods_name_and_is_created_after_it()
     in_flight, over = ended(in_flight, cluster([], [going, one, two]), 1)
     assert (stage(in_flight), over) == (Stage.LEAVING, [])
     in_flight, over = ended(in_flight, cluster([], [going, one, two]), 3000)
-    assert over == []  # its grace period is its own affair
+    assert over == []  # the grace period of the pod does not count
     new = Pod(**{name: getattr(zero, name) for name in zero.__struct_fields__} | {"uid": "new", "node_name": "node-2"})
     _, (end,) = ended(in_flight, cluster([], [new, one, two]), 3001)
     assert (end.outcome, end.replacement) == (Outcome.IMPROVED, new)
@@ -205,7 +205,7 @@ class TestGivingUp:
         _, (end,) = ended(in_flight, placed, 30)
         assert end.outcome is Outcome.NOT_READY
         _, over = ended(in_flight.patient(Patience(ready_seconds=Map(default=60.0))), placed, 30)
-        assert over == []  # the policy was changed meanwhile
+        assert over == []  # the policy has changed meanwhile
 
     def test_a_move_whose_replacements_keep_failing_ends(self) -> None:
         in_flight = evicted(A)
@@ -314,7 +314,7 @@ class TestOwed:
     def test_an_owed_move_counts_as_in_flight_and_is_requested_again(self, owing: InFlight) -> None:
         moves = {each.pod.name for each in owing.moves}
         assert moves == {"a", "b"}
-        assert not owing.uncertain  # nothing is on its way
+        assert not owing.uncertain  # no request is outstanding
         assert owing.unmade
         assert [each.pod.name for each in owing.unanswered(1, 1)] == ["b"]
         assert owing.is_owed(owing.moves[1])

@@ -1,4 +1,4 @@
-"""The cost per move in flight does not depend on their number: counted in calls, not in time."""
+"""The cost per move in flight does not depend on their number. It is counted in calls, not in time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Wave:
         return in_flight
 
     def follow(self) -> None:
-        """Send them and follow them until half of the replacements are Ready."""
+        """Send the moves, and follow them until half of the replacements are Ready."""
         in_flight = self.send()
         for snapshot in self.after:
             in_flight.for_planning(snapshot)
@@ -82,14 +82,14 @@ class Wave:
         assert len(in_flight) == len(over) == len(self.victims) // 2
 
     def give_up(self) -> None:
-        """Send them and give up on them one after another."""
+        """Send the moves, and end them one after another without a replacement."""
         in_flight = self.send()
         for victim in self.victims:
             in_flight = in_flight.owed(move(victim)).not_wanted(move(victim)).answered(move(victim), None, 1)
         assert len(in_flight) == 0
 
     def look(self) -> None:
-        """Check budgets before each is sent, and before each is requested again."""
+        """Check budgets before each move is sent, and before each is sent again."""
         in_flight, ledger = InFlight(), MovingLedger(self.before)
         for victim in self.victims:
             each = move(victim)

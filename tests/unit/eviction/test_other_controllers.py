@@ -1,4 +1,4 @@
-"""Reads of the other controllers in a spread group: their number, their time limit, and the messages."""
+"""The last look reads the other controllers of a spread group, with limits of their number and time."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatch: pyt
 
 
 def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how often a selector is evaluated if one pod of each workload is to move."""
+    """Return how often a selector is evaluated if one pod of each workload is to be moved."""
     owners = [OwnerReference("apps/v1", "ReplicaSet", f"web-{n}", f"uid-{n}") for n in range(workloads)]
     victims = [
         pod(f"pod-{n}", "node-1", SPEC, labels=labels(f"app-{n}"), controller=owners[n]) for n in range(workloads)

@@ -1,4 +1,4 @@
-"""When a controller is in motion. Real controllers are in tests/integration."""
+"""The rules that hold a move whose controller is in motion. Real controllers are in tests/integration."""
 
 from __future__ import annotations
 
@@ -90,23 +90,23 @@ def test_finished_and_terminating_pods_are_not_counted() -> None:
 
 
 class TestCount:
-    """A missing replacement of an evicted pod will restore the spread, whoever evicted the pod."""
+    """A missing replacement of an evicted pod restores the spread. It holds the move for any evictor."""
 
-    def test_a_pod_is_missing(self) -> None:
+    def test_a_missing_pod_holds_the_move(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B)), known=(A, B))
         assert words(held) == "InMotion: ReplicaSet web-1 has 2 pods and wants 3: a replacement is still to come"
 
-    def test_a_pod_is_missing_because_it_is_terminating(self) -> None:
+    def test_a_terminating_pod_counts_as_missing(self) -> None:
         going = watched("c", "node-3", deletion_timestamp=NOW)
         assert "a replacement is still to come" in words(at_rest(reading(controller(3), listed(A, B, going))))
 
-    def test_a_pod_is_missing_because_of_us(self) -> None:
+    def test_a_pod_that_respread_evicted_is_not_missing(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B)), known=(A, B), leaving={C.uid}, unreplaced=1)
         assert held is None
-        # the API server accepted it and the list does not show it yet
+        # the API server accepted the eviction and the list does not show it yet
         assert at_rest(reading(controller(3), listed(*ALL)), leaving={C.uid}, unreplaced=1) is None
 
-    def test_one_pod_is_missing_because_of_us_and_another_is_not(self) -> None:
+    def test_a_missing_pod_beside_one_that_respread_evicted_holds_the_move(self) -> None:
         four = (*ALL, watched("d"))
         held = at_rest(reading(controller(5), listed(A, B, four[3])), known=four, leaving={C.uid}, unreplaced=1)
         assert "has 3 pods and wants 5" in words(held)
@@ -116,20 +116,20 @@ class TestCount:
 
 
 class TestView:
-    """The plan was made for the watched state: it holds only if that is still the state."""
+    """A plan holds only while the watched state is the state in the API server."""
 
-    def test_a_pod_exists_that_the_watch_has_not_shown(self) -> None:
+    def test_a_pod_that_the_watch_has_not_shown_holds_the_move(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B, watched("d"))), known=(A, B))
         assert words(held) == "InMotion: pods of its workload have changed since the plan was made (d)"
 
-    def test_a_watched_pod_was_deleted_and_replaced(self) -> None:
+    def test_a_watched_pod_that_was_replaced_holds_the_move(self) -> None:
         assert "(c, d)" in words(at_rest(reading(controller(3), listed(A, B, watched("d")))))
 
-    def test_a_pod_was_scheduled_since(self) -> None:
+    def test_a_pod_that_was_scheduled_since_holds_the_move(self) -> None:
         held = at_rest(reading(controller(3), listed(*ALL)), known=(A, B, watched("c", "")))
         assert "(c)" in words(held)
 
-    def test_the_pod_itself_does_not_exist(self) -> None:
+    def test_a_move_of_a_missing_pod_is_held(self) -> None:
         held = at_rest(reading(controller(2), listed(B, C)))
         assert words(held) == "InMotion: it is not where it was when the plan was made"
 
@@ -141,7 +141,7 @@ class TestView:
         ({"status": {"observedGeneration": 1}}, Reason.IN_MOTION),
     ],
 )
-def test_a_controller_is_being_deleted_or_has_not_observed_its_generation(
+def test_a_controller_that_is_deleted_or_behind_its_generation_holds_the_move(
     changes: dict[str, Any], reason: Reason
 ) -> None:
     held = at_rest(reading(controller(3, **changes), listed(*ALL)))
@@ -156,36 +156,36 @@ STABLE = {"replicas": 3, "updatedReplicas": 3, "currentPodHash": "6d", "stableRS
 
 
 class TestRollout:
-    """An Argo Rollout is at rest when its template is rolled out completely."""
+    """An Argo Rollout is at rest if its template is rolled out completely."""
 
     def check(self, *, wanted: int = 3, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
         rollout = controller(wanted, "web", spec=spec or {}, status={**STABLE, "observedGeneration": "2", **status})
         return at_rest(reading(controller(3), listed(*ALL), rollout=rollout))
 
-    def test_it_is_at_rest(self) -> None:
+    def test_a_complete_rollout_allows_the_move(self) -> None:
         assert self.check() is None
 
-    def test_its_controller_has_not_observed_the_generation(self) -> None:
+    def test_an_old_observed_generation_holds_the_move(self) -> None:
         assert words(self.check(observedGeneration="1")).startswith("InMotion: Rollout web has changed")
 
     @pytest.mark.parametrize("observed", ["", "6d5f7c9b4", "-1", "²", "9" * 5000])
-    def test_its_controller_reports_no_observed_generation(self, observed: str) -> None:
+    def test_a_missing_observed_generation_holds_the_move(self, observed: str) -> None:
         assert words(self.check(observedGeneration=observed)).startswith("InMotion: Rollout web has changed")
 
-    def test_it_is_in_a_canary_or_was_aborted_there(self) -> None:
+    def test_a_canary_holds_the_move(self) -> None:
         assert words(self.check(currentPodHash="7e", updatedReplicas=1)).startswith(
             "InMotion: Rollout web is being rolled out"
         )
 
-    def test_it_keeps_pods_of_an_older_template(self) -> None:
+    def test_pods_of_an_older_template_hold_the_move(self) -> None:
         assert "3 of its pods are of an older template" in words(self.check(replicas=6))
 
-    def test_it_restarts_its_pods(self) -> None:
+    def test_a_restart_of_its_pods_holds_the_move(self) -> None:
         asked = {"restartAt": "2026-11-21T10:00:00Z"}
         assert "restarting" in words(self.check(spec=asked))
         assert self.check(spec=asked, restartedAt="2026-11-21T10:00:00Z") is None
 
-    def test_it_is_being_scaled(self) -> None:
+    def test_a_scale_up_holds_the_move(self) -> None:
         assert "Rollout web wants 5 pods" in words(self.check(wanted=5))
 
 
@@ -196,20 +196,20 @@ class TestCloneSet:
         found = {"replicas": 3, "updatedReplicas": 3, "currentRevision": "web-1", "updateRevision": "web-1", **status}
         return at_rest(reading(controller(3, spec=spec or {}, status=found), listed(*ALL), kind="CloneSet"))
 
-    def test_it_is_at_rest(self) -> None:
+    def test_a_complete_rollout_allows_the_move(self) -> None:
         assert self.check() is None
 
-    def test_it_is_being_rolled_out(self) -> None:
+    def test_a_rollout_of_the_clone_set_holds_the_move(self) -> None:
         held = self.check(updatedReplicas=1, updateRevision="web-2")
         assert words(held) == "InMotion: CloneSet web-1 is being rolled out: 2 of its pods are of an older revision"
 
     @pytest.mark.parametrize("strategy", [{"partition": 2}, {"partition": "50%"}, {"paused": True}])
-    def test_it_keeps_pods_at_an_older_revision(self, strategy: dict[str, Any]) -> None:
+    def test_a_clone_set_that_keeps_an_older_revision_is_protected(self, strategy: dict[str, Any]) -> None:
         held = self.check({"updateStrategy": strategy}, updatedReplicas=1, updateRevision="web-2")
         assert held is not None
         assert held.reason is Reason.PROTECTED_POD
 
-    def test_its_pods_have_claims_of_their_own(self) -> None:
+    def test_a_clone_set_with_claim_templates_holds_the_move(self) -> None:
         held = self.check({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]})
         assert held is not None
         assert held.reason is Reason.UNKNOWN_REPLACEMENT
@@ -225,24 +225,24 @@ class TestDeployment:
         )
         return at_rest(reading(controller(3), listed(*ALL), deployment=deployment))
 
-    def test_its_rollout_is_complete(self) -> None:
+    def test_a_complete_rollout_allows_the_move(self) -> None:
         assert self.check(3) is None
         assert self.check(3, paused=True) is None
 
-    def test_pods_that_respread_evicted_are_missing_from_both_numbers(self) -> None:
+    def test_pods_that_respread_evicted_do_not_count_as_an_older_template(self) -> None:
         assert self.check(2, 2) is None
 
-    def test_its_rollout_is_in_progress(self) -> None:
+    def test_a_rollout_in_progress_holds_the_move(self) -> None:
         held = self.check(1, 4)
         assert words(held) == "InMotion: Deployment web is being rolled out: 3 of its pods are of an older template"
 
-    def test_its_rollout_is_paused_halfway(self) -> None:
+    def test_a_rollout_paused_in_progress_is_protected(self) -> None:
         held = self.check(0, paused=True)
         assert held is not None
         assert held.reason is Reason.PROTECTED_POD
         assert "resume it, or roll it back" in held.message
 
-    def test_it_is_being_scaled(self) -> None:
+    def test_a_scale_up_holds_the_move(self) -> None:
         assert "wants 5 pods and has told its ReplicaSet web-1 3" in words(self.check(3, wanted=5))
 
 
@@ -258,11 +258,11 @@ class TestStatefulSet:
         read = reading(controller(3, "db", spec=spec, status=status), shown, kind="StatefulSet")
         return why_not_at_rest(read, self.pods[of], self.pods, now=NOW)
 
-    def test_all_pods_have_the_newest_revision(self) -> None:
+    def test_pods_with_the_newest_revision_may_be_evicted(self) -> None:
         assert self.check("222") is None
         assert self.check("111", status={"updateRevision": "v1"}) is None
 
-    def test_a_rollout_is_in_progress(self) -> None:
+    def test_a_rollout_in_progress_holds_the_move(self) -> None:
         held = self.check("112", of=0)
         assert words(held) == "InMotion: StatefulSet db is being rolled out: db-0 is still at revision v1"
         assert "db-0 is still at revision v1" in words(self.check("122", of=2))
@@ -276,7 +276,7 @@ class TestStatefulSet:
             "ordinals": {"start": start},
         }
         revisions = "112"
-        # with ordinals from 5 on, a partition of 2 keeps all below 7, and db-2 would go back to v1
+        # with ordinals from 5 on, a partition of 2 keeps all ordinals below 7 at the old revision
         assert (self.check(revisions, of=0, spec=spec) is None) is at_rest
 
     def test_with_on_delete_only_the_pod_itself_matters(self) -> None:

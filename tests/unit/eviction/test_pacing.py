@@ -1,4 +1,4 @@
-"""How many moves are made at once, and the reasons that hold the others."""
+"""Limits decide how many moves are made at once, and the other moves are held with a reason."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class TestWhoseLimits:
                 Namespace(name="kube-system"),
             ],
         )
-        everywhere = cluster_policy(limits(in_flight=2), "most")  # by default not in kube-system
+        everywhere = cluster_policy(limits(in_flight=2), "most")  # by default without kube-system
         paced = pace(moves, team, everywhere, snapshot=snapshot)
         assert numbers(paced.now) == [1, 3, 4]
 
@@ -193,7 +193,7 @@ class TestPerHour:
 
     policy = cluster_policy(limits(per_hour=3))
 
-    def test_the_wave_itself_counts(self) -> None:
+    def test_moves_of_the_same_wave_count(self) -> None:
         paced = pace([victim(number) for number in range(1, 6)], self.policy)
         assert numbers(paced.now) == [1, 2, 3]
         assert paced.held[0].held.message == (
@@ -230,7 +230,8 @@ class TestPerHour:
         large = [victim(number, component=1, groups=(group("large"),), wave=number - 1) for number in (1, 2, 3)]
         small = [victim(number, component=2, groups=(group("small"),), wave=number - 4) for number in (4, 5)]
         moves = sorted([*large, *small], key=lambda each: each.wave)
-        assert numbers(pace(moves, cluster_policy(limits(per_hour=4))).now) == [1, 4]  # what is left begins the other
+        # The two evictions that the small group leaves begin the large group.
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=4))).now) == [1, 4]
         paced = pace(moves, cluster_policy(limits(per_hour=2)))
         assert numbers(paced.now) == [4]
         assert paced.held[0].held.message == (
@@ -259,7 +260,7 @@ class TestPerHour:
         history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
         assert len(pace([victim(1)], cluster_policy(limits()), history=history).now) == 1
 
-    def test_none_at_all_is_made_with_0(self) -> None:
+    def test_a_limit_of_zero_holds_every_move(self) -> None:
         paced = pace([victim(1)], cluster_policy(limits(per_hour=0)))
         assert paced.now == ()
         (held,) = paced.held
@@ -278,7 +279,7 @@ class TestPerHourPerGroup:
         ("limit", "pods", "made", "now"),
         [(3, 100, 0, [1, 2, 3]), (3, 100, 2, [1]), (3, 2, 3, []), ("100%", 12, 10, [1, 2]), ("50%", 12, 8, [1, 2])],
     )
-    def test_the_wave_itself_counts(self, limit: int | str, pods: int, made: int, now: list[int]) -> None:
+    def test_moves_of_the_same_wave_count(self, limit: int | str, pods: int, made: int, now: list[int]) -> None:
         moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
         paced = self.paced(limits(per_hour_per_group=limit), moves, pods, made)
         assert numbers(paced.now) == now
@@ -295,7 +296,7 @@ class TestPerHourPerGroup:
         )
 
     @pytest.mark.parametrize("made", [0, 1000])
-    def test_none_at_all_is_made_with_0(self, made: int) -> None:
+    def test_a_limit_of_zero_holds_every_move(self, made: int) -> None:
         moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
         paced = self.paced(limits(per_hour_per_group=0), moves, 3, made)
         assert numbers(paced.now) == []

@@ -1,4 +1,4 @@
-"""A replacement that is Ready only for an instant is not a success."""
+"""A replacement must stay Ready for some time to count as a success."""
 
 from __future__ import annotations
 

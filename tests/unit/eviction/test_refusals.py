@@ -1,4 +1,4 @@
-"""A refused eviction is not requested again until something has changed."""
+"""A refused eviction is not requested again until a change or the end of some time."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def test_expired_refusals_are_dropped() -> None:
     refusals, clock = refused(EvictionResult.FORBIDDEN)
     clock.now = 60
     refusals.note(B, (), Answer(result=EvictionResult.FORBIDDEN))
-    clock.now = 0  # had it been kept, it would hold again
+    clock.now = 0  # an expired refusal that was kept would hold the pod again
     assert refusals.why_not(A, ()) is None
     assert refusals.why_not(B, ()) is not None
 
 
 class TestLastLook:
-    """Lasting results of the last look are kept for a while, and plans avoid these pods."""
+    """Lasting results of the last look are remembered for some time, and plans avoid these pods."""
 
     ONE, TWO = (
         pod(name, "node-1", SPEC, controller=OwnerReference("apps/v1", "ReplicaSet", "r", "r")) for name in "ab"

@@ -1,4 +1,4 @@
-"""Differences between a pod and its controller's template that affect scheduling, in words."""
+"""Differences between a pod and its controller's template that affect scheduling are found and described."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.eviction_moves import group
 CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
 
 
-def said(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, str] | None = None) -> str | None:
+def difference(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, str] | None = None) -> str | None:
     """Return the message for a pod and a template with one container and the given fields."""
     document = {
         "metadata": {"name": "web-1", "namespace": "default", "uid": "uid", "labels": labels or {"app": "web"}},
@@ -58,7 +58,7 @@ def said(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, str] |
 def test_a_difference_names_the_field_and_both_values(
     pod: dict[str, Any], template: dict[str, Any], words: str
 ) -> None:
-    message = said(pod, template)
+    message = difference(pod, template)
     assert message is not None
     assert words in message
 
@@ -67,18 +67,18 @@ def test_labels_count_if_the_template_or_a_selector_has_them() -> None:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     asking = {"topologySpreadConstraints": [{**constraint, "labelSelector": {"matchLabels": {"role": "leader"}}}]}
     leader = {"app": "web", "role": "leader"}
-    assert said({}, {}, leader) is None
-    message = said(asking, asking, leader)
+    assert difference({}, {}, leader) is None
+    message = difference(asking, asking, leader)
     assert message is not None
     assert "the label role is leader, in the template absent" in message
-    other = said({}, {}, {"app": "api"})
+    other = difference({}, {}, {"app": "api"})
     assert other is not None
     assert "the label app is api, in the template web" in other
 
 
 @pytest.mark.parametrize(("field", "operator"), [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")])
 def test_labels_count_if_a_term_names_their_key(field: str, operator: str) -> None:
-    """The API server adds the pod's own value to the selector. A replacement without the label has no such part."""
+    """The API server adds the pod's own label value to the selector, and nothing for a pod without the label."""
 
     def asking(*added: dict[str, Any]) -> dict[str, Any]:
         selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}, *added]}
@@ -86,7 +86,7 @@ def test_labels_count_if_a_term_names_their_key(field: str, operator: str) -> No
         return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
     pod = asking({"key": "track", "operator": operator, "values": ["canary"]})
-    message = said(pod, asking(), {"app": "web", "track": "canary"})
+    message = difference(pod, asking(), {"app": "web", "track": "canary"})
     assert message is not None
     assert "the label track is canary, in the template absent" in message
 
@@ -109,4 +109,4 @@ def test_fields_that_admission_adds_to_every_pod_are_ignored() -> None:
         "priorityClassName": "usual",
         "containers": [*CONTAINERS, sidecar],
     }
-    assert said(given, {}) is None
+    assert difference(given, {}) is None

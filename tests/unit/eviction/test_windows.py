@@ -26,13 +26,13 @@ def utc(text: str) -> datetime:
 
 def open_minutes(of: Windows, start: str, hours: int) -> list[str]:
     """Return the minutes, in UTC, at which windows open and close."""
-    turns, before = [], of.is_open(utc(start) - timedelta(minutes=1))
+    times, before = [], of.is_open(utc(start) - timedelta(minutes=1))
     for minute in range(hours * 60):
         moment = utc(start) + timedelta(minutes=minute)
         if of.is_open(moment) != before:
             before = not before
-            turns.append(f"{moment:%d %H:%M}")
-    return turns
+            times.append(f"{moment:%d %H:%M}")
+    return times
 
 
 def test_without_windows_it_is_always_open() -> None:
@@ -68,9 +68,10 @@ def test_one_open_window_is_enough_and_the_next_to_open_is_named() -> None:
     assert both.next_opening(utc("2026-11-20T03:00")) == utc("2026-11-21T01:00")
 
 
-# On 29 March 2026 Berlin's clocks go from 02:00 (01:00 UTC) to 03:00, on 25 October from 03:00 (01:00 UTC) to 02:00.
+# On 29 March 2026, Berlin's clocks change from 02:00 (01:00 UTC) to 03:00, and on 25 October from 03:00 (01:00 UTC) to
+# 02:00.
 @pytest.mark.parametrize(
-    ("schedule", "hours", "start", "turns"),
+    ("schedule", "hours", "start", "times"),
     [
         ("0 2 * * *", 2, "2026-03-28T00:00", ["28 01:00", "28 03:00", "29 01:00", "29 03:00", "30 00:00", "30 02:00"]),
         ("30 2 * * *", 1, "2026-03-28T00:00", ["28 01:30", "28 02:30", "29 01:00", "29 02:00", "30 00:30", "30 01:30"]),
@@ -79,7 +80,7 @@ def test_one_open_window_is_enough_and_the_next_to_open_is_named() -> None:
         ("0 2 * * *", 2, "2026-10-24T12:00", ["25 00:00", "25 02:00", "26 01:00", "26 03:00"]),
         ("30 2 * * *", 0.25, "2026-10-24T12:00", ["25 00:30", "25 00:45", "26 01:30", "26 01:45"]),
         ("0 3 * * *", 1, "2026-10-24T12:00", ["25 02:00", "25 03:00", "26 02:00", "26 03:00"]),
-        # every hour: the hour that comes twice has it twice
+        # every hour, also in both occurrences of the repeated hour
         (
             "15 * * * *",
             0.5,
@@ -88,9 +89,9 @@ def test_one_open_window_is_enough_and_the_next_to_open_is_named() -> None:
         ),
     ],
 )
-def test_windows_follow_daylight_saving_time(schedule: str, hours: float, start: str, turns: list[str]) -> None:
+def test_windows_follow_daylight_saving_time(schedule: str, hours: float, start: str, times: list[str]) -> None:
     span = 3 if schedule.startswith("15 *") else 64 if start.endswith("00:00") else 40
-    assert open_minutes(windows(schedule, hours), start, span) == turns
+    assert open_minutes(windows(schedule, hours), start, span) == times
 
 
 def test_windows_longer_than_their_schedule_merge() -> None:

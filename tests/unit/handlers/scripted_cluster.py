@@ -1,4 +1,4 @@
-"""An API server with everything that the operator watches, which spoils the first answer to some requests."""
+"""An API server with all kinds that the operator watches. The first answer to some requests can be faulty."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class ScriptedCluster:
     """Empty lists, and watches that deliver the events put into them."""
 
     def __init__(self, spoilt: Mapping[str, Spoil]) -> None:
-        """Serve, but spoil the first answer to some requests.
+        """Prepare faulty first answers to some requests.
 
         Args:
-            spoilt: by what is asked: a path of discovery, `list PATH` or `watch PATH`.
+            spoilt: the faulty answers by request: a path of discovery, `list PATH` or `watch PATH`.
         """
         self.asked: Counter[str] = Counter()
         self.server = ""

@@ -1,4 +1,4 @@
-"""How far a watch is behind, measured by unread data."""
+"""The lag of a watch is measured by its unread data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes wake the control loop, once for all of them."""
+"""Changes wake the control loop once for all of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_oldest_change_is_pending_until_it_is_planned_for() -> None:
     assert changes.lag_seconds() == 2
     changes.take()
     seconds[0] += 1
-    changes.notify("pods")  # while the first ones are being looked at
+    changes.notify("pods")  # while the first changes are processed
     seconds[0] += 1
     assert changes.lag_seconds() == 4
     changes.decided()

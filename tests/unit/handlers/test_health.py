@@ -1,4 +1,4 @@
-"""The operator is ready when every kind is listed, and alive while every kind is heard of or at least requested."""
+"""The operator is ready once every kind is listed, and alive while every kind receives data or sends requests."""
 
 from __future__ import annotations
 

@@ -100,11 +100,11 @@ def test_changes_are_reported_and_repetitions_are_not() -> None:
         parts = Parts()
         informer = parts.informer("pods")
         informer.begin_list()
-        informer.take_page(page(version=10))  # nothing there, but now known
+        informer.take_page(page(version=10))  # no objects, but the kind is listed now
         assert await parts.informers.changes.wait() == {"pods"}
         parts.event("pods", pod("web", 11))
         assert await parts.informers.changes.wait() == {"pods"}
-        parts.event("pods", pod("web", 12))  # nothing but its version differs
+        parts.event("pods", pod("web", 12))  # only its version differs
         informer.begin_list()
         informer.take_page(page(pod("web", 12), version=13))
         with pytest.raises(TimeoutError):
@@ -214,7 +214,7 @@ def test_an_event_applies_all_earlier_events_first_in_order() -> None:
     assert WEB not in parts.informers.state.snapshot.pods
     assert parts.informers.state.snapshot.pods[API].phase == "Pending"
     assert set(informer.undecodable) == {DB}
-    assert informer.take_event(lights[1]["object"], deleted=True) == 0  # a worker of Kopf's that comes late
+    assert informer.take_event(lights[1]["object"], deleted=True) == 0  # a late worker of Kopf
     assert informer.take_event(lights[5]["object"], deleted=False) == 1
     assert WEB in parts.informers.state.snapshot.pods
 
@@ -229,7 +229,7 @@ def test_kopf_receives_a_bookmark_for_an_event_that_changes_nothing() -> None:
         "type": "BOOKMARK",
         "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "11"}},
     }
-    parts.event("pods", pod("web", 11), deleted=True)  # a deletion has the version of the object's last
+    parts.event("pods", pod("web", 11), deleted=True)  # a deletion may have the last version of the object
     assert not parts.informers.state.snapshot.pods
     again = parts.light("pods", heartbeat)
     assert again["type"] == "MODIFIED"
@@ -267,7 +267,7 @@ def test_a_new_list_discards_buffered_events() -> None:
     informer = parts.informer("pods")
     light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
     informer.begin_list()
-    informer.take_page(page(version=6))  # from a backup, say: the event is newer than the list
+    informer.take_page(page(version=6))  # as after a restored backup, the event is newer than the list
     informer.take_event(light, deleted=False)
     assert not parts.informers.state.snapshot.pods
 

@@ -1,7 +1,6 @@
 """The session takes objects out of pages, sends credentials, and retries requests that Kopf would give up on.
 
-What the answers are is scripted here; that the real API server gives them is shown in
-tests/integration/handlers/test_ingest.py.
+The answers are scripted. tests/integration/handlers/test_ingest.py shows that the real API server gives them.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def status(code: int, message: str) -> Answer:
 
 
 class Script:
-    """An API server that gives these answers in turn, and records the requests."""
+    """An API server that gives these answers one after another, and records the requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
@@ -248,7 +247,7 @@ def test_a_watch_delivers_only_complete_lines(tmp_path: Path) -> None:
 
 
 def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path: Path) -> None:
-    """Events from before a list, which a slow worker still holds, are not applied after it."""
+    """Events from before a list that a slow worker still holds are not applied after the list."""
 
     async def scenario() -> None:
         parts = Parts()

@@ -52,7 +52,7 @@ def test_retries_never_stop_and_are_never_too_frequent() -> None:
     assert len(delays) == 1000
     assert min(delays) > 0.2
     assert max(delays) <= 30
-    assert next(iter(backoffs)) <= 0.5  # each request begins anew
+    assert next(iter(backoffs)) <= 0.5  # each request starts with the shortest delay
 
 
 def test_kopf_peering_and_the_scanning_of_kinds_are_off() -> None:

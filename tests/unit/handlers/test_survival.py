@@ -1,7 +1,7 @@
-"""No answer of the API server, or of a proxy before it, ends the process: Kopf is run against each.
+"""No answer of the API server or of a proxy ends the process. Kopf runs against each kind of answer.
 
-Taken through Kopf's source (`_cogs/clients`): whatever it does not catch in `request`, `fetch_objs`, `watch_objs` and
-`scan_resources` ends the operator.
+The answers are derived from Kopf's source (`_cogs/clients`). An exception that `request`, `fetch_objs`, `watch_objs`
+and `scan_resources` do not catch ends the operator.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def saying(body: bytes, code: int = 200, content_type: str = "application/json")
 
 
 def writing(text: str) -> Spoil:
-    """Write it unchanged, and close the connection."""
+    """Write a text unchanged, and close the connection."""
 
     async def give(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -79,25 +79,25 @@ NAMES = list(FAULTS)
 
 @pytest.mark.parametrize("first", range(0, len(NAMES), 6), ids=lambda first: f"from {NAMES[first]}")
 def test_the_operator_survives_any_single_faulty_answer(tmp_path: Path, first: int) -> None:
-    """Each request has another fault, and the faults rotate from test to test."""
+    """Each request gets another fault, and the faults rotate from test to test."""
 
-    def turn(asked: list[str], shift: int) -> dict[str, Spoil]:
+    def assign(asked: list[str], shift: int) -> dict[str, Spoil]:
         return {each: FAULTS[NAMES[(number + shift) % len(NAMES)]] for number, each in enumerate(asked)}
 
     spoilt = {
-        **turn(discovery_paths(), first),
-        **turn([f"list {path}" for path in PATHS], first),
-        **turn([f"watch {path}" for path in PATHS], first + 1),
+        **assign(discovery_paths(), first),
+        **assign([f"list {path}" for path in PATHS], first),
+        **assign([f"watch {path}" for path in PATHS], first + 1),
     }
 
-    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+    async def recovers(cluster: ScriptedCluster, parts: Parts) -> None:
         event = {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}}
         cluster.bring(PODS, event)
         await until(lambda: {key.name for key in parts.informers.state.snapshot.pods} == {"web"})
         await until(lambda: all(cluster.asked[f"watch {path}"] > 1 for path in PATHS))
         await until(lambda: all(check.passed for check in parts.health.sync_checks()))
 
-    run(ScriptedCluster(spoilt), tmp_path, comes_through)
+    run(ScriptedCluster(spoilt), tmp_path, recovers)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "401"])
@@ -105,12 +105,12 @@ def test_the_operator_recovers_from_any_faulty_watch(tmp_path: Path, name: str) 
     """After a failed watch the kind is listed or watched again, and later events are known."""
     cluster = ScriptedCluster({f"watch {PODS}": FAULTS[name]})
 
-    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+    async def recovers(cluster: ScriptedCluster, parts: Parts) -> None:
         cluster.bring(PODS, {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}})
         await until(lambda: {key.name for key in parts.informers.state.snapshot.pods} == {"web"})
         assert cluster.asked[f"watch {PODS}"] == 2
 
-    run(cluster, tmp_path, comes_through)
+    run(cluster, tmp_path, recovers)
 
 
 def test_a_silent_watch_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +122,12 @@ def test_a_silent_watch_is_started_again(tmp_path: Path, monkeypatch: pytest.Mon
         await asyncio.Event().wait()
         return response
 
-    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+    async def recovers(cluster: ScriptedCluster, parts: Parts) -> None:
         cluster.bring(PODS, {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}})
         await until(lambda: {key.name for key in parts.informers.state.snapshot.pods} == {"web"})
-        assert cluster.asked[f"list {PODS}"] == 1  # what it had is gone on with
+        assert cluster.asked[f"list {PODS}"] == 1  # the watch continues without a new list
 
-    run(ScriptedCluster({f"watch {PODS}": silent}), tmp_path, comes_through)
+    run(ScriptedCluster({f"watch {PODS}": silent}), tmp_path, recovers)
 
 
 def test_the_operator_waits_for_missing_credentials_after_they_are_rejected(tmp_path: Path) -> None:
@@ -137,15 +137,15 @@ def test_the_operator_waits_for_missing_credentials_after_they_are_rejected(tmp_
         kubeconfig.rename(away)
         return await refusing(401)(request)
 
-    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+    async def recovers(cluster: ScriptedCluster, parts: Parts) -> None:
         await until(away.exists)
-        await asyncio.sleep(1)  # long enough to look for them more than once
+        await asyncio.sleep(1)  # time for several attempts
         assert not parts.health.synced
         away.rename(kubeconfig)
         await until(lambda: parts.health.synced)
         assert cluster.asked[f"list {PODS}"] == 2
 
-    run(ScriptedCluster({f"list {PODS}": refuse}), tmp_path, comes_through)
+    run(ScriptedCluster({f"list {PODS}": refuse}), tmp_path, recovers)
 
 
 def run(

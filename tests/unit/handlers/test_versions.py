@@ -1,4 +1,4 @@
-"""Old events are distinguished from new ones, object by object, with bounded memory."""
+"""Old events of each object are distinguished from new ones, with bounded memory."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_old_event_does_not_bring_back_an_object_deleted_long_ago() -> None:
     st.integers(4, 20),
 )
 def test_replayed_events_never_pass_and_new_ones_always_do(steps: list[tuple[int, int]], per_generation: int) -> None:
-    """A watch in order, each event followed by a replay of any earlier one."""
+    """Each event of a watch is followed by a replay of any earlier one."""
     versions = Versions(events_per_generation=per_generation)
     seen: list[tuple[ObjectKey, str]] = []
     for number, (name, back) in enumerate(steps, start=1):

@@ -1,4 +1,4 @@
-"""Of a watch, complete lines reach Kopf, and no error except the one that makes it list again."""
+"""Only complete lines of a watch reach Kopf, and only the error that makes Kopf list again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line(event_type: str, **body: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
-# As they come out, so that they come out as they went in.
+# In the format of the output, so that equal lines have equal bytes.
 EVENT = line("ADDED", metadata={"name": "web"}, apiVersion="v1", kind="Pod")
 DELETION = line("DELETED", metadata={"name": "é✓"}, apiVersion="v1", kind="Pod")
 BOOKMARK = line("BOOKMARK", metadata={"resourceVersion": "7"})
@@ -44,7 +44,7 @@ class Watch:
         self.parts = Parts()
         self.retry = Retry(QUICK)
         protocol = BaseProtocol(loop)
-        protocol.connection_made(asyncio.Transport())  # one can only wait on what is connected
+        protocol.connection_made(asyncio.Transport())  # the protocol can only wait while it is connected
         self.content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
         self.stream = WatchStream(self.content, self.parts.informer("pods"), self.retry)
 
@@ -53,7 +53,7 @@ class Watch:
             self.content.feed_data(chunk)
 
     async def rest(self) -> list[bytes]:
-        """End it, and return its whole output."""
+        """End the stream, and return its whole output."""
         self.content.feed_eof()
         return [chunk async for chunk in self.stream.iter_chunked(2**20)]
 
@@ -173,7 +173,7 @@ def test_an_error_without_a_status_is_an_error() -> None:
     ],
 )
 def test_an_error_event_is_recognized_in_any_json_formatting(spelling: bytes) -> None:
-    """A proxy may reformat JSON. Kopf would end on an error that it does not receive as 410."""
+    """A proxy may reformat JSON. Kopf would end the process on an error that is not a 410."""
 
     async def scenario() -> None:
         watch = Watch()
@@ -235,7 +235,7 @@ def test_closing_the_response_ends_a_waiting_reader() -> None:
         watch = Watch()
         waiting = asyncio.ensure_future(anext(watch.stream.iter_chunked(2**20)))
         await asyncio.sleep(0)
-        content: Any = watch.stream  # as aiohttp sees it
+        content: Any = watch.stream  # aiohttp's view of the stream
         assert content.exception() is None
         content.set_exception(aiohttp.ClientConnectionError("closed"))
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -310,7 +310,7 @@ def test_the_watch_is_behind_while_received_data_is_unread() -> None:
         seconds[0] += 5
         await anext(chunks)
         seconds[0] += 2
-        beyond[0] = len(BOOKMARK)  # the next has come, but no further than to the system
+        beyond[0] = len(BOOKMARK)  # the next bookmark is still in the socket buffer
         third = asyncio.ensure_future(anext(chunks))
         await asyncio.sleep(0)
         assert informer.lag_seconds() == 7
@@ -328,7 +328,7 @@ def test_the_watch_is_behind_while_received_data_is_unread() -> None:
 
 
 def heartbeats(watch: Watch, versions: range) -> list[bytes]:
-    """Events that change nothing of a listed pod but its version."""
+    """Return events that change only the version of a listed pod."""
     body = pod("web", 5)
     watch.parts.informer("pods").begin_list()
     page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": [body]}
@@ -349,7 +349,7 @@ def test_heartbeats_do_not_reach_kopf_but_events_among_them_do() -> None:
 
 
 def test_kopf_receives_an_occasional_bookmark_during_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A restarted watch continues from there, and no watch counts as dead."""
+    """A restarted watch continues from the bookmark, and no watch counts as dead."""
     monkeypatch.setattr(watch_stream, "_TOLD_SECONDS", 0.0)
 
     async def scenario() -> None:

@@ -125,13 +125,13 @@ def test_a_user_may_impersonate_another_one(tmp_path: Path) -> None:
 
 
 def test_groups_are_not_impersonated_without_a_user(tmp_path: Path) -> None:
-    """As in client-go."""
+    """The rule of client-go."""
     user = {"token": "t", "as": "", "as-groups": ["system:masters"], "as-user-extra": None}
     access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", user)))
     assert access.impersonation.headers() == ()
 
 
-def test_credentials_that_are_loaded_again_bring_whom_they_impersonate(tmp_path: Path) -> None:
+def test_credentials_that_are_loaded_again_have_the_impersonated_user(tmp_path: Path) -> None:
     access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "t", "as": "jane"})))
     access.adopt(load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "t", "as": "john"}))))
     assert access.impersonation.headers() == (("Impersonate-User", "john"),)
@@ -194,7 +194,7 @@ def test_the_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: 
     token, namespace = tmp_path / "token", tmp_path / "namespace"
     token.write_text("first", encoding="utf-8")
     namespace.write_text("respread", encoding="utf-8")
-    shutil.copy(certifi.where(), tmp_path / "ca.crt")  # any will do
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")  # any valid authority
     seconds = [0.0]
     find = partial(find_service_account, tmp_path, lambda: seconds[0])
     monkeypatch.setattr(access_module, "find_service_account", find)
@@ -299,7 +299,7 @@ def test_the_error_says_what_is_wrong_in_a_kubeconfig(
 
 
 def test_the_official_client_reads_a_kubeconfig_the_same_way(tmp_path: Path) -> None:
-    """It reads them too if a plugin runs."""
+    """The official client also reads kubeconfigs if a plugin runs."""
     (tmp_path / "token").write_text("from-file", encoding="utf-8")
     ca = Path(certifi.where())
     cluster = {"certificate-authority": str(ca), "tls-server-name": "api", "proxy-url": "http://proxy.example:3128"}

@@ -1,6 +1,6 @@
-"""There are never two leaders, whatever is lost, late or repeated, and always one again when all is well.
+"""There are never two leaders even if requests are lost, late or repeated, and there is one again after the faults.
 
-A Lease in memory that answers as the API server does, over a line that delays and loses; hours go by in a second.
+The Lease is in memory and answers like the API server, over a line that delays and loses requests. Time is virtual.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Line(FakeRequests):
         arrived: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
         def arrive() -> None:
-            # what has left arrives, whether or not its sender still waits
+            # a sent request arrives, whether or not its sender still waits
             response = self.server.handle(method, body)
             if not arrived.done():
                 arrived.set_result(response)
@@ -108,7 +108,7 @@ class Line(FakeRequests):
         if chance.random() > 0.1:
             delay = chance.choice([0.0, 0.01, 0.5, 3.0, 9.0, 25.0])
             asyncio.get_running_loop().call_later(delay, arrive)
-        async with asyncio.timeout(10):  # wait_for of Python 3.11 may swallow that its task is cancelled
+        async with asyncio.timeout(10):  # wait_for of Python 3.11 may swallow a cancellation
             response = await arrived
         await asyncio.sleep(chance.choice([0.0, 0.01, 2.0, 9.0]))
         if self.dead or chance.random() < 0.1:
@@ -144,7 +144,7 @@ async def leading(line: Line, **options: Any) -> AsyncIterator[Elector]:
 
 
 async def until(condition: Callable[[], bool], *, seconds: float) -> float:
-    """Return how long it took until a condition was true, at most this many seconds."""
+    """Return the time until a condition was true, at most this many seconds."""
     started = asyncio.get_running_loop().time()
     while not condition():
         elapsed = asyncio.get_running_loop().time() - started
@@ -204,7 +204,7 @@ def test_a_request_without_an_answer_does_not_hide_that_the_lease_has_expired() 
             line.hangs = False
             await until(one.holds, seconds=13)
             assert [leads for _, leads in told] == [True, False, True]
-            assert told[1][0] == pytest.approx(10, abs=0.1)  # at the moment, not when the request gave up
+            assert told[1][0] == pytest.approx(10, abs=0.1)  # when the Lease expires, not when the request times out
         assert told[-1][1] is False
 
     run_in_virtual_time(scenario())
@@ -218,7 +218,7 @@ def test_a_late_answer_does_not_extend_the_lease() -> None:
         line.late_seconds = 4.0
         one = elector(line, "one")
         async with running(one):
-            assert await until(one.holds, seconds=9) == pytest.approx(8, abs=0.02)  # asked at 4 s, answered 4 s later
+            assert await until(one.holds, seconds=9) == pytest.approx(8, abs=0.02)  # asked at 4 s, answered at 8 s
             line.dead = True
             assert one.remaining_seconds() == pytest.approx(6, abs=0.02)
             assert await until(lambda: not one.holds(), seconds=11) == pytest.approx(6, abs=0.02)
@@ -283,7 +283,7 @@ def test_a_leader_stops_when_another_replica_holds_the_lease() -> None:
             server.write({**server.lease, "spec": {**server.spec, "holderIdentity": "other"}})
             await until(lambda: not one.holds(), seconds=2.5)
             assert one.holder == "other"
-        assert server.spec["holderIdentity"] == "other"  # what is another's is not given up
+        assert server.spec["holderIdentity"] == "other"  # a leader does not release the Lease of another
 
     run_in_virtual_time(scenario())
 
@@ -306,7 +306,7 @@ def test_a_deleted_lease_stays_with_its_leader() -> None:
 
 
 def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
-    """A recreated Lease starts to count from 0 again, and work for each term must be done again."""
+    """A recreated Lease counts from 0 again, and the work at the start of a term must be done again."""
 
     async def scenario() -> None:
         server = LeaseServer()
@@ -343,7 +343,7 @@ def test_a_lease_recreated_for_the_leader_continues_its_term() -> None:
 
 
 def test_a_candidate_for_a_deleted_lease_waits_for_an_unreachable_leader() -> None:
-    """It can't know when the leader renewed the Lease, so it waits as long as if the Lease existed."""
+    """The candidate does not know when the leader renewed the Lease, so it waits as if the Lease existed."""
 
     async def scenario() -> None:
         server = LeaseServer()
@@ -428,7 +428,7 @@ def test_the_boot_clock_is_monotonic() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_there_are_never_two_leaders_and_finally_exactly_one(seed: int) -> None:
-    """With all faults at once there is hardly ever a leader: half of the cases have fewer, and good connections."""
+    """With all faults at once, there is hardly ever a leader, so half of the cases have fewer faults."""
     chance = random.Random(seed)
     seldom = 1.0 if chance.random() < 0.5 else 0.1
 
@@ -467,7 +467,7 @@ def test_there_are_never_two_leaders_and_finally_exactly_one(seed: int) -> None:
 
 
 def test_times_are_written_in_the_format_of_the_api_server() -> None:
-    """A MicroTime without its six decimal places is a 400."""
+    """The API server answers 400 to a MicroTime without six decimal places."""
 
     async def scenario() -> None:
         server = LeaseServer()
@@ -476,7 +476,7 @@ def test_times_are_written_in_the_format_of_the_api_server() -> None:
                 assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", server.spec[field])
 
     with unittest.mock.patch("respread.kube.leadership.datetime", wraps=datetime) as clock:
-        clock.now.return_value = datetime(2026, 11, 21, tzinfo=UTC)  # on the very second
+        clock.now.return_value = datetime(2026, 11, 21, tzinfo=UTC)  # a whole second
         run_in_virtual_time(scenario())
 
 

@@ -121,9 +121,9 @@ def test_renewals_and_probes_are_in_time_under_load() -> None:
                 works = (elector.run(), keep_planning(thread, plans, planned), bring_events(), probe(address, probes))
                 tasks = [asyncio.create_task(work) for work in works]
                 await asyncio.sleep(LOAD_SECONDS)
-                async with asyncio.timeout(120):  # a slow machine has not made one yet
+                async with asyncio.timeout(120):  # for the first plan on a slow machine
                     await planned.wait()
-                assert changes == [True]  # got, and never lost
+                assert changes == [True]  # acquired and never lost
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Pages are small in bytes, whatever their objects."""
+"""The page size adapts to the objects, so that pages are small in bytes."""
 
 from __future__ import annotations
 

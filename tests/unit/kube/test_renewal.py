@@ -39,7 +39,7 @@ def write_kubeconfig(file: Path, server: str, token: str) -> None:
 
 
 class Renewed:
-    """Credentials that are requested for every request, as by a plugin."""
+    """Credentials that every request reads again, like those of a plugin."""
 
     is_current = False
 
@@ -86,21 +86,21 @@ def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
         assert await ask() == 200
         server.token = "new"  # noqa: S105  # no secret
         assert [await ask(), await ask()] == [401, 401]
-        assert looked[0] == 2  # not for every request
+        assert looked[0] == 2  # fewer reads than requests
         write_kubeconfig(file, address, "new")
         seconds[0] += LEAST_INTERVAL_SECONDS
         assert [await ask(), await ask()] == [401, 200]
         server.token = "newer"  # noqa: S105  # no secret
         file.unlink()
         seconds[0] += LEAST_INTERVAL_SECONDS
-        assert [await ask(), await ask()] == [401, 401]  # and nothing worse
+        assert [await ask(), await ask()] == [401, 401]  # no other error
 
     asyncio.run(scenario())
 
 
 @asynccontextmanager
 async def served(asked: list[str]) -> AsyncIterator[str]:
-    """The address of an API server with one pod, which records the requests."""
+    """Yield the address of an API server with one pod, which records the requests."""
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(request.method)
@@ -121,7 +121,7 @@ LOST = Held(Reason.NOT_LEADING, "this replica does not lead")
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: bool) -> None:
-    """The renewal may take any time: leadership is checked after it, and nothing is awaited then."""
+    """The renewal may take any time. Leadership is checked after it, and nothing is awaited in between."""
     asked: list[str] = []
     order: list[str] = []
 
@@ -129,7 +129,7 @@ def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: boo
         async with served(asked) as server:
 
             def renew() -> str:
-                time.sleep(0.05)  # frozen, if it is for the eviction
+                time.sleep(0.05)  # a long renewal before the eviction
                 order.append("renewed")
                 return "Bearer any"
 
@@ -141,7 +141,7 @@ def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: boo
                 return await evict(EvictionApi(requests), POD, gate)
 
     answer = asyncio.run(scenario())
-    assert order == ["renewed", "renewed", "asked"]  # for the pod, for its eviction, and then whether it may be
+    assert order == ["renewed", "renewed", "asked"]  # for the read of the pod and for the eviction, and then the check
     if lost:
         assert answer == LOST
         assert asked == ["GET"]
@@ -152,7 +152,7 @@ def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: boo
 
 
 def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
-    """As in the kubeconfigs of kind, minikube and kubeadm."""
+    """The kubeconfigs of kind, minikube and kubeadm use client certificates."""
     asked: list[str] = []
 
     async def scenario() -> None:
@@ -212,7 +212,7 @@ def test_a_hanging_credential_plugin_takes_no_longer_than_the_request_timeout() 
 
 
 def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) -> None:
-    """However long it takes: a hanging plugin is not started once for each request."""
+    """A hanging plugin is not started for each request."""
     file = tmp_path / "kubeconfig"
     write_kubeconfig(file, "http://127.0.0.1:9", "any")
     begun, may_end, looked, seconds = threading.Event(), threading.Event(), [0], [0.0]

@@ -21,7 +21,7 @@ WEB = spec(constraint())
 
 
 class Told(NamedTuple):
-    """What a plan reports about the only group that it can't restore."""
+    """The report of a plan about the only group that it can't restore."""
 
     reason: Reason
     message: str
@@ -49,5 +49,5 @@ def two_zones(**of_b: Any) -> list[Node]:
 
 
 def three_in_a(of: PodSpec = WEB, **fields: Any) -> list[Pod]:
-    """Three pods on a1, which is one too many for a maxSkew of 1 with none in b."""
+    """Return three pods on a1, one too many for a maxSkew of 1 without pods in b."""
     return pods({"a1": 3}, of, **fields)

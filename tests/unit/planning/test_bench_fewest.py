@@ -13,7 +13,7 @@ from bench.judge import waits
 
 
 def by_trying(zones: dict[str, list[int]], zone_skew: int, host_skew: int | None) -> int:
-    """Try every number of pods on every host; NEVER if none works."""
+    """Try every number of pods on every host, and return the fewest evictions; NEVER if no placement holds."""
     before = [count for hosts in zones.values() for count in hosts]
     pods = sum(before)
     best = NEVER

@@ -1,6 +1,6 @@
-"""Why constraints stay violated: the reason, and the advice for the on-call engineer.
+"""A group that stays violated has a reason and a message with advice for the on-call engineer.
 
-Every case is a whole plan of a small cluster: zone a is too full, and nothing can be done about it.
+Every case is a complete plan of a small cluster in which zone a has too many pods and can't be restored.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def test_the_reason_of_most_pods_is_reported_and_each_reason_names_a_pod() -> No
     )
 
 
-# Where there is no room
+# No feasible node
 
 
 def test_pods_that_fit_are_moved_and_the_rest_is_reported() -> None:
@@ -322,7 +322,7 @@ def test_pods_in_motion_are_reported(moving: Sequence[Pod], words: str) -> None:
     assert "left alone until they are gone or placed" in found.message
 
 
-def test_a_group_on_hold_has_the_reason_of_the_hold() -> None:
+def test_a_held_group_has_the_reason_of_the_caller() -> None:
     quiet = Held(Reason.QUIET_PERIOD, "it changed 2 s ago, and quietPeriod is 30 s")
     found = told(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: quiet)
     assert (found.reason, found.message) == (quiet.reason, quiet.message)

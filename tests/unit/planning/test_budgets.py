@@ -1,4 +1,4 @@
-"""What PodDisruptionBudgets allow, with the messages that users see."""
+"""The ledger of PodDisruptionBudgets allows the evictions that the API server allows, and explains refusals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_without_a_budget_pods_may_be_evicted() -> None:
         (OF_WEB, True),
         (LabelSelector(match_labels=Map(app="api")), False),
         (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ("api",)),)), True),
-        # the API server passes over a selector that it cannot read
+        # the API server ignores a selector that it cannot read
         (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ()),)), False),
         (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ("not a label value",)),)), False),
     ],
@@ -147,7 +147,7 @@ def test_the_unhealthy_pod_eviction_policy_is_respected() -> None:
     assert "AlwaysAllow would let it go" in held(ledger(short).verdict(unready)).message
     always = budget(allowed=0, current_healthy=1, desired_healthy=2, unhealthy_pod_eviction_policy="AlwaysAllow")
     assert isinstance(ledger(always).verdict(unready), Free)
-    # with nothing desired the healthy budget does not free it, and its disruptions count
+    # With desiredHealthy 0, a healthy budget does not exempt the pod, and its disruptions count.
     assert ledger(budget(allowed=3, desired_healthy=0)).verdict(unready) == Needs(ObjectKey("default", "web"), 3)
     out_of_date = budget(allowed=0, current_healthy=2, desired_healthy=2, generation=2, observed_generation=1)
     assert isinstance(ledger(out_of_date).verdict(unready), Free)
@@ -163,7 +163,7 @@ def test_unready_pods_may_be_evicted_after_the_plan_has_used_the_budget() -> Non
 
 
 class TestInFlight:
-    """Evictions that the API server has accepted, at every stage of their visibility."""
+    """Evictions in flight count once, whether the watch shows them in the pod, in the budget, or not yet."""
 
     pods = (web("a"), web("b"), web("c"), web("d"))
     of_four = budget(allowed=2, current_healthy=4, desired_healthy=2, expected_pods=4)
@@ -172,32 +172,32 @@ class TestInFlight:
         verdict = ledger(of, pods=pods, in_flight=in_flight).verdict(web("d"))
         return verdict.allowed if isinstance(verdict, Needs) else 0
 
-    def test_neither_the_pod_nor_the_budget_shows_the_eviction(self) -> None:
+    def test_an_eviction_counts_before_the_pod_or_the_budget_shows_it(self) -> None:
         assert self.allowed(self.of_four, self.pods) == 2
         assert self.allowed(self.of_four, self.pods, web("a")) == 1
         assert self.allowed(self.of_four, self.pods, web("a"), web("b")) == 0
 
-    def test_the_budget_shows_the_eviction_before_the_pod(self) -> None:
+    def test_an_eviction_that_only_the_budget_shows_counts_once(self) -> None:
         seen = budget(allowed=1, current_healthy=4, desired_healthy=2, expected_pods=4, disrupted_pods=Map(a=NOW))
         assert self.allowed(seen, self.pods, web("a")) == 1
 
-    def test_the_pod_shows_the_eviction_before_the_budget(self) -> None:
+    def test_an_eviction_that_only_the_pod_shows_counts_once(self) -> None:
         going = web("a", deletion_timestamp=NOW)
         assert self.allowed(self.of_four, (going, *self.pods[1:]), going) == 1
 
-    def test_the_pod_is_deleted_and_the_budget_does_not_show_it(self) -> None:
+    def test_an_eviction_counts_after_the_deletion_until_the_budget_shows_it(self) -> None:
         assert self.allowed(self.of_four, self.pods[1:], web("a", deletion_timestamp=NOW)) == 1
 
-    def test_the_pod_and_the_budget_show_the_eviction(self) -> None:
+    def test_an_eviction_that_the_pod_and_the_budget_show_counts_once(self) -> None:
         going = web("a", deletion_timestamp=NOW)
         after = budget(allowed=1, current_healthy=3, desired_healthy=2, expected_pods=4)
         assert self.allowed(after, (going, *self.pods[1:]), going) == 1
 
-    def test_the_replacement_is_ready_and_the_budget_shows_it(self) -> None:
+    def test_a_ready_replacement_returns_the_disruption(self) -> None:
         going = web("a", deletion_timestamp=NOW)
         assert self.allowed(self.of_four, (going, *self.pods[1:], web("e")), going) == 2
 
-    def test_an_unready_pod_used_no_disruption(self) -> None:
+    def test_the_eviction_of_an_unready_pod_uses_no_disruption(self) -> None:
         unready = web("a", ready=False)
         assert self.allowed(budget(allowed=1), (unready, *self.pods[1:]), unready) == 1
 

@@ -1,4 +1,4 @@
-"""The cost of a reconcile grows at most linearly with the cluster: counted in calls, not in time."""
+"""The cost of a reconcile grows at most linearly with the cluster. It is counted in calls, not in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.counting import LINEAR, calls
 from tests.worlds import NOW, constraint, node, pod, spec
 
 SIZES: Final = (60, 120, 240)
-"""Deployments in one namespace. One of ten is violated; every other one has a budget."""
+"""The number of Deployments in one namespace. One of ten is violated, and every second one has a budget."""
 PODS: Final = 6
 HOSTS: Final = [(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
@@ -46,7 +46,7 @@ UNBOUND: Final = msgspec.structs.replace(
         )
     ),
 )
-"""Makes every move at once."""
+"""Limits that allow all moves at once."""
 
 
 def world(deployments: int) -> ClusterState:
@@ -86,7 +86,7 @@ def pods_of(number: int) -> list[Pod]:
     ]
 
 
-class Scene(NamedTuple):
+class PlannedCluster(NamedTuple):
     """A planned cluster, with a move in flight for each workload to restore."""
 
     state: ClusterState
@@ -97,7 +97,7 @@ class Scene(NamedTuple):
     in_flight: InFlight
 
     @classmethod
-    def of(cls, deployments: int) -> Scene:
+    def of(cls, deployments: int) -> PlannedCluster:
         state, index, planner = world(deployments), SpreadIndex(), Planner()
         spread = index.update(state.snapshot)
         plan = planner.plan(state.snapshot, spread, SETTING, now=NOW)
@@ -151,21 +151,21 @@ class Scene(NamedTuple):
             ledger.verdict(each)
 
 
-STEPS: Final[dict[str, Callable[[Scene], object]]] = {
+STEPS: Final[dict[str, Callable[[PlannedCluster], object]]] = {
     "groups from nothing": lambda scene: SpreadIndex().update(scene.state.snapshot),
     "a plan from nothing": lambda scene: Planner().plan(scene.state.snapshot, scene.spread, SETTING, now=NOW),
-    "a plan after a pod's change": Scene.plan_again,
-    "a plan of all at once": Scene.plan_all_at_once,
-    "what is made now": Scene.pace,
-    "budgets": Scene.ask_budgets,
+    "a plan after a pod's change": PlannedCluster.plan_again,
+    "a plan of all at once": PlannedCluster.plan_all_at_once,
+    "what is made now": PlannedCluster.pace,
+    "budgets": PlannedCluster.ask_budgets,
     "moves under way": lambda scene: scene.in_flight.updated(scene.state.snapshot, 1.0, lambda *_: Outcome.UNKNOWN),
-    "status and metrics": Scene.tell,
+    "status and metrics": PlannedCluster.tell,
 }
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_twice_the_cluster_costs_at_most_about_twice_as_much(step: str) -> None:
-    scenes = [Scene.of(size) for size in SIZES]
+    scenes = [PlannedCluster.of(size) for size in SIZES]
     assert [len(scene.in_flight) * 10 >= size for scene, size in zip(scenes, SIZES, strict=True)] == [True] * 3
     small, medium, large = (calls(partial(STEPS[step], scene)) for scene in scenes)
     assert medium <= LINEAR * small, (small, medium, large)
@@ -174,9 +174,9 @@ def test_twice_the_cluster_costs_at_most_about_twice_as_much(step: str) -> None:
 
 @pytest.mark.parametrize("name", ["web-0-0", "web-1-0", "web-2-3", "web-149-5"])
 def test_the_change_of_one_pod_costs_a_small_part_of_a_whole_namespace(name: str) -> None:
-    # One of a workload that is to be restored, and others that share nodes with about all of those.
-    scene = Scene.of(SIZES[-1])
+    # A pod of a violated workload, and pods of other workloads that share nodes with most of these.
+    scene = PlannedCluster.of(SIZES[-1])
     calm = scene._replace(in_flight=InFlight())
-    calm.plan_again(name)  # after this nothing is different but what changes
-    anew = sum(calls(partial(STEPS[step], calm)) for step in ("groups from nothing", "a plan from nothing"))
-    assert calls(lambda: calm.plan_again(name)) * 10 <= anew
+    calm.plan_again(name)  # after this, only changes differ
+    from_scratch = sum(calls(partial(STEPS[step], calm)) for step in ("groups from nothing", "a plan from nothing"))
+    assert calls(lambda: calm.plan_again(name)) * 10 <= from_scratch

@@ -1,4 +1,4 @@
-"""Domains that a policy expects and that have no node."""
+"""A policy's expected domains without a node are reported if they would help."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(
 @pytest.mark.parametrize(
     ("of", "policy"),
     [
-        (WEB, expecting("a")),  # it has a node
-        (WEB, expecting("c", key="rack")),  # of another key
+        (WEB, expecting("a")),  # the domain has a node
+        (WEB, expecting("c", key="rack")),  # the domain is of another key
         (WEB, expecting("c", when_unsatisfiable=("ScheduleAnyway",))),  # the policy does not restore the constraint
-        (spec(constraint(max_skew=3)), expecting("c")),  # with c there it would hold too
-        (spec(constraint(), node_selector=Map({ZONE: "a"})), expecting("c")),  # no pod of it may go there anyway
+        (spec(constraint(max_skew=3)), expecting("c")),  # the constraint would hold with the domain
+        (spec(constraint(), node_selector=Map({ZONE: "a"})), expecting("c")),  # no pod of the group may go there
         (spec(constraint(), node_affinity=ZONE_A_OR_B), expecting("c")),
     ],
 )

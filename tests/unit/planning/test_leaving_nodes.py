@@ -107,7 +107,7 @@ def test_pods_that_tolerate_a_taint_for_longer_than_the_patience_are_not_waited_
 
 def test_cluster_autoscaler_evicts_pods_that_tolerate_its_taint() -> None:
     of = spec(constraint(), tolerations=(Toleration(operator="Exists"),))
-    # Such pods may go to the node again as long as it is there: nothing tells that the drain restores the spread.
+    # Such pods may return to the node while it exists, so the drain does not certainly restore the spread.
     plan = planned(cluster(zones(**LEAVING[1]), pods({"a1": 8, "a2": 1, "b1": 2}, of)))
     assert plan.moves[0].pod.node_name == "a2"
 
@@ -120,12 +120,12 @@ def test_the_zone_of_a_deleted_only_node_is_not_eligible(fields: dict[str, Any])
 
 
 def test_a_node_whose_drain_has_stopped_does_not_hide_another() -> None:
-    """As where a budget blocks one of two drains."""
+    """A budget may block one of two drains."""
     nodes = [*zones(**LEAVING[0]), node("a3", "a", **LEAVING[3])]
     by_node = {"a1": 2, "a2": 4, "a3": 0, "b1": 2}
     stuck = {"a3": NOW - timedelta(hours=1), "a2": NOW}
     assert reasons(nodes, by_node, since=stuck) == [Reason.NODE_LEAVING]
-    # The pod on the other one stays where it is, so that one more has to go.
+    # The pod on the other node stays, so one more pod has to move.
     assert reasons(nodes, {**by_node, "a3": 1}, since=stuck) == [Reason.NODE_LEAVING]
     assert reasons(nodes, {**by_node, "a3": 4}, since=stuck) == []
     assert reasons(nodes, {**by_node, "a3": 4}, since={}) == [Reason.NODE_LEAVING]
@@ -139,7 +139,7 @@ def test_a_cordon_without_a_drain_is_not_waited_for() -> None:
 
 
 def replaced(counts: dict[str, int], pods_on_it: int) -> dict[str, int]:
-    """Return the counts after the scheduler has replaced this many pods; with maxSkew 1 it uses the emptiest domain."""
+    """Return the counts after the scheduler has replaced this many pods, each in the emptiest domain (maxSkew 1)."""
     for _ in range(pods_on_it):
         counts = {**counts, (emptiest := min(counts, key=counts.__getitem__)): counts[emptiest] + 1}
     return counts

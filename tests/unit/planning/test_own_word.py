@@ -1,4 +1,4 @@
-"""Annotations of pods, interpreted as their owners define them, and as docs/policy.md documents them."""
+"""Annotations of other projects protect pods as these projects and docs/policy.md define."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
-def why(said: dict[str, str], *local_volumes: str, started: timedelta | None = timedelta(hours=2)) -> Held | None:
+def why(
+    annotations: dict[str, str], *local_volumes: str, started: timedelta | None = timedelta(hours=2)
+) -> Held | None:
     """Return why a pod with these annotations and this start time is protected."""
     start = None if started is None else NOW - started
     storing = spec(has_local_storage=bool(local_volumes), local_volumes=local_volumes)
-    return DEFAULTS.of_pod(pod("web-1", "node-1", storing, annotations=Map(said), start_time=start), NOW)
+    return DEFAULTS.of_pod(pod("web-1", "node-1", storing, annotations=Map(annotations), start_time=start), NOW)
 
 
 @pytest.mark.parametrize("value", ["true", "3h", "2h0m1s", "yes", "", "True", "0", "0s", "-5m", "1d", "30", "3000000h"])
@@ -62,10 +64,10 @@ def test_a_duration_counts_from_the_start_of_the_pod_and_the_message_names_its_e
 
 
 def test_after_the_duration_the_pod_is_planned_for_without_any_event() -> None:
-    said = Map({KARPENTER: "2h"})
+    annotations = Map({KARPENTER: "2h"})
     starts = [NOW - timedelta(minutes=number) for number in range(3)]
     three = [
-        pod(f"web-{number}", "a1", spec(constraint()), annotations=said, start_time=start)
+        pod(f"web-{number}", "a1", spec(constraint()), annotations=annotations, start_time=start)
         for number, start in enumerate(starts)
     ]
     snapshot = cluster([node("a1", "a"), node("b1", "b")], three)
@@ -102,7 +104,7 @@ def test_any_value_but_true_means_not_safe_to_evict(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "volumes", "stays"),
+    ("annotations", "volumes", "stays"),
     [
         ({LOCAL: "scratch"}, ("scratch",), False),
         ({LOCAL: "scratch,cache,more"}, ("cache", "scratch"), False),
@@ -117,9 +119,9 @@ def test_any_value_but_true_means_not_safe_to_evict(value: str) -> None:
     ],
 )
 def test_named_local_volumes_do_not_protect_a_pod(
-    said: dict[str, str], volumes: tuple[str, ...], *, stays: bool
+    annotations: dict[str, str], volumes: tuple[str, ...], *, stays: bool
 ) -> None:
-    assert (why(said, *volumes) is not None) is stays
+    assert (why(annotations, *volumes) is not None) is stays
 
 
 def test_the_descheduler_evict_annotation_does_not_override_protection() -> None:
@@ -161,11 +163,11 @@ def test_durations_are_parsed_as_in_go(text: str, duration: timedelta | None) ->
     assert parse_go_duration(text) == duration
 
 
-def decoded(said: dict[str, str]) -> Pod:
+def decoded(annotations: dict[str, str]) -> Pod:
     found = Decoder().decode_object(
         "pods",
         {
-            "metadata": {"namespace": "shop", "name": "web-1", "uid": "u-1", "annotations": said},
+            "metadata": {"namespace": "shop", "name": "web-1", "uid": "u-1", "annotations": annotations},
             "spec": {
                 "containers": [],
                 "terminationGracePeriodSeconds": 0,
@@ -194,9 +196,9 @@ def test_only_fields_that_the_annotations_need_are_kept() -> None:
     assert DEFAULTS.of_pod(decoded_of_web({LOCAL: "scratch"}), NOW) is not None
 
 
-def decoded_of_web(said: dict[str, str]) -> Pod:
+def decoded_of_web(annotations: dict[str, str]) -> Pod:
     owner = OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
-    return msgspec.structs.replace(decoded(said), controller=owner, node_name="node-1")
+    return msgspec.structs.replace(decoded(annotations), controller=owner, node_name="node-1")
 
 
 def words(cell: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Plans for clusters that a person can solve by hand."""
+"""Plans for small clusters have the result that is computed by hand."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_long_plan_is_cut_at_three_hundred_moves() -> None:
 
 @pytest.mark.parametrize("important", ["all", "canaries"])
 def test_a_group_with_pods_of_two_policies_belongs_to_the_more_important_policy(important: str) -> None:
-    """Its priority decides who gets room that is not enough for all, not its name."""
+    """The priority of its policy decides which group gets scarce room, not the policy's name."""
     selects = {
         "all": LabelSelector(match_labels=Map(track="stable")),
         "canaries": LabelSelector(match_labels=Map(track="canary")),

@@ -1,4 +1,4 @@
-"""The plan is what is done (P6): the same cluster has the same plan in every process."""
+"""The same cluster has the same plan in every process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy that governs a pod: namespaced policies first, then by priority, then by age."""
+"""The policy that governs a pod is a namespaced one, then the one with the highest priority, then the oldest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room is kept for moves that are still to be made, and whoever can go to few nodes goes first."""
+"""Room is reserved for the later moves of groups that are begun, and pods with few feasible nodes move first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICY = Policy(
 
 
 def of_app(app: str, *pools: str) -> PodSpec:
-    """Return the spec of an application's pods, which only go to nodes of zone a and of some pools."""
+    """Return the spec of an application's pods, which may use only nodes of zone a and of some pools."""
     wanted = NodeSelectorRequirement(key="pool", operator="In", values=("a", *pools))
     affinity = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wanted,)),))
     return spec(constraint(selector=Map(app=app), node_affinity_policy="Ignore"), node_affinity=affinity)
@@ -39,7 +39,7 @@ def on(app: str, by_node: dict[str, int], *pools: str, **fields: Any) -> list[Po
 
 
 def nodes(**room: int) -> list[Node]:
-    """Return a node of zone a, and nodes of zone b, each a pool of its own, with room for so many pods."""
+    """Return a node of zone a and nodes of zone b, each in its own pool, with room for these numbers of pods."""
     return [node("a1", "a", labels=Map(pool="a"))] + [
         node(name, "b", labels=Map(pool=name), pods=number) for name, number in room.items()
     ]
@@ -85,7 +85,7 @@ def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_that_is_be
 
 @pytest.mark.parametrize("reason", [Reason.QUIET_PERIOD, Reason.BACKING_OFF])
 def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reason) -> None:
-    """As after somebody else's pod of the group has changed. A group that backs off is not planned for long."""
+    """The quiet period restarts when another client changes a pod of the group. A group in back-off gets no room."""
     web = [
         *on("web", {"a1": 3}, "b1"),
         pod("web-going", "a1", of_app("web", "b1"), labels=Map(app="web"), deletion_timestamp=NOW),
@@ -101,7 +101,7 @@ def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reas
 
 @pytest.mark.parametrize("minutes", [0, 11])
 def test_room_is_kept_from_the_moment_that_an_eviction_is_sent(minutes: int) -> None:
-    """The watch does not show the deletion yet. After ten minutes nobody knows whether it ever will."""
+    """The watch does not show the deletion yet. After ten minutes, it is not expected any more."""
     evicted, *others = on("web", {"a1": 5, "b2": 1}, "b1", "b2")
     shown = cluster(nodes(b1=2, b2=1), [evicted, *others, *on("api", {"a1": 2}, "b1")])
     sent = (NOW - timedelta(minutes=minutes)).timestamp()
@@ -119,7 +119,7 @@ def test_room_is_kept_from_the_moment_that_an_eviction_is_sent(minutes: int) -> 
 
 @pytest.mark.parametrize("keeps_room", [True, False])
 def test_room_is_kept_for_a_begun_group_during_its_quiet_period(keeps_room: bool) -> None:
-    """The pod that was evicted is gone, and its replacement is Ready."""
+    """The evicted pod is deleted, and its replacement is Ready."""
     web, api = on("web", {"a1": 4, "b2": 1}, "b1"), on("api", {"a1": 2}, "b1")
 
     def on_hold(key: GroupKey, _policy: str) -> Held | None:
@@ -142,7 +142,7 @@ def test_no_room_is_reserved_for_a_group_that_stays_in_motion(minutes: int) -> N
 
 @pytest.mark.parametrize("in_motion", [True, False])
 def test_a_group_that_cannot_be_restored_waits_for_groups_in_motion_that_may_need_its_room(in_motion: bool) -> None:
-    """Zone c never has room, so group api stays violated. Group web needs the place in zone a that a pod of api has."""
+    """Zone c never has room, so group api stays violated. Group web needs the room in zone a that a pod of api uses."""
     of = {app: spec(constraint(selector=Map(app=app))) for app in ("api", "web")}
     in_cluster = [node("a1", "a", pods=2), node("b1", "b"), node("c1", "c", pods=0), node("d1", "d", pods=2)]
     api = pods({"a1": 2, "b1": 2}, of["api"], prefix="api", labels=Map(app="api"))

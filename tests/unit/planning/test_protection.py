@@ -1,4 +1,4 @@
-"""Pods that are never evicted, their reasons, and the order of the other victims."""
+"""Protected pods are never evicted and have a reason, and the other victims have an order."""
 
 from __future__ import annotations
 

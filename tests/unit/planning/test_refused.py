@@ -103,11 +103,11 @@ def test_a_refused_pod_is_never_planned_for(at_a: int, at_b: int, refused: list[
         names = {each.name for number, each in enumerate(found) if number in numbers}
         plan = planning.plan(snapshot, refusing(names))
         assert moved(plan).isdisjoint(names)
-        assert moved(plan) == moved(Planning().plan(snapshot, refusing(names)))  # nothing is left of the one before
+        assert moved(plan) == moved(Planning().plan(snapshot, refusing(names)))  # equal to the plan of a new planner
 
 
 def test_pods_of_an_unknown_owner_are_not_planned_for() -> None:
-    """If the controller was read already, this is known beforehand; a policy may trust the owner."""
+    """A plan knows the owner if its controller was read before. A policy may trust the owner."""
     above = OwnerReference("example.org/v1", "Rollout", "web", "uid-rollout")
     snapshot = cluster(NODES, pods({"a1": 3}, SPEC))
     controller = next(iter(snapshot.pods.values())).controller

@@ -67,7 +67,7 @@ def test_replicas_that_no_constraint_counts_are_replicas_too() -> None:
 
 
 def reading(kind: str, replicas: int, deployment_replicas: int | None = None) -> OwnerReading:
-    """Return the read objects: a controller, and the Deployment above it."""
+    """Return the read controller and its Deployment."""
 
     def of(name: str, wanted: int) -> ControllerObject:
         return msgspec.convert({"metadata": {"name": name, "uid": "u"}, "spec": {"replicas": wanted}}, ControllerObject)

@@ -1,4 +1,4 @@
-"""Moves are made at the same time only if every pod that needs a node has room, wherever the scheduler places it."""
+"""Moves are made at the same time only if every pod that needs a node has room, for any choice of the scheduler."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_wave_has_as_many_moves_as_fit() -> None:
 
 
 def test_two_pods_that_fit_only_in_each_others_room_are_not_swapped() -> None:
-    """An evicted pod uses its room until it is deleted, and until then the replacement would be Pending."""
+    """An evicted pod uses its room until it is deleted, so the replacement would be Pending until then."""
     of = {app: spec(constraint(selector=Map(app=app))) for app in ("web", "api")}
     pods = [
         pod(f"{app}-{number}", on, of[app], labels=Map(app=app), controller=owner(app))
@@ -78,7 +78,7 @@ def test_two_pods_that_fit_only_in_each_others_room_are_not_swapped() -> None:
 
 @pytest.mark.parametrize(("api_on", "moved"), [("b1", 0), ("b2", 0), ("a1", 1)], ids=["unlikely", "likely", "nowhere"])
 def test_nothing_is_moved_if_the_scheduler_might_break_another_constraint(api_on: str, moved: int) -> None:
-    """With web's soft constraint its replacement prefers b2 to b1, but it may use either."""
+    """Because of a soft constraint, the replacement of web prefers b2 to b1, but it may use either."""
     rack = "example.com/rack"
     soft = constraint(HOSTNAME, when="ScheduleAnyway", selector=Map(crowd="yes"))
     web = spec(constraint(selector=Map(app="web")), soft)
@@ -185,7 +185,7 @@ def test_pending_pods_reserve_host_ports_too() -> None:
 
 
 def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
-    """Room is made for it on c0; the preempted pod may use c1, and so may the replacement."""
+    """The scheduler preempts a pod on c0 for the nominated pod. The preempted pod and the replacement may use c1."""
     nodes = [*zones(2, nodes=2)]
     held = pod("low", "c0", spec(priority=-1, **IN_C), labels=Map(app="low"))
 

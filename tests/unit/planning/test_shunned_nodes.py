@@ -24,7 +24,7 @@ POLICY = Policy(
 def only_in(*pools: str, **fields: Any) -> PodSpec:
     wanted = NodeSelectorRequirement(key="pool", operator="In", values=("a", *pools))
     affinity = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wanted,)),))
-    # Of the same domains for all, or they were groups of their own.
+    # All pods have the same eligible domains, so that they form one group.
     return spec(constraint(node_affinity_policy="Ignore"), node_affinity=affinity, **fields)
 
 
@@ -51,7 +51,7 @@ def test_the_pod_with_the_better_target_node_is_moved(
 
 
 def test_the_scheduler_counts_the_taints_of_a_node() -> None:
-    """So whoever has the choice between one taint and two gets the one."""
+    """A pod that may use a node with one taint or a node with two gets the one with one."""
     old = taint("old", "PreferNoSchedule")
     nodes = zones(
         node("b1", "b", labels=Map(pool="x"), taints=(SPOT, old)), node("b2", "b", labels=Map(pool="y"), taints=(SPOT,))

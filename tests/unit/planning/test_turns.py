@@ -1,4 +1,4 @@
-"""A namespace with many groups uses up neither the first wave of a plan nor the search budget of the others."""
+"""Namespaces share the first wave and the search budget, so that one with many groups does not use all of both."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundr
 def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The budget is enough for two searches per plan; in plan order the greedy namespaces would use it for long."""
+    """The budget allows two searches per plan. In the order of the plan, greedy namespaces would use all of it."""
     given: list[tuple[str, int]] = []
     find = Finder.find
 
@@ -72,7 +72,7 @@ def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
         given.append((tasks[0].namespace, search_budget._most))
         found = find(self, tasks, search_budget, reserved)
         for _ in range(max(search_budget._most - search_budget.spent, 0)):
-            search_budget.spend()  # a hard search takes all that it is given
+            search_budget.spend()  # a hard search uses its whole budget
         return found
 
     monkeypatch.setattr(Finder, "find", watched)

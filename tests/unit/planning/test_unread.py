@@ -55,7 +55,7 @@ def pod(name: str, on: str, **fields: Any) -> dict[str, Any]:
 
 
 def other(name: str, on: Any, *, cpu: str = "1", labels: Any = None, **spec: Any) -> dict[str, Any]:
-    """A pod that no policy balances."""
+    """Return a pod that no policy selects."""
     requests = {"containers": [{"name": "db", "resources": {"requests": {"cpu": cpu}}}]}
     return {
         "metadata": metadata(name, namespace="other", labels=labels or {"app": "db"}),
@@ -199,7 +199,7 @@ def test_an_unreadable_budget_holds_the_pods_of_its_namespace() -> None:
 
 
 def test_pods_with_twenty_thousand_labels_use_little_memory_and_still_count_for_room() -> None:
-    """1.2 MiB each: about the largest that an API server stores."""
+    """Each pod has 1.2 MiB, which is about the maximum that an API server stores."""
     labels = [{f"label-{number}-{each:06}": "x" * 40 for each in range(20_000)} for number in range(20)]
     bodies = [
         json.dumps(other(f"db-{number}", "b1", cpu="150m", labels=each)).encode() for number, each in enumerate(labels)

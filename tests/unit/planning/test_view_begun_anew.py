@@ -1,4 +1,4 @@
-"""A view that is rebuilt because most of its entries are unused numbers its nodes again, so no solution outlives it."""
+"""A view that is rebuilt, because most of its entries are unused, has new slots, so earlier solutions are dropped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:
         return [move.pod.name for move in planned.moves]
 
     state.replace("namespaces", [Namespace(name="default")])
-    narrow = node("c9", "c", pods=1)  # it has room for the replacement of one workload's pod only
+    narrow = node("c9", "c", pods=1)  # with room for one replacement only
     state.replace("nodes", [narrow])
     victims()
     others = [node("a1", "a"), node("b1", "b"), node("x1", None, pods=2 * LABEL_SETS)]

@@ -1,4 +1,4 @@
-"""Another writer that removes or replaces costs: how often Respread writes them again, and when at once."""
+"""Respread writes costs that another writer removes or replaces less and less often, and at once if pods change."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_repeatedly_removed_costs_are_written_less_and_less_often() -> None:
     assert contested.contest.times >= 6
     assert contested.contest.until_time.tzinfo is not None
     assert cluster.prevention.contests.take_lost() == {"prevents": 3 * contested.contest.times}
-    # It never gives up altogether.
+    # Respread never stops completely.
     assert rounds(cluster, DAY_SECONDS, step=60) >= DAY_SECONDS / LONGEST_WAIT_SECONDS / 2
 
 

@@ -1,4 +1,4 @@
-"""Integers for a deletion order: increasing, with few changes, and with gaps for more."""
+"""Costs for a deletion order are increasing integers with few changes and with gaps for new pods."""
 
 from __future__ import annotations
 

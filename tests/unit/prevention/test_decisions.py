@@ -1,4 +1,4 @@
-"""Which pods are patched, when, and which are not."""
+"""Prevention patches each pod once, only if necessary, and reranks pods only at rest."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_pods_are_reranked_only_at_rest_and_at_most_once_a_minute() -> None:
     patches = cluster.carry_out(after=1)
     assert {patch.purpose for patch in patches} == {Purpose.RERANK}
     assert 1 <= len(patches) <= 2
-    # Deleted by hand and made again elsewhere, so that the ranks are bad once more.
+    # The pods are deleted and recreated on other nodes, so that the ranks are bad again.
     cluster.put(*LAST_OF_ZONE_GOES_FIRST)
     assert cluster.carry_out(after=REST_SECONDS) == []
     assert {patch.purpose for patch in cluster.carry_out(after=RERANK_INTERVAL_SECONDS)} == {Purpose.RERANK}
@@ -305,7 +305,7 @@ def test_evictions_that_prevention_saved_are_reported() -> None:
     cluster = Cluster(*pods)
     costs = {patch.pod.name: patch.cost or 0 for patch in cluster.carry_out()}
     assert cluster.look(after=REST_SECONDS) == []
-    # By age alone zone c would lose both of its pods; by cost each zone loses one at the most.
+    # By age alone, zone c would lose both of its pods. By cost, each zone loses at most one.
     gone = sorted(costs, key=lambda name: costs[name])[:2]
     assert len({name[4] for name in gone}) == 2
     cluster.delete(*gone)
@@ -318,6 +318,6 @@ def test_pods_deleted_otherwise_are_not_a_scale_down() -> None:
     cluster = Cluster(*RANKED)
     cluster.look()
     cluster.look(after=REST_SECONDS)
-    cluster.delete("web-3")  # the one that a scale-down deletes last
+    cluster.delete("web-3")  # the pod that a scale-down deletes last
     cluster.look()
     assert cluster.look(after=REST_SECONDS) == []

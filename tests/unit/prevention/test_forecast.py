@@ -1,4 +1,4 @@
-"""Whether a workload is protected, why not, and what a scale-down would leave."""
+"""A forecast says whether a workload is protected, the reason if not, and the result of a scale-down."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_rollout_has_no_forecast() -> None:
 
 
 CROWDED = (
-    # By age alone, the youngest first, zone c would lose both of its pods.
+    # By age alone, zone c would lose both of its pods, which are the youngest.
     web(1, "a1", age_seconds=1 << 16),
     web(2, "a2", age_seconds=1 << 15),
     web(3, "b1", age_seconds=1 << 14),
@@ -218,7 +218,7 @@ def test_default_constraints_are_treated_as_constraints_of_the_pod() -> None:
     before = cluster(NODES, [web(1, "a1", of=plain), web(2, "a2", of=plain), web(3, "b1", of=plain)])
     index = ReplicaSetIndex()
     index.update(before, spread_of(before, defaults))
-    assert index.by_uid["uid-web"].groups == ()  # nobody knows the selector yet
+    assert index.by_uid["uid-web"].groups == ()  # the selector is not read yet
     state = ClusterState(before)
     state.replace("replicasets", [OWNER])
     changes = index.update(state.snapshot, spread_of(state.snapshot, defaults))

@@ -1,4 +1,4 @@
-"""However long the watch is silent, a pod with a cost is not patched a second time."""
+"""A pod with a cost is not patched a second time even if the watch is silent."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Pods(FakeRequests):
 
 
 class Watchless:
-    """Prevention in a cluster whose watch shows no patch. Its clock is the test's."""
+    """Prevention in a cluster whose watch shows no patch, with a clock of the test."""
 
     def __init__(self, bare: Sequence[Pod], pods: Pods) -> None:
         self.now = 0.0
@@ -98,7 +98,7 @@ def test_a_pod_is_read_before_a_second_patch_if_the_watch_never_showed_the_first
     async def scenario() -> None:
         running = asyncio.create_task(cluster.loop.run())
         cluster.observe()
-        cluster.now = CAREFUL_SECONDS + 1  # its first patches are not of the time in which everything is read
+        cluster.now = CAREFUL_SECONDS + 1  # after the time in which every pod is read before its patch
         await cluster.until(lambda: pods.patched.total() == PODS)
         assert not pods.read
         for times in (1, 2, 3):  # the watch stays silent
@@ -114,7 +114,7 @@ def test_a_pod_is_read_before_a_second_patch_if_the_watch_never_showed_the_first
 @pytest.mark.parametrize("late", [1, 4, 8])
 @pytest.mark.parametrize("seed", range(8))
 def test_an_applied_patch_that_was_answered_with_an_error_does_not_change_the_ranks(seed: int, late: int) -> None:
-    """Nine pods are patched eight at once. Ranking the pod anew together with the ninth could swap the two."""
+    """Nine pods are patched, eight of them at once. Ranking a pod again with the ninth could swap the two."""
     places = [f"{zone}1" for zone in "abc" for _ in range(3)]
     random.Random(seed).shuffle(places)
     bare = [web(f"web-{number}", place) for number, place in enumerate(places)]

@@ -1,4 +1,4 @@
-"""The pages about the code match it: the diagram, every path, every term, and one name for each type."""
+"""The pages about the code match it: the diagram, every path and every term. No two public types share a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.rooms import PACKAGES, PAGE, ROOT, page, reduced, rooms
 DOCS = ROOT / "docs"
 CODE = ROOT / "operator"
 MOST_MODULES = 21
-"""The most modules in a folder, including `__init__`."""
+"""The maximum number of modules in a folder, including `__init__`."""
 DECISIONS = sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "README.md")
 
 
@@ -80,7 +80,7 @@ def public_types(path: Path) -> Iterator[str]:
             case ast.ClassDef(name=name):
                 pass
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                if isinstance(node.value, ast.Call):  # A TypeVar, or a value.
+                if isinstance(node.value, ast.Call):  # a TypeVar or a value
                     continue
             case _:
                 continue

@@ -1,4 +1,4 @@
-"""The cluster that bench/big builds from its recording, and the expected results."""
+"""The cluster that bench/big builds from its recording has the results that the bench expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The computations of bench/compare compared with bench/busy, and its part of docs/compare.md."""
+"""The computations of bench/compare agree with bench/busy, and docs/compare.md has its results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FEWEST = {
     "soft": Fewest(0, 5),
     "conflict": Fewest(1, 0),
 }
-"""Computed by hand."""
+"""The fewest violations and evictions, computed by hand."""
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)

@@ -40,7 +40,7 @@ def lines_of(program: str) -> list[tuple[str, str]]:
 
 
 def can_be_typed(words: list[str]) -> None:
-    """Parse a line as the program would, without running anything.
+    """Parse a command line like the program, without running the command.
 
     Raises:
         click.UsageError: it can't be parsed.
@@ -68,10 +68,10 @@ def can_be_typed(words: list[str]) -> None:
 @pytest.mark.parametrize(("page", "line"), lines_of("respread"))
 def test_documented_command_lines_are_valid(page: str, line: str) -> None:
     line = re.split(r"\s[<>]\s|\s+#|\s&$", line)[0]
-    line = re.sub(r"\$\([^)]*\)", "", line)  # what the shell puts there
+    line = re.sub(r"\$\([^)]*\)", "", line)  # output of another command
     words = [word for word in shlex.split(line)[1:] if not word.startswith(("[", "("))]
     if any(PLACEHOLDER.search(word) for word in words if not word.startswith("jsonpath")):
-        words = [word for word in words if not PLACEHOLDER.search(word)][:1]  # a synopsis: its command exists
+        words = [word for word in words if not PLACEHOLDER.search(word)][:1]  # in a synopsis, only the command
     try:
         can_be_typed(words)
     except click.UsageError as error:

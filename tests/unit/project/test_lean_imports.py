@@ -37,7 +37,7 @@ def test_the_operator_imports_neither_the_official_client_nor_rich(tmp_path: Pat
 
 
 def test_the_official_client_is_imported_for_an_exec_plugin(tmp_path: Path) -> None:
-    """Although Kopf did not import it: modules are hidden only from Kopf."""
+    """The client can be imported although it was hidden from Kopf."""
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
     kubeconfig = write_kubeconfig(tmp_path / "config", {"exec": plugin})
     found = imported_by(f"""
@@ -52,7 +52,7 @@ def test_the_official_client_is_imported_for_an_exec_plugin(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", ["skew", "plan", "explain", "simulate"])
 def test_a_command_imports_the_client_only_when_it_needs_it(command: str) -> None:
-    """For a snapshot it needs no client, and importing one would take three times as long."""
+    """A command for a snapshot needs no client, whose import would take three times as long."""
     found = imported_by(f"""
         from respread.cli.main import respread
         respread.get_command(None, {command!r})
@@ -64,12 +64,12 @@ def test_hidden_modules_can_be_imported_afterwards() -> None:
     with hidden("this"), pytest.raises(ModuleNotFoundError):
         import_module("this.too")
     assert "this" not in sys.modules
-    with hidden("json"):  # which is loaded
+    with hidden("json"):  # a loaded module
         assert import_module("json").dumps({}) == "{}"
 
 
 def test_certificate_authorities_are_hidden_only_from_imports() -> None:
-    """A TLS context that is created later gets the authorities that OpenSSL is configured with."""
+    """A TLS context that is created later has the default authorities of OpenSSL."""
     code = """
         import os
         os.environ["SSL_CERT_FILE"] = "mine"

@@ -1,4 +1,4 @@
-"""Links of the pages outside docs/ lead to files and headings that exist; `make site` checks those of docs/."""
+"""Links of pages outside docs/ lead to existing files and headings. `make site` checks the links of docs/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which file a worker of pytest-xdist takes next."""
+"""Each worker of pytest-xdist takes the files of its kind first."""
 
 from __future__ import annotations
 

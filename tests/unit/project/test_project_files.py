@@ -1,4 +1,4 @@
-"""Files for contributors name things that exist."""
+"""Files for contributors name existing targets, folders and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/promises.md names tests that exist, and has all promises of the README."""
+"""docs/promises.md names existing tests, and has all promises of the README."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_promise_has_tests_that_exist() -> None:
 
 
 def test_every_never_sentence_of_the_readme_is_a_promise() -> None:
-    """Each line of the list begins with a verb and its object, like its promise."""
+    """Each line of the list begins with the verb and the object of its promise."""
     promised = [promise for promise, _ in ROWS]
     section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it never does\n")[2]
     lines = re.findall(r"^- (\w+ \w+)", section.partition("\n## ")[0], re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The pages that are made from code and examples are current, and the policies that any page shows are right."""
+"""Generated pages are current, and the policies on all pages are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workflows run what a developer runs: every step that builds or checks is a target of the Makefile."""
+"""Workflows build and check only by targets of the Makefile and by existing scripts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_release_signs_digests_that_pushes_returned() -> None:
 
 @pytest.mark.parametrize("target", ["sign-image", "attest-image"])
 def test_a_tag_is_not_signed(release: Path, target: str) -> None:
-    """It may have been moved since the push."""
+    """The tag may have been moved since the push."""
     refused = make(release, target, "IMAGE=ghcr.io/respread/respread:1.0.0", "SBOM=sbom.json", "KEY=cosign.key")
     assert refused.returncode != 0
     assert "ghcr.io/respread/respread:1.0.0 names a tag" in refused.stderr
@@ -107,7 +107,7 @@ def test_checksums_cover_sboms_and_digests_and_not_the_archives_of_images(releas
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """The Makefile's variables for the version, with a changelog without a section for it."""
+    """Return the Makefile's variables for a version that has no section in the changelog."""
     for name in ("Makefile", "operator/respread/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -116,7 +116,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run make as from a shell, even if make has started the tests, because make passes its options on."""
+    """Run make without the options of a make that started the tests."""
     environment = {name: text for name, text in os.environ.items() if name not in HANDED_ON_BY_MAKE}
     return subprocess.run(
         ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""When room is asked for, and how: the loop beside the control loop, with an API server that is a list."""
+"""The room loop requests and releases room in time. The API server is a list of objects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def asking(**fields: Any) -> Policy:
 
 
 class FakeObjects:
-    """The objects of one kind of the API server by which room is asked for."""
+    """The objects of one kind that request room, in the API server."""
 
     def __init__(self) -> None:
         self.there: dict[str, str] = {}
@@ -50,7 +50,7 @@ class FakeObjects:
         self.result = Result.DONE
         self.message = ""
         self.conditions: frozenset[str] = frozenset()
-        """Of each of them."""
+        """The conditions of each object."""
 
     async def list(self, namespace: str) -> RoomAnswer:
         conditions = dict.fromkeys(self.there, self.conditions)
@@ -122,7 +122,7 @@ class Scenario:
         self.buffers.result, self.buffers.conditions = Result.DONE, frozenset(conditions)
 
     def asked(self, *policies: Policy) -> str:
-        """Let room be asked for by a placeholder, and return its room's ID."""
+        """Let a placeholder request room, and return the ID of its room."""
         self.see(zone_a(), *policies or (asking(),))
         (room_id,) = self.go_on(QUIET_SECONDS)
         return room_id
@@ -138,7 +138,7 @@ def zone_b(*more: Pod, moved: int = 0) -> ClusterSnapshot:
 
 
 def full_zone_b() -> ClusterSnapshot:
-    """Zone b has a node that takes no pod."""
+    """Return a node of zone b that takes no pod."""
     return cluster([node("a1", "a"), node("b1", "b", unschedulable=True)], pods({"a1": 4}, WEB))
 
 
@@ -206,7 +206,7 @@ def test_a_placeholder_that_gets_no_node_is_deleted_and_requested_again_later() 
 
 
 def test_the_same_room_is_not_requested_again_at_once() -> None:
-    """An autoscaler that removes the node before a pod uses it would otherwise add it again and again."""
+    """Otherwise an autoscaler that removes the node before a pod uses it would add it repeatedly."""
     scenario = Scenario()
     room_id = scenario.asked()
     assert scenario.see(zone_b(*of_placeholder(room_id, 2)), asking()) == {}
@@ -271,7 +271,7 @@ def test_the_next_leader_deletes_placeholders_even_if_no_policy_requests_nodes()
 
 
 def test_the_next_leader_deletes_a_buffer_even_if_no_policy_requests_nodes() -> None:
-    """A buffer has no pods that show it; the PriorityClass of the room component shows that there may be one."""
+    """No pod shows a buffer. The PriorityClass of the room component shows that there may be one."""
     scenario = Scenario()
     scenario.serve_buffers(READY_FOR_PROVISIONING)
     scenario.buffers.there["of-a-policy-that-is-gone"] = "uid"
@@ -294,7 +294,7 @@ def test_without_the_permission_the_next_leader_looks_for_leftovers_once() -> No
 
 
 def test_a_policy_that_is_created_again_requests_its_own_room() -> None:
-    """The garbage collector may have deleted what its namesake asked for."""
+    """The garbage collector may have deleted the placeholder of the earlier policy."""
     scenario = Scenario()
     before = scenario.asked()
     namesake = msgspec.structs.replace(asking(), uid="created-again")
@@ -337,7 +337,7 @@ def test_a_placeholder_requests_room_if_no_autoscaler_uses_the_buffer() -> None:
 
 
 def test_a_buffer_that_brings_no_node_is_replaced_by_a_placeholder() -> None:
-    """An autoscaler may read buffers and launch nothing for them: Cluster Autoscaler has a flag for each."""
+    """An autoscaler may read buffers without launching nodes. Cluster Autoscaler has a flag for each."""
     scenario = Scenario()
     scenario.serve_buffers(READY_FOR_PROVISIONING)
     scenario.see(zone_a(), asking())
@@ -378,7 +378,7 @@ def test_buffers_are_tried_again_later() -> None:
 
 
 def test_a_placeholder_requests_room_if_a_buffer_is_rejected() -> None:
-    """A component of an earlier version grants no right to them."""
+    """The component of an earlier version grants no permission for buffers."""
     scenario = Scenario()
     scenario.buffers.result = Result.REFUSED
     scenario.asked()

@@ -124,7 +124,7 @@ def test_a_room_has_the_same_name_in_every_process() -> None:
 
 
 def test_only_a_cluster_policy_owns_the_placeholders_that_it_requests() -> None:
-    """The garbage collector deletes at once what refers to an owner that is in another namespace."""
+    """The garbage collector deletes objects whose owner is in another namespace."""
     policy = msgspec.structs.replace(asking("a", "b"), uid="uid-of-the-policy")
     (room,) = rooms(in_zones([4]), policy)
     owner = {"apiVersion": "respread.dev/v1alpha1", "kind": "ClusterRebalancePolicy"}

@@ -1,7 +1,7 @@
-"""The control plane's programs: found if they exist, and built once if not.
+"""The control plane's programs are found if they exist, and built once if not.
 
-Go is played by a script here, since a build takes minutes; that the real one builds what go.mod says is seen by every
-control plane test on a machine without KUBEBUILDER_ASSETS.
+A script replaces Go, because a build takes minutes. Every test on a control plane builds with the real Go on a machine
+without KUBEBUILDER_ASSETS.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Machine:
         return [line.split()[-1] for line in self.calls.read_text().splitlines()] if self.calls.exists() else []
 
     def pid_of_go(self) -> int:
-        """Return the process of the SLOW_GO that another build has started or is about to start."""
+        """Wait for the SLOW_GO of another build, and return its process ID."""
         file = self.home / "calls.pid"
         wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the build to begin")
         return int(file.read_text())
@@ -96,7 +96,7 @@ def test_programs_are_built_once_and_then_found(machine: Machine) -> None:
     assert machine.built() == list(PACKAGES.values())
     assert set(binaries.paths) == set(BINARIES)
     assert all(path.parent == cache_directory(machine.environment) for path in binaries.paths.values())
-    (machine.bin / "go").unlink()  # not needed any more
+    (machine.bin / "go").unlink()  # the second call needs no Go
     assert machine.find_or_build() == binaries
     leftovers = {path.name for path in cache_directory(machine.environment).iterdir()} - set(BINARIES)
     assert leftovers == {f".{name}.size" for name in BINARIES}
@@ -271,7 +271,7 @@ def test_a_killed_build_leaves_no_partial_program_and_no_lock(machine: Machine) 
         assert [file.name for file in cache.iterdir()] == [f".etcd.{builder.pid}.partial"]
         machine.install_go()
         machine.environment["GO_SECONDS"] = "0"
-        assert set(machine.find_or_build().paths) == set(BINARIES)  # though the killed one's go still runs
+        assert set(machine.find_or_build().paths) == set(BINARIES)  # although the Go of the killed build still runs
         assert not list(cache.glob("*.partial"))
         assert is_alive(orphan)
     finally:
@@ -313,7 +313,7 @@ def test_plain_progress_is_repeated_during_a_long_build(monkeypatch: pytest.Monk
 
 def test_terminal_progress_shows_each_program(machine: Machine) -> None:
     machine.install_go()
-    machine.environment["GO_SECONDS"] = "0.2"  # it is drawn ten times a second
+    machine.environment["GO_SECONDS"] = "0.2"  # the progress is drawn ten times a second
     said = io.StringIO()
     progress = TerminalProgress(Console(file=said, force_terminal=True, width=100))
     Binaries.find_or_build(machine.environment, progress)

@@ -1,4 +1,4 @@
-"""A component's files while it starts."""
+"""The files of a component are used only when they are complete."""
 
 from __future__ import annotations
 

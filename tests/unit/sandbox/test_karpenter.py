@@ -1,6 +1,6 @@
-"""Karpenter's program, built from a copy of its module, which requires a newer Go than many users have.
+"""Karpenter is built from a copy of its module, which requires a newer Go than many users have.
 
-Go is played by a script, as in test_binaries; `make test-karpenter` builds and runs the real one.
+A script replaces Go, as in test_binaries. `make test-karpenter` builds and runs the real one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_karpenter_is_built_once_with_the_installed_go(environment: dict[str, st
     assert karpenter.program == cache_directory(environment) / "karpenter"
     assert (tmp_path / "calls.go").read_text() == "go 1.26.0\n"
     assert [file.name for file in karpenter.definition_files()] == ["one.yaml", "one.yaml"]
-    (tmp_path / "bin" / "go").unlink()  # not needed any more
+    (tmp_path / "bin" / "go").unlink()  # the second call needs no Go
     assert find_or_build(environment) == karpenter
 
 

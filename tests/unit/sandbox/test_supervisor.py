@@ -1,4 +1,4 @@
-"""No component and no file outlives its sandbox, however the owner ends."""
+"""No component and no file outlives its sandbox, even if the owner is killed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_components_of_a_killed_supervisor_end_and_the_next_start_cleans_up(
     wait_until_dead(owner.components)
     assert owner.directory.exists()
     owner.end(signal.SIGKILL)
-    following = claim("owned")  # the name is free as well
+    following = claim("owned")  # the name is free again
     os.close(following.lock_fd)
     assert [file.name for file in following.path.iterdir()] == ["lock"]
 

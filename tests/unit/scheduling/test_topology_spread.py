@@ -93,11 +93,11 @@ def test_a_node_counts_by_its_keys_and_the_two_policies() -> None:
         assert eligible(tainted, of, honor_all, (ZONE,)) is counts
 
 
-# The constraints in force
+# The effective constraints
 
 
 def in_force(new: Pod, profile: Profile | None = None, **objects: Any) -> tuple[list[str], list[str]]:
-    """Return the hard and soft constraints in force as "key/maxSkew selector"."""
+    """Return the effective hard and soft constraints as "key/maxSkew selector"."""
     found = constraints_in_force(new, profile or Profile(), cluster([], [], **objects), workloads_complete=True)
     hard, soft = (
         [f"{each.topology_key}/{each.max_skew} {each.selector}" for each in constraints]
@@ -170,7 +170,7 @@ def test_an_empty_selector_matches_the_pod_and_counts_none() -> None:
     assert prepared.feasible_nodes() == ["n1", "n2"]
 
 
-# Where a pod goes
+# The domains of a new pod
 
 
 def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -> None:
@@ -230,7 +230,7 @@ def test_scores_follow_the_documented_formula() -> None:
     assert points == {"n1": 100 * 2 // 9, "n2": 100 * 3 // 9, "n3": 100}
 
 
-# Input that is not as the API has it
+# Malformed input
 
 
 def test_a_malformed_pod_is_rejected_with_its_field_and_the_others_are_used() -> None:

@@ -1,4 +1,4 @@
-"""The scheduler versions with known bugs."""
+"""Predictions follow the known bugs of scheduler versions."""
 
 from __future__ import annotations
 

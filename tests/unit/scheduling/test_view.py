@@ -1,4 +1,4 @@
-"""What an eviction frees at once and what only the deletion of the pod; and views after undone steps."""
+"""A view frees the spread count of a pod at its eviction and its room at its deletion, and steps can be undone."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_terminating_pod_satisfies_required_affinity() -> None:
     view.evict(old)
     assert feasible(view, beside) == ["n1"]
     view.remove(old)
-    assert feasible(view, beside) == ["n1", "n2"]  # it is the first of its kind now
+    assert feasible(view, beside) == ["n1", "n2"]  # it is the first pod with this affinity now
 
 
 def test_a_placed_pod_can_be_evicted() -> None:
@@ -169,7 +169,7 @@ def test_cached_predictions_are_recomputed_when_nodes_change(field: str) -> None
     changed = msgspec.structs.replace(state.snapshot.nodes["n1"], **{field: changes[field]})
     state.replace("nodes", [changed])
     view.advance(state.snapshot)
-    assert (predictor.prepare(new) is before) == (field == "taints")  # which are what they were
+    assert (predictor.prepare(new) is before) == (field == "taints")  # its taints stay the same
     assert predictor.prepare(new).feasible_nodes() == (["n1"] if field == "taints" else [])
 
 
@@ -183,7 +183,7 @@ def test_a_node_with_more_allocatable_takes_more_pods() -> None:
 
 
 def test_leftovers_of_earlier_snapshots_are_dropped() -> None:
-    """Workloads are created and deleted all the time, and a view lives as long as the operator."""
+    """Workloads are created and deleted all the time, and a view exists as long as the operator."""
     state = ClusterState(cluster([node("n1", pods=100_000)], []))
     view = ClusterView(state.snapshot)
     predictor = Predictor(view)
@@ -207,7 +207,7 @@ def _one_off(name: str) -> Pod:
     return pod(name, "n1", of, labels=Map(app=name))
 
 
-# Pods for which the scheduler is making room
+# Nominated pods
 
 
 def nominated(name: str, of: PodSpec, on: str) -> Pod:

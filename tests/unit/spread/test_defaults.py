@@ -232,14 +232,14 @@ def test_hard_defaults_are_restored_with_the_fewest_evictions() -> None:
 
 
 def test_a_plan_does_not_violate_hard_defaults_of_other_pods() -> None:
-    """A pod with its own constraint is counted by the default constraint of others too, and kept within it."""
+    """The default constraint of other pods also counts a pod with its own constraint."""
     own = pods({"a1": 3}, spec(constraint(ZONE, selector=Map(tier="x"))), prefix="own", labels=Map(app="web", tier="x"))
     plain = pods({"b1": 2, "c1": 2}, PLAIN)
     planned = plan(world(*own, *plain), DefaultConstraints(HARD_ZONES))
 
     after = {str(key.selector): counts for key, counts in planned.counts_after.items()}
     assert after["tier=x"] == {"a": 2, "b": 1}
-    # One more would be better for them, but would leave 1, 3 and 3 pods of `app=web`.
+    # One more eviction would help them, but would leave 1, 3 and 3 pods of `app=web`.
     assert sorted(after["app=web"].values()) == [2, 2, 3]
 
 
@@ -260,7 +260,7 @@ def _violated(key: GroupKey, counts: Mapping[str, int]) -> bool:
 
 
 def test_pods_of_different_owners_form_different_groups() -> None:
-    """The same labels and spec with another owner have different constraints."""
+    """Pods with the same labels and spec and different owners have different default constraints."""
     other = OwnerReference("apps/v1", "ReplicaSet", "other", "uid-other")
     labels = Map(app="web", tier="x")
     shared: PodSpec = PLAIN

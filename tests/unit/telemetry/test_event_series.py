@@ -1,4 +1,4 @@
-"""Which Events are counted, new, or refused."""
+"""Repeated Events are counted in a series, and bursts about one object are limited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_event(name: str = "web", note: str = "Moved", reason: str = "Evicted", 
 
 
 class Book:
-    """A SeriesBook and the time in it."""
+    """A SeriesBook with its clock."""
 
     def __init__(self, pace: EventPace = PACE) -> None:
         self.names = iter(range(10000))

@@ -20,7 +20,7 @@ from respread.telemetry.logs import LogFormat, LogLevel, configure_logging, get_
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Which parts of a line are credentials."""
+"""Credentials are redacted in log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However many clients scrape at once: the Lease is renewed, probes are answered, and metrics are collected once."""
+"""Many concurrent scrapes delay neither the Lease nor probes, and share one collection of metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from respread.telemetry.server import serve_telemetry
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer
 
-TIMES = LeaseTimes.of(6)  # to be renewed within four seconds
+TIMES = LeaseTimes.of(6)  # the Lease must be renewed within four seconds
 SCRAPERS = 200
 COLLECT_SECONDS = 0.5
 PROBE_SECONDS = 5.0
@@ -122,7 +122,7 @@ def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) -> Non
                     assert response.status == 200
                 probes.append(time.monotonic() - started)
                 await asyncio.sleep(0.2)
-            assert changes == [True]  # got, and never lost
+            assert changes == [True]  # acquired and never lost
             for task in (running, *scraping):
                 task.cancel()
             await asyncio.gather(running, *scraping, return_exceptions=True)
@@ -153,7 +153,7 @@ def test_scrapers_that_wait_for_the_same_collection_get_the_same_text() -> None:
     assert collector.collected == 2
     assert b'slow{number="0"} 1.0' in bodies[0]
     assert set(bodies[1:]) == {bodies[1]}
-    assert b'slow{number="0"} 2.0' in bodies[1]  # not the one that was begun before they asked
+    assert b'slow{number="0"} 2.0' in bodies[1]  # not the collection that began before their requests
 
 
 def test_a_scrape_that_waits_too_long_fails_and_the_next_one_succeeds() -> None:

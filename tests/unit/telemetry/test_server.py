@@ -20,7 +20,7 @@ LOCAL = ListenAddress("127.0.0.1", 0)
 
 
 class Switch:
-    """A health report that a test can fail."""
+    """A health check that a test can let fail."""
 
     def __init__(self, name: str) -> None:
         self.name = name

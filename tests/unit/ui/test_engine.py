@@ -315,7 +315,7 @@ def test_an_unchanged_row_stays_the_same_object() -> None:
 
 
 def test_protection_follows_pods_and_policies() -> None:
-    """It is the same as `skew -o wide` reports for the same state, however that came about."""
+    """The page and `skew -o wide` report the same protection for the same state."""
 
     def reported(engine: Engine) -> dict[str, str]:
         return {str(each.workload): each.reason for row in engine.page().overview.rows for each in row.protections}
@@ -333,8 +333,8 @@ def test_protection_follows_pods_and_policies() -> None:
     source.delete(web(1, 1, name="even")[:1])
     engine.refresh()
     assert reported(engine) == {"deploy/web": "NotRanked"}
-    anew = engine_for(ChangingSource([*zones("a", "b"), *web(2, 1), preventing]))
-    assert reported(engine) == reported(anew)
+    from_scratch = engine_for(ChangingSource([*zones("a", "b"), *web(2, 1), preventing]))
+    assert reported(engine) == reported(from_scratch)
 
 
 def test_protection_of_workloads_without_replica_sets_is_known_while_they_have_pods() -> None:

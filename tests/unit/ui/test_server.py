@@ -103,7 +103,7 @@ def test_a_simulation_ends_with_its_request_and_nothing_else_waits_for_it() -> N
     begun, ended = threading.Event(), threading.Event()
 
     class Endless(Engine):
-        """Simulates until nobody waits for the outcome any more."""
+        """Simulates until the request for the outcome has ended."""
 
         def simulate(self, request: WhatIfRequest, checkpoint: Checkpoint = never_ends) -> WhatIfAnswer:
             assert request.drain == ("node-a",)
@@ -140,7 +140,7 @@ def test_an_invalid_request_is_an_error_with_a_reason() -> None:
                     assert response.status == status
                     assert (await response.json())["error"]
             async with page.client.post(page.url + "api/simulate", data="drain=node-a") as response:
-                assert response.status == 415  # What a form of another site could send without asking.
+                assert response.status == 415  # a form of another site could send this without a preflight request
             for view in ("workload", "events"):
                 async with page.client.get(f"{page.url}api/{view}?workload=deploy/none") as response:
                     assert response.status == 422
