@@ -1,7 +1,7 @@
 """Judge conformance data: `python -m tests.conformance FOLDER`, or the file of one family.
 
-Prints a line for each family, the first differences of each, and `N passed, N failed` at the end; the exit code is 1 if
-anything differs or can't be read, and 2 if there is nothing to judge.
+Prints a line for each family, the first differences of each, and `N passed, N failed` at the end. The exit code is 1
+if a case differs or can't be read, and 2 if there is no case.
 """
 
 from __future__ import annotations

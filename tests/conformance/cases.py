@@ -1,6 +1,6 @@
 """The conformance data in a folder: one file for each family, one line for each case. README.md describes a case.
 
-Fields that are not known are passed over, and a list or an object that may be empty may be missing or null as well.
+Unknown fields are ignored. A list or an object that may be empty may also be missing or null.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
     """Yield the lines of a family's file that are not empty.
 
     Raises:
-        UnreadableFileError: the file is spoilt, or cut off; what is before that is yielded.
+        UnreadableFileError: the file is corrupt or truncated. The lines before that are yielded.
     """
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:

@@ -30,9 +30,9 @@ def run_family(name: str, path: Path, version: str = DATA_VERSION) -> FamilyResu
     """Judge all cases of a family's file. A line that can't be read is a failed case, and so is a file without cases.
 
     Args:
-        name: of the family.
-        path: of its file.
-        version: of the scheduler that answered, such as `v1.36.3`.
+        name: the name of the family.
+        path: its file.
+        version: the version of the scheduler that recorded the cases, such as `v1.36.3`.
     """
     quirk = bool(keeps_namespace_selectors(version))
     cases = failed = verdicts = wrong = 0

@@ -55,8 +55,8 @@ def judge(case: Case, *, keeps_namespace_selectors: bool = True) -> Judgement:
     """Judge one case.
 
     Args:
-        case: of any family.
-        keeps_namespace_selectors: whether the scheduler that made the data has the quirk of 1.36.3.
+        case: a case of any family.
+        keeps_namespace_selectors: whether the scheduler that recorded the case has the bug of 1.36.3.
     """
     try:
         view, prepared = _prepared(case, keeps_namespace_selectors=keeps_namespace_selectors)
@@ -119,7 +119,7 @@ def _error_differences(case: Case, name: str, rejections: Iterable[Rejection]) -
 def _feasible_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
     """Compare the answer for all nodes at once, and the quick answer for each node.
 
-    Where a plugin fails on some node the scheduler gives the pod up, and so do these answers: they may then be none.
+    If a plugin fails on a node, the scheduler ends the scheduling of the pod. Then these answers may be empty too.
     """
     expected = set(case.expected.feasible_nodes or ())
     got = set(prepared.names(prepared.admitted()))

@@ -80,7 +80,7 @@ def test_the_bug_does_not_affect_other_selectors(family: str) -> None:
     assert not any(judge(case, keeps_namespace_selectors=False).differences for case in cases_of(family))
 
 
-# The runner itself: what it says of data that is not as our answers are.
+# The runner itself, with data that differs from Respread's answers or is malformed.
 
 
 def case_of(family: str, number: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ Run = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """Without nodes."""
+    """A control plane with the operator and without nodes."""
     with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
         install(sandbox)
         scale(sandbox, "respread-system", "respread", 0)
@@ -33,7 +33,7 @@ def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Run a controller until the module's tests have finished."""
+    """A function that runs a controller until the module's tests have finished."""
     folder = tmp_path_factory.mktemp("controllers")
     with ExitStack() as running:
 

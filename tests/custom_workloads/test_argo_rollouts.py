@@ -62,7 +62,7 @@ def update(pool: Pool) -> None:
     pool.sandbox.api.request("PATCH", f"{ROLLOUTS.format(pool.name)}/web", change)
 
 
-def said(pool: Pool) -> tuple[str, str]:
+def violation(pool: Pool) -> tuple[str, str]:
     """Return reason and message of the violation; empty if there is none."""
     found = pool.status().get("violations") or [{}]
     return str(found[0].get("reason", "")), str(found[0].get("message", ""))
@@ -84,8 +84,8 @@ def test_pods_of_a_canary_stay_until_it_is_promoted(pool: Pool) -> None:
     pool.add_zone("zone-b")
     before = pool.uids()
     pool.rebalance()
-    wait_until(lambda: "Rollout web is being rolled out" in said(pool)[1], lambda: f"the reason; it says {said(pool)}")
-    assert said(pool)[0] == "InMotion"
+    wait_until(lambda: "Rollout web is being rolled out" in violation(pool)[1], lambda: f"{violation(pool)}")
+    assert violation(pool)[0] == "InMotion"
     assert pool.status()["violations"][0]["workloads"] == [{"kind": "Rollout", "name": "web"}]
     time.sleep(QUIET_SECONDS)
     assert pool.evicted() == []
@@ -96,7 +96,7 @@ def test_pods_of_a_canary_stay_until_it_is_promoted(pool: Pool) -> None:
 
 
 def test_a_scale_down_of_a_rollout_follows_the_deletion_costs(pool: Pool) -> None:
-    """Without costs its ReplicaSet would delete the newest pods: all of the zone that was added last."""
+    """Without costs, its ReplicaSet would delete the newest pods, which are all in the zone that was added last."""
     rollout(pool, {"canary": {}})
     pool.add_zone("zone-b")
     pool.sandbox.apply(RIGHT)
@@ -125,6 +125,6 @@ def test_pods_stay_before_a_blue_green_promotion(pool: Pool) -> None:
     wait_for_ready_pods(pool.sandbox, pool.name, "web", 2 * REPLICAS)
     pool.add_zone("zone-b")
     pool.rebalance()
-    wait_until(lambda: "Rollout web is being rolled out" in said(pool)[1], lambda: f"the reason; it says {said(pool)}")
+    wait_until(lambda: "Rollout web is being rolled out" in violation(pool)[1], lambda: f"{violation(pool)}")
     time.sleep(QUIET_SECONDS)
     assert pool.evicted() == []

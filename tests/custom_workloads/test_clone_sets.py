@@ -101,7 +101,7 @@ def status(pool: Pool) -> dict[str, Any]:
     return found
 
 
-def said(pool: Pool) -> tuple[str, str]:
+def violation(pool: Pool) -> tuple[str, str]:
     """Return reason and message of the violation; empty if there is none."""
     found = pool.status().get("violations") or [{}]
     return str(found[0].get("reason", "")), str(found[0].get("message", ""))
@@ -125,8 +125,8 @@ def test_pods_of_a_clone_set_with_two_revisions_stay(pool: Pool) -> None:
     pool.add_zone("zone-b")
     before = pool.uids()
     pool.rebalance()
-    wait_until(lambda: said(pool)[0] == "ProtectedPod", lambda: f"the reason; it says {said(pool)}")
-    assert "CloneSet web keeps 2 of its pods at an older revision" in said(pool)[1]
+    wait_until(lambda: violation(pool)[0] == "ProtectedPod", lambda: f"the reason; it is {violation(pool)}")
+    assert "CloneSet web keeps 2 of its pods at an older revision" in violation(pool)[1]
     time.sleep(QUIET_SECONDS)
     assert pool.evicted() == []
     assert pool.uids() == before

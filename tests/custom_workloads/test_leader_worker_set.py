@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module", autouse=True)
 def _lws(cluster: Sandbox, run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Its webhooks, which set defaults and names of groups, are left out. The owners are set by the controller."""
+    """The controller without its webhooks, which set defaults and names of groups. The controller sets the owners."""
     program = PROGRAMS["lws"]
     definitions = source_of(program) / "config" / "crd" / "bases"
     cluster.kubectl("apply", "--server-side", "-f", str(definitions))  # too long for the annotation of a plain apply

@@ -1,7 +1,7 @@
-"""Workloads that are hard to move, and what an eviction among them must never cause.
+"""Workloads that are hard to move, for the soak test.
 
-Each stands beside the plain workloads of a soak's round, knows how many of its pods may be evicted at most, and counts
-afterwards what an eviction left behind.
+Each runs beside the plain workloads of a round, knows the maximum number of its evictions, and afterwards counts the
+pods that evictions left pending or lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.integration.workloads import ZONE, constraint, deployment, is_ready, 
 
 TIGHT_NODES: Final = {"faults.test/pool": "tight"}
 PRIORITIES: Final = {"soak-low": -10, "soak-medium": 0, "soak-high": 100}
-"""The priority of foreign pods. They preempt nothing: while only one zone is open they would preempt one another."""
+"""The priority of foreign pods. They do not preempt, because they would preempt one another while one zone is open."""
 ROOM_PER_ZONE: Final = 3
 """The number of one-CPU pods that a zone of the tight nodes holds, except the zone in which all pods start."""
 
@@ -29,13 +29,13 @@ class Hardship(Protocol):
     namespace: str
 
     def create(self) -> None:
-        """Create them while the other zones are closed, and wait until they are in their initial state."""
+        """Create the workloads while the other zones are closed, and wait until they are in their initial state."""
 
     def most_evictions(self) -> Mapping[str, int]:
-        """Return how many pods of each app may be evicted in a round."""
+        """Return the maximum number of evictions of each app in a round."""
 
     def left_behind(self) -> Counter[str]:
-        """Return how many pods evictions left `pending`, without a node, or `lost`, deleted or no longer Ready."""
+        """Return how many pods evictions left `pending`, without a node, or `lost`, deleted or not Ready any more."""
 
 
 def prepare(sandbox: Sandbox) -> None:
@@ -60,8 +60,8 @@ def hardships(sandbox: Sandbox, number: int, chance: random.Random) -> tuple[Har
 class TightRoom:
     """More pods to move than there is room for, with Pending pods that compete for the room.
 
-    Pods of another priority wait for the zones to open, some pods' replacements want more room than they hold since
-    they were resized, and pods take up to half a minute to terminate.
+    Pods of another priority wait for the zones to open. The replacements of resized pods need more room than the pods
+    themselves. Pods take up to half a minute to terminate.
     """
 
     def __init__(self, sandbox: Sandbox, namespace: str, chance: random.Random) -> None:
@@ -84,7 +84,7 @@ class TightRoom:
             self._add_foreign(f"foreign-{number}")
 
     def most_evictions(self) -> Mapping[str, int]:
-        """One for each, from [2, 0, 0]."""
+        """One for each app, which starts with [2, 0, 0]."""
         return dict.fromkeys((*self._apps, "resized"), 1)
 
     def left_behind(self) -> Counter[str]:
@@ -167,7 +167,7 @@ class NeverReady:
         wait_for(lambda: all(map(is_ready, self._pods())), f"Ready pods in {self.namespace}")
 
     def most_evictions(self) -> Mapping[str, int]:
-        """One: Respread gives up on its replacement only after the round."""
+        """One, because Respread waits for its replacement until after the round."""
         return {"web": 1}
 
     def left_behind(self) -> Counter[str]:
@@ -178,7 +178,7 @@ class NeverReady:
 
 
 class BrokenOrdinal:
-    """A StatefulSet with OrderedReady whose first pod is no longer Ready, so that no later pod is recreated."""
+    """A StatefulSet with OrderedReady whose first pod is not Ready any more, so no later pod is recreated."""
 
     def __init__(self, sandbox: Sandbox, namespace: str) -> None:
         self.namespace = namespace
@@ -203,7 +203,7 @@ class BrokenOrdinal:
         patiently(lambda: self._sandbox.api.request("PATCH", path, body, patch_type="strategic-merge"))
 
     def most_evictions(self) -> Mapping[str, int]:
-        """As many as needed once the broken pod has been deleted, which may be recreated in any zone."""
+        """The evictions needed after the broken pod was deleted and recreated, which may be in any zone."""
         return {"db": self._workload.most_evictions}
 
     def left_behind(self) -> Counter[str]:
@@ -220,7 +220,7 @@ class BrokenOrdinal:
 
 
 def random_status(chance: random.Random) -> dict[str, Any]:
-    """Return a status that the schema allows and no operator would write, except for the moves in flight."""
+    """Return a status that the schema allows and that no operator would write, except for the moves in flight."""
     times = ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z")
     minutes = [
         {"minute": f"{chance.choice((1, 1970, 2026, 9999)):04}-01-01T00:{minute:02}:00Z", "evictions": number}

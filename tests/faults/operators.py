@@ -40,7 +40,7 @@ class Replica:
         self.kill()
 
     def rotate_token(self) -> str:
-        """Write another token into the file that it reads, and return the token."""
+        """Write a new token into the replica's token file, and return the token."""
         original = self._sandbox.kubeconfig_for_service_account(NAMESPACE, "respread")
         self._proxy.kubeconfig(original, self._kubeconfig)
         text = self._kubeconfig.read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ class Replica:
         return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def identity(self) -> str:
-        """Return the name under which its present process holds the Lease; empty if it never did."""
+        """Return the holder identity of its current process; empty if it never held the Lease."""
         found = [line["identity"] for line in self.lines() if line["event"] == "This replica leads"]
         return str(found[-1]) if found else ""
 

@@ -1,7 +1,7 @@
 """A proxy between the operator and the API server that injects faults of networks and busy servers.
 
-It speaks HTTP to the operator and HTTPS to the API server. What happens to a request is decided by a function that the
-test gives, so that a soak can throw dice and a test can say exactly what it wants.
+It speaks HTTP to the operator and HTTPS to the API server. A function of the test decides what happens to a request:
+at random in a soak, exactly in other tests.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ STATUS_FAULTS: Final = {
     "504": "Timeout",
 }
 FAULTS: Final = (
-    "delay",  # a while passes before it is sent on
+    "delay",  # it is forwarded after a while
     "drop",  # it never arrives, and the connection is closed
     "reset",  # it never arrives, and the connection is reset
-    "hang",  # it never arrives, and nobody says so
-    "lose",  # it is carried out, and the answer is lost
-    "truncate",  # it is carried out, and half of the answer comes
-    "late 504",  # it is carried out, and a timeout is answered
-    *STATUS_FAULTS,  # it is not carried out, and that is answered
+    "hang",  # it never arrives, and the connection stays open
+    "lose",  # it is processed, and the answer is lost
+    "truncate",  # it is processed, and half of the answer arrives
+    "late 504",  # it is processed, and the answer is a timeout
+    *STATUS_FAULTS,  # it is not processed, and the answer is that error
 )
 WATCH_FAULTS: Final = (
-    "stall",  # nothing comes any more, and the connection stays
+    "stall",  # nothing arrives any more, and the connection stays open
     "cut",  # it ends in the middle of a line
-    "replay",  # old events come once more
+    "replay",  # old events arrive again
     "error 410",  # events of that kind, as the API server sends them within a watch
     "error 500",
 )
@@ -54,7 +54,7 @@ _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "tra
 
 
 class Asked(NamedTuple):
-    """A request, with everything that a fault may depend on."""
+    """A request, with all values that a fault may depend on."""
 
     method: str
     path: str
@@ -100,7 +100,7 @@ class FaultProxy:
         self.bookmark_seconds: float | None = None
         """If set, every watch sends bookmarks at this interval instead of about every minute."""
         self.silent: set[str] = set()
-        """Paths whose watches deliver nothing while they are in this set. What is held back is not lost."""
+        """Paths whose watches deliver nothing while they are in this set. Their events arrive later."""
         self._asked: deque[Asked] = deque(maxlen=10_000)
         self._sandbox = sandbox
         self._lines: dict[str, deque[bytes]] = {}
@@ -123,7 +123,7 @@ class FaultProxy:
 
     @property
     def asked(self) -> tuple[Asked, ...]:
-        """The last requests, in order. They are copied, because others come while a test looks at them."""
+        """A copy of the last requests, in order."""
         return tuple(self._asked)
 
     @property
@@ -181,7 +181,7 @@ class FaultProxy:
         try:
             return await self._spoil(request, fault)
         except aiohttp.ClientError:
-            return _close(request)  # the API server is not there
+            return _close(request)  # the API server is not available
 
     async def _spoil(self, request: web.Request, fault: Fault) -> web.StreamResponse:
         match fault.kind:
@@ -211,7 +211,7 @@ class FaultProxy:
                 body = await answer.read()
                 return web.Response(status=answer.status, headers=_passed(answer.headers), body=body)
         except aiohttp.ClientError:
-            return _close(request)  # the API server is not there
+            return _close(request)  # the API server is not available
 
     async def _truncate(self, request: web.Request) -> web.StreamResponse:
         async with self._ask(request) as answer:
@@ -359,7 +359,7 @@ class Dice:
         if asked.is_watch:
             if self._random.random() >= self.watch_rate:
                 return None
-            # The request itself may be refused, too: with 410 where its version is too old.
+            # The request itself may also be refused: with 410 if its resource version is too old.
             kind = self._random.choice((*WATCH_FAULTS, "410", "429", "503"))
             lines = self._random.choice((0, 1, 3, 10, 30))
             return Fault(kind, self._random.uniform(0.5, 8), lines)
@@ -367,7 +367,7 @@ class Dice:
             return None
         if "continue" in asked.query and self._random.random() < 0.5:
             return Fault("410")
-        # A server has no conflicts over what is only read, and nothing of it expires but the rest of a list.
+        # A read causes no conflict, and only the continue token of a list expires.
         reads = asked.method == "GET"
         kinds = [kind for kind in FAULTS if kind != "410" and not (reads and kind == "409")]
         kind = self._random.choice(kinds)

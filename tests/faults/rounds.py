@@ -1,7 +1,7 @@
 """Small clusters with skew, for which the fewest evictions are known without a planner.
 
-Nodes of two of three zones are tainted, and the constraints honor taints: so all pods go to the third. Once the taints
-are taken off, every Deployment stands at [n, 0, 0].
+The nodes of two of three zones are tainted, and the constraints honor taints, so all pods go to the third zone. Once
+the taints are removed, every Deployment has [n, 0, 0] pods.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Workload(NamedTuple):
 
     @property
     def fewest_evictions(self) -> int:
-        """From [n, 0, 0], the pods that must leave, given what the other two zones allow."""
+        """The pods that must leave the first zone of [n, 0, 0] until the constraint holds."""
         stay = min(self.replicas, (self.replicas + 2 * self.max_skew) // 3)
         return self.replicas - stay
 
@@ -52,7 +52,7 @@ class Workload(NamedTuple):
 
 
 def _most_evictions(counts: tuple[int, ...], max_skew: int) -> int:
-    """Return how many pods must leave the fullest of some zones one after another in the worst case."""
+    """Return how many pods must leave the fullest zone, one after another, in the worst case."""
     if max(counts) - min(counts) <= max_skew:
         return 0
     left = sorted(counts)
@@ -90,7 +90,8 @@ def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
 def wait_until_scheduler_sees_open_zones(sandbox: Sandbox) -> None:
     """Wait until the scheduler has noticed that `close_zones` has opened all zones.
 
-    It gets nodes in the order of their changes. Once it binds a pod to the node that was opened last, it knows them.
+    The scheduler receives nodes in the order of their changes. Once it binds a pod to the node that was opened last, it
+    knows all of them.
     """
     nodes = [node["metadata"] for node in patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]]
     newest = [node for node in nodes if node["labels"][ZONE] != OPEN_ZONE][-1]
@@ -129,7 +130,7 @@ def create(
 ) -> None:
     """Create the workloads in the open zone, each with a budget of one, which the watcher guards.
 
-    How long their pods take to become Ready, and to terminate, is left to chance.
+    Their pods take a random time to become Ready and to terminate.
     """
     namespaces = sorted({each.namespace for each in workloads})
     for namespace in namespaces:
@@ -166,24 +167,24 @@ def create(
 
 
 def remove(sandbox: Sandbox, watcher: PodWatcher, workloads: Iterable[Workload]) -> None:
-    """Delete the workloads' namespaces without waiting for it."""
+    """Delete the workloads' namespaces without waiting."""
     for each in workloads:
         watcher.release((each.namespace, each.name))
     remove_namespaces(sandbox, {each.namespace for each in workloads})
 
 
 def remove_namespaces(sandbox: Sandbox, namespaces: Iterable[str]) -> None:
-    """Delete namespaces without waiting for it."""
+    """Delete namespaces without waiting."""
     for namespace in namespaces:
         path = f"/api/v1/namespaces/{namespace}"
         patiently(lambda path=path: sandbox.api.request("DELETE", path))  # type: ignore[misc]  # no types for defaults
 
 
 class Look(NamedTuple):
-    """A workload at one moment, so that the values belong together."""
+    """A workload at one moment."""
 
     lost: int
-    """How many Ready pods are missing."""
+    """The number of missing Ready pods."""
     unmet: bool
     """Whether its zone constraint is violated."""
 
@@ -214,7 +215,7 @@ def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], secon
 
 
 def enforce(sandbox: Sandbox, **spec: Any) -> None:
-    """Apply a policy without any waiting times."""
+    """Apply a policy without waiting times."""
     hurried = {"mode": "Enforce", "priority": 1, "quietPeriod": "1ms", "victims": {"minAge": "0s"}}
     policy = {
         "apiVersion": "respread.dev/v1alpha1",

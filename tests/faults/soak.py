@@ -1,9 +1,9 @@
-"""Random faults over random clusters, from a seed: `python -m tests.faults.soak --seconds 600 --seed 1`.
+"""Random faults in random clusters, from a seed: `python -m tests.faults.soak --seconds 600 --seed 1`.
 
-Two replicas work through proxies that delay, lose, cut, spoil and invent answers; meanwhile they are killed and frozen,
-their tokens change, and API server and etcd crash. What counts is seen by others: a watcher of Ready pods of its own,
-and arithmetic that needs no planner. Beside the plain workloads of each round there are some that are hard to move
-(`hardships`), and policies' statuses are overwritten.
+Two replicas work through proxies that delay, lose, truncate, corrupt and invent answers. Meanwhile the replicas are
+killed and frozen, their tokens change, and API server and etcd crash. The result is judged independently: by a separate
+watch of Ready pods, and by arithmetic that needs no planner. Each round has plain workloads and some that are hard to
+move (`hardships`). The statuses of policies are overwritten.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from tests.integration.operator_process import install
 ROUND_SECONDS = 45.0
 """The longest time for which a cluster is exposed to faults."""
 PEACE_SECONDS = 240.0
-"""The longest time for a cluster from then on: an eviction without an answer is waited for, with back-off."""
+"""The longest time for a cluster from then on. Respread waits for an eviction without an answer, with back-off."""
 
 
 PLACED_SECONDS = 60.0
-"""How long pods may take to terminate and to get nodes after everything has been restored."""
+"""The longest time in which pods terminate and get nodes after the spread has been restored."""
 SEEN_SECONDS = 2.0
-"""How long the operators have to observe the cluster, before zones are opened and faults begin: otherwise a pod that is
+"""The time for the operators to observe the cluster before zones are opened and faults begin. Otherwise a pod that is
 created after an eviction may take the room of the replacement."""
 QUIET_PERIOD = "1s"
 
@@ -70,8 +70,7 @@ class Findings(NamedTuple):
     fewest: int
     """The number of evictions that could restore the spread."""
     too_many: int
-    """The evictions beyond the most that are needed, wherever the scheduler places the replacements, over all
-    workloads."""
+    """The evictions of all workloads beyond the maximum that is needed, wherever the scheduler places replacements."""
     breaches: int
     """The moments at which a budget was violated."""
     lost: int
@@ -85,7 +84,7 @@ class Findings(NamedTuple):
         faults = "\n".join(f"  {kind:<16}{number:>6}" for kind, number in sorted(self.faults.items()))
         return (
             f"faults injected: {self.faults.total()}\n{faults}\n"
-            f"worlds restored: {self.rounds}, with {self.evictions} evictions of at least {self.fewest}\n"
+            f"clusters restored: {self.rounds}, with {self.evictions} evictions of at least {self.fewest}\n"
             f"evictions beyond those needed: {self.too_many}\n"
             f"budget violations: {self.breaches}\n"
             f"pods lost: {self.lost}\n"
@@ -111,7 +110,7 @@ class Soak:
         self._findings = Counter[str]()
 
     def run(self, seconds: float) -> Findings:
-        """Run for a time, and until the current cluster is restored."""
+        """Run for a time, and then until the current cluster is restored."""
         deadline = time.monotonic() + seconds
         rounds = 0
         with ExitStack() as stack:
@@ -162,7 +161,7 @@ class Soak:
         for proxy in proxies:
             proxy.choose = self._dice
         at_least = time.monotonic() + 8
-        until = max(at_least, min(deadline, time.monotonic() + ROUND_SECONDS))  # however long it took to get here
+        until = max(at_least, min(deadline, time.monotonic() + ROUND_SECONDS))  # the setup may have taken long
         while time.monotonic() < until:
             self._strike(proxies, replicas)
             if time.monotonic() > at_least and balanced(self._sandbox, workloads):
@@ -176,8 +175,8 @@ class Soak:
     def _open_zones(self) -> None:
         """Open the zones, and stop the scheduler for a moment, so that pods stay Pending.
 
-        Nothing is evicted before the scheduler has seen that they are open: it would bind the first replacements by
-        nodes that were closed.
+        Nothing is evicted before the scheduler has seen that they are open. Otherwise it would place the first
+        replacements as if they were closed.
         """
         set_mode(self._sandbox, "DryRun")
         close_zones(self._sandbox, closed=False)
@@ -212,7 +211,7 @@ class Soak:
             log = self._sandbox.log("kube-scheduler").read_text(encoding="utf-8")
             self._say(f"round {number}: {error}; the scheduler's log ends with\n{log[-2000:]}")
         self._judge_hardships(number, hard, watcher)
-        time.sleep(1.5)  # for what comes late
+        time.sleep(1.5)  # for late events
         evicted = watcher.evicted_by_now()
         for each in workloads:
             made = evicted[each.namespace, each.name]
@@ -227,13 +226,15 @@ class Soak:
         self._say(f"round {number}: Deployments of {sizes}; in order after {time.monotonic() - started:.0f} s of peace")
 
     def _judge_hardships(self, number: int, hard: Sequence[Hardship], watcher: PodWatcher) -> None:
-        """Count what evictions left behind, after the pods had time to terminate and to get nodes."""
+        """Count pending and lost pods, after the pods had time to terminate and to get nodes."""
         for each in hard:
             deadline = time.monotonic() + PLACED_SECONDS
             while (left := each.left_behind()).total() and time.monotonic() < deadline:
                 time.sleep(0.5)
             if left.total():
-                self._say(f"round {number}: {each.namespace} has {dict(left)}; {_told(self._sandbox, each.namespace)}")
+                self._say(
+                    f"round {number}: {each.namespace} has {dict(left)}; {_events(self._sandbox, each.namespace)}"
+                )
             self._findings.update(left)
             evicted = watcher.evicted_by_now()
             for app, most in each.most_evictions().items():
@@ -273,7 +274,7 @@ class Soak:
         self._start(replicas)
 
     def _start(self, replicas: list[Replica]) -> None:
-        """Start every operator that does not run, as Kubernetes would."""
+        """Start every operator that does not run, as Kubernetes does."""
         for each in replicas:
             if not each.runs:
                 if each.ended_by_itself:
@@ -281,8 +282,8 @@ class Soak:
                 each.start()
 
 
-def _told(sandbox: Sandbox, namespace: str) -> str:
-    """Return the Events of a namespace about pods that were evicted or found no node."""
+def _events(sandbox: Sandbox, namespace: str) -> str:
+    """Return the Events of a namespace about evicted or unschedulable pods."""
     found = patiently(lambda: sandbox.api.get(f"/api/v1/namespaces/{namespace}/events"))["items"]
     telling = (event for event in found if event["reason"] in {"Preempted", "FailedScheduling", "Evicted"})
     return "; ".join(f"{event['involvedObject']['name']}: {event['message']}" for event in telling)
@@ -301,7 +302,7 @@ def soak(seconds: float, seed: int, say: Callable[[str], None] = print, keep: st
 
 
 def main() -> int:
-    """Run from the command line; exit code 1 if any of the counts is not 0."""
+    """Run from the command line. The exit code is 1 if any of the counts is not 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))

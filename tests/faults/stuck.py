@@ -14,7 +14,7 @@ READY_AFTER = "sandbox.respread.dev/ready-after-seconds"
 def skewed(cluster: Sandbox, namespace: str, *names: str, replicas: int, broken: bool) -> None:
     """Create Deployments with all pods in one of three zones. The replacements of broken ones never become Ready.
 
-    The pods of a broken one are made by hand what those of its template no longer become.
+    The first pods of a broken one are made Ready by hand.
     """
     close_zones(cluster, closed=True)
     for name in names:

@@ -1,4 +1,4 @@
-"""Answers to an eviction that only a failing server gives: how they are counted, reported and followed up."""
+"""Answers to evictions that only a failing server gives are counted and reported, and the moves are followed up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def counted(replica: Replica, namespace: str) -> dict[str, float]:
     return {each.labels["result"]: each.value for each in matching(series, metrics)}
 
 
-def told(sandbox: Sandbox, namespace: str) -> set[str]:
+def reasons(sandbox: Sandbox, namespace: str) -> set[str]:
     """Return the reasons of the Events on workloads of a namespace."""
     events = sandbox.api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
     return {each["reason"] for each in events if each.get("reportingController") == "respread.dev/respread"}
@@ -57,7 +57,9 @@ class SpoilFirst:
         return None if kind is None else Fault(kind)
 
 
-def test_evictions_survive_server_errors_timeouts_and_garbage(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+def test_evictions_survive_server_errors_timeouts_and_malformed_answers(
+    installed_sandbox: Sandbox, tmp_path: Path
+) -> None:
     sandbox = lay_out(installed_sandbox, 3, 3, 3)
     namespaces = {f"answer-{kind.replace(' ', '-')}": kind for kind in RESULTS}
     workloads = [Workload(namespace, "web", 3, 1) for namespace in namespaces]
@@ -73,9 +75,10 @@ def test_evictions_survive_server_errors_timeouts_and_garbage(installed_sandbox:
             assert spoil.left == {}
             for namespace, kind in namespaces.items():
                 wait_for(lambda n=namespace, k=kind: counted(replica, n).get(RESULTS[k]) == 1, f"{kind} to be counted")  # type: ignore[misc]  # no types for defaults
-                wait_for(lambda n=namespace, k=kind: RESULTS[k] in told(sandbox, n), f"the Event of {kind}")  # type: ignore[misc]  # no types for defaults
+                wait_for(lambda n=namespace, k=kind: RESULTS[k] in reasons(sandbox, n), f"the Event of {kind}")  # type: ignore[misc]  # no types for defaults
         evicted = watcher.evicted_by_now()
-        # However the first was answered: no pod went for nothing, and those that may have been going were not replaced.
+        # Whatever the first answer was, no eviction was unnecessary, and no other pod was evicted in place of one whose
+        # eviction was uncertain.
         assert {each.namespace: evicted[each.namespace, "web"] for each in workloads} == {
             each.namespace: each.fewest_evictions for each in workloads
         }

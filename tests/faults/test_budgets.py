@@ -26,7 +26,7 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
 
 
 def test_no_budget_is_violated_and_the_spread_is_restored(cluster: Sandbox, tmp_path: Path) -> None:
-    """With maxUnavailable 1 for every workload, pods that take 2 s to become Ready, and unlimited evictions."""
+    """Every workload has maxUnavailable 1, pods take 2 s to become Ready, and evictions are not limited."""
     workloads = [Workload(NAMESPACE, f"web-{number}", 3 + number, 1) for number in range(5)]
     wide = {"inFlight": 100, "inFlightPerNamespace": 100, "inFlightPerNode": 100, "inFlightPerWorkload": "100%"}
     with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
@@ -43,7 +43,7 @@ def test_no_budget_is_violated_and_the_spread_is_restored(cluster: Sandbox, tmp_
         assert {each.name: evicted[NAMESPACE, each.name] for each in workloads} == {
             each.name: each.fewest_evictions for each in workloads
         }
-        # One after another in each workload, which is what makes the test worth something: their pods did take 2 s.
+        # The test is meaningful only if the pods of each workload took 2 s, one after another.
         assert took >= READY_SECONDS * (max(each.fewest_evictions for each in workloads) - 1)
 
 

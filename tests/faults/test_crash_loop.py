@@ -43,7 +43,7 @@ class Scheduler:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.zone: str | None = FULL_ZONE
-        """None: it is stopped."""
+        """None if it is stopped."""
         self._sandbox = sandbox
         self._stopping = threading.Event()
 
@@ -99,14 +99,14 @@ def test_a_crash_after_every_eviction_causes_no_eviction_loop(cluster: Sandbox, 
             replica = Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election")
             with replica:
                 replica.wait_until_ready()
-                # The first one evicts, however long that takes here; the others have a moment for a second eviction.
+                # The first process evicts, on a slow machine only after a while. The others could evict a second pod.
                 deadline = time.monotonic() + (3 if number else PATIENCE_SECONDS)
                 while watcher.evicted().total() == (number > 0) and time.monotonic() < deadline:
                     time.sleep(0.01)
-                # killed on leaving: before it can know, let alone write down, what came of it
+                # killed when the context ends, before it can know or record the outcome of its eviction
             assert watcher.evicted_by_now().total() <= 1, f"process {number} has evicted again"
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
-            wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the reason to be told")
+            wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the reason to be reported")
         assert watcher.evicted_by_now().total() == 1
         assert [each["failures"] for each in status(cluster)["backOffs"]] == [1]
         assert status(cluster)["movesInFlight"] == []
@@ -120,8 +120,8 @@ def test_a_crash_after_every_eviction_does_not_stop_evictions_that_help(cluster:
         wait_for(lambda: all_ready(cluster), "six Ready pods")
         enforce(cluster)
         for number, zone in enumerate([RIGHT_ZONE, "zone-c"] * 2):
-            # The replacement is bound once the process is dead: one that saw it Ready would go on to the next pod at
-            # once, whose replacement then came into the same zone.
+            # The replacement is bound only once the process is dead. A process that saw it Ready would evict the next
+            # pod at once, whose replacement would get the same zone.
             scheduler.zone = None
             with Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election"):
                 wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction")  # type: ignore[misc]  # no types for defaults

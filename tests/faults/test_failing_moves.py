@@ -38,7 +38,7 @@ REPLICAS = 4
 IN_FLIGHT = 2
 FAILURES = 3
 QUIET_SECONDS = 4.0
-"""How long without an eviction counts as never."""
+"""The time without an eviction after which no eviction is expected any more."""
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_replacements_that_never_get_ready_cost_a_few_pods_and_later_moves_conti
     with OperatorProcess(cluster, tmp_path) as operator:
         wait_for(lambda: holds(cluster, "Paused"), "the policy to be paused")
         failed = len(evictions(cluster))
-        # As many as were in flight, and one for each that had failed before the third did.
+        # The moves in flight, and one for each move that failed before the third failure.
         assert FAILURES <= failed <= IN_FLIGHT + FAILURES - 1
         said = condition(cluster, "Paused")
         assert said["reason"] == "EvictionsFail"
@@ -128,7 +128,7 @@ def test_replacements_that_never_get_ready_cost_a_few_pods_and_later_moves_conti
         wait_for(restored, "the spread to be restored once replacements become Ready", 400)
         assert condition(cluster, "Paused")["reason"] == "NotPaused"
         wait_for(lambda: "EvictionsResumed" in events(cluster), "the Event")
-        # From [4, 0, 0] to [2, 1, 1] it takes two each, whatever became of the first ones.
+        # From [4, 0, 0] to [2, 1, 1] each needs two evictions, besides those that failed.
         assert len(evictions(cluster)) == 2 * len(names)
 
 
@@ -154,9 +154,9 @@ def test_no_pod_is_evicted_from_a_workload_with_unready_pods(cluster: Sandbox, t
     with OperatorProcess(cluster, tmp_path):
         wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the move to fail")
         assert len(evictions(cluster)) == 1
-        # A change of its situation ends the back-off after its floor; the pods that are not Ready still hold it.
+        # A changed situation ends the back-off after the minimum delay, but the unready pods still hold the workload.
         scale(cluster, NAMESPACE, "web", REPLICAS + 1)
-        wait_for(lambda: reasons(cluster) == {"PodsNotReady"}, "the reason to be told")
+        wait_for(lambda: reasons(cluster) == {"PodsNotReady"}, "the reason to be reported")
         assert "not Ready" in status(cluster)["violations"][0]["message"]
         assert_nothing_more_is_evicted(cluster, 1)
         scale(cluster, NAMESPACE, "web", REPLICAS)
@@ -243,7 +243,7 @@ def test_a_component_that_works_against_respread_causes_few_evictions(
             assert len(evictions(cluster)) == limit
             assert f"Deployment/web in {NAMESPACE} ({limit} evictions)" in condition(cluster, "Oscillating")["message"]
             oscillating = 'respread_spread_groups_oscillating{policy="faults"}'
-            wait_for(lambda: reasons(cluster) == {"LimitReached"}, "the reason to be told")
+            wait_for(lambda: reasons(cluster) == {"LimitReached"}, "the reason to be reported")
             wait_for(lambda: operator.metric(oscillating) == 1, "the metric to say so")
             assert_nothing_more_is_evicted(cluster, limit)
             assert operator.stop() == 0

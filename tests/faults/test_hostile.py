@@ -23,7 +23,7 @@ NAMESPACE = "hostile"
 MOST_MEGABYTES = 400
 MOST_CPU_SECONDS = 30
 MOST_IDLE_SHARE = 0.5
-"""The share of a processor, while nothing changes."""
+"""The share of a CPU while nothing changes."""
 HUGE_LIMITS = ("inFlight", "inFlightPerNamespace", "inFlightPerNode", "inFlightPerWorkload")
 LONGEST_NAMESPACE = "n" * 63
 
@@ -38,7 +38,7 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def absurd_deployments() -> list[dict[str, Any]]:
+def extreme_deployments() -> list[dict[str, Any]]:
     many_constraints = [
         constraint(f"example.com/rack-{number}", "absurd-0", max_skew=number + 1, when_unsatisfiable=when)
         for number in range(32)
@@ -70,7 +70,7 @@ def absurd_deployments() -> list[dict[str, Any]]:
         deployment("absurd-7", replicas=2, constraints=[constraint(ZONE, "absurd-7")], cpu="0.0000000001"),
     ]
     made[5]["spec"]["template"]["metadata"]["labels"] |= labels
-    made[5]["metadata"]["name"] = "n" * 240  # the pods' names are cut to fit
+    made[5]["metadata"]["name"] = "n" * 240  # the controller shortens the pods' names
     made[5]["spec"]["template"]["metadata"]["annotations"] = {
         "example.com/unicode": "ßÅ漢字🐈\u202e" * 1000,
         "controller.kubernetes.io/pod-deletion-cost": "-2147483648",
@@ -83,7 +83,7 @@ def absurd_deployments() -> list[dict[str, Any]]:
     return made
 
 
-def absurd_budgets() -> list[dict[str, Any]]:
+def extreme_budgets() -> list[dict[str, Any]]:
     expressions = [
         {"key": f"example.com/key-{number}", "operator": "NotIn", "values": [f"v{n}" for n in range(20)]}
         for number in range(500)
@@ -114,7 +114,7 @@ def policy(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def absurd_policies() -> list[dict[str, Any]]:
+def extreme_policies() -> list[dict[str, Any]]:
     """Policies with values at the limits, which govern only the extreme objects."""
     keys = [f"example.com/rack-{number}" for number in range(16)]
     beside = {"key": "app", "operator": "NotIn", "values": ["web", *(f"v{number}" for number in range(99))]}
@@ -139,7 +139,7 @@ def peak_megabytes(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-def told(cluster: Sandbox, name: str) -> list[tuple[str, str]]:
+def blocked(cluster: Sandbox, name: str) -> list[tuple[str, str]]:
     """Return the reason and message of every blocked violation in a policy's status."""
     status = cluster.api.get(f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{name}").get("status", {})
     return [(each["reason"], each["message"]) for each in status.get("violations", ()) if not each["plannedMoves"]]
@@ -152,7 +152,7 @@ class Bounded:
         self._pid = pid
 
     def check(self) -> None:
-        """Measure its use so far, and its use while nothing changes."""
+        """Measure its total use, and its use while nothing changes."""
         assert peak_megabytes(self._pid) < MOST_MEGABYTES
         spent = cpu_seconds(self._pid)
         assert spent < MOST_CPU_SECONDS
@@ -161,9 +161,9 @@ class Bounded:
 
 
 def test_extreme_objects_do_not_stop_the_operator(cluster: Sandbox, tmp_path: Path) -> None:
-    for each in absurd_deployments():
+    for each in extreme_deployments():
         cluster.api.request("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", each)
-    for each in absurd_budgets():
+    for each in extreme_budgets():
         cluster.api.request("POST", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets", each)
     workloads = [Workload("beside", "web", 6, 1)]
     with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
@@ -171,27 +171,27 @@ def test_extreme_objects_do_not_stop_the_operator(cluster: Sandbox, tmp_path: Pa
         create(cluster, watcher, workloads, random.Random(1))
         enforce(cluster, constraints={"whenUnsatisfiable": ["DoNotSchedule", "ScheduleAnyway"]})
         cluster.create_namespace(LONGEST_NAMESPACE)
-        for each in absurd_policies():
+        for each in extreme_policies():
             cluster.api.request("POST", "/apis/respread.dev/v1alpha1/clusterrebalancepolicies", each)
         with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election") as replica:
             close_zones(cluster, closed=False)
             wait_for(lambda: balanced(cluster, workloads), "what is not absurd to be spread")
             time.sleep(3)
-            assert len(pods(cluster, NAMESPACE)) == 22  # each of them was accepted, and its pods made
+            assert len(pods(cluster, NAMESPACE)) == 22  # the API server accepted each workload, and its pods exist
             assert replica.runs
             assert watcher.evicted_by_now()["beside", "web"] == 4
-            # Nothing with a budget that can't be kept, or with two of them, was touched.
+            # No pod with an impossible budget or with two budgets was evicted.
             assert {app for namespace, app in watcher.evicted_by_now() if namespace == NAMESPACE} & {
                 "absurd-3",
                 "absurd-5",
             } == set()
             Bounded(replica.pid).check()
             shown = [
-                each for name in ("faults", "a" * 253, "huge", "strange", "negative") for each in told(cluster, name)
+                each for name in ("faults", "a" * 253, "huge", "strange", "negative") for each in blocked(cluster, name)
             ]
             assert all(reason and message for reason, message in shown), shown
             errors = [line for line in replica.lines() if line["level"] in {"error", "critical"}]
-            # The one thing that is refused, by name: more labels than are kept of a pod.
+            # The only pods that are reported as unreadable have more labels than Respread keeps.
             assert len({line.get("fault") for line in errors}) == 3, errors
             assert all(": metadata.labels: " in line.get("fault", "") for line in errors), errors
         assert watcher.breaches == []

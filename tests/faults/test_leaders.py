@@ -33,7 +33,7 @@ LONG_LEASE_SECONDS = 60
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
 
 
-class World:
+class Cluster:
     """A cluster with a watcher, and any number of replicas."""
 
     def __init__(self, sandbox: Sandbox, watcher: PodWatcher, directory: Path, stack: ExitStack) -> None:
@@ -85,7 +85,7 @@ def _of(workloads: list[Workload], evicted: Counter[App]) -> int:
 
 
 @pytest.fixture(scope="module")
-def cluster(as_new: AsNew) -> Iterator[tuple[Sandbox, PodWatcher]]:
+def watched(as_new: AsNew) -> Iterator[tuple[Sandbox, PodWatcher]]:
     """A cluster with Respread installed, and an independent watcher of its pods."""
     sandbox = lay_out(as_new.put_back(), 3, 3, 3)
     with PodWatcher(sandbox) as watcher:
@@ -93,79 +93,79 @@ def cluster(as_new: AsNew) -> Iterator[tuple[Sandbox, PodWatcher]]:
 
 
 @pytest.fixture
-def world(cluster: tuple[Sandbox, PodWatcher], tmp_path: Path) -> Iterator[World]:
+def cluster(watched: tuple[Sandbox, PodWatcher], tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        made = World(*cluster, tmp_path, stack)
+        made = Cluster(*watched, tmp_path, stack)
         stack.callback(made.clean_up)
         yield made
-    assert cluster[1].breaches == []
+    assert watched[1].breaches == []
 
 
 def fewest(workloads: list[Workload]) -> int:
     return sum(each.fewest_evictions for each in workloads)
 
 
-def test_repeatedly_killed_leaders_evict_no_pod_too_many(world: World) -> None:
-    workloads = world.skewed("killed", 7, 6)
-    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
-    replicas = [world.replica("one"), world.replica("two")]
+def test_repeatedly_killed_leaders_evict_no_pod_too_many(cluster: Cluster) -> None:
+    workloads = cluster.skewed("killed", 7, 6)
+    enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replicas = [cluster.replica("one"), cluster.replica("two")]
     for each in replicas:
         each.start()
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
-        before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
+    while not balanced(cluster.sandbox, workloads) and time.monotonic() < deadline:
+        before = cluster.evicted(workloads)
+        wait_for(lambda seen=before: cluster.evicted(workloads) > seen or balanced(cluster.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
         time.sleep(0.3)
         for each in replicas:
             if each.leads():
                 each.kill()
                 each.start()
                 break
-    world.wait_until_balanced(workloads)
+    cluster.wait_until_balanced(workloads)
     time.sleep(2)
-    assert world.evicted_by_now(workloads) == fewest(workloads)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
 
 
-def test_a_clean_stop_hands_the_lease_over_at_once(world: World) -> None:
-    enforce(world.sandbox)
+def test_a_clean_stop_hands_the_lease_over_at_once(cluster: Cluster) -> None:
+    enforce(cluster.sandbox)
     long = ("--leader-election", "--lease-seconds", str(LONG_LEASE_SECONDS))
-    one, two = world.replica("one", *long), world.replica("two", *long)
+    one, two = cluster.replica("one", *long), cluster.replica("two", *long)
     one.start()
     wait_for(one.leads, "the first to lead")
     two.start()
     two.wait_until_ready()
     assert one.stop() == 0
-    assert holder(world.sandbox) != one.identity()
+    assert holder(cluster.sandbox) != one.identity()
     wait_for(two.leads, "the other to lead, and not to wait for the Lease to run out", LONG_LEASE_SECONDS / 2)
-    workloads = world.skewed("handed-over", 5)
-    world.wait_until_balanced(workloads)
+    workloads = cluster.skewed("handed-over", 5)
+    cluster.wait_until_balanced(workloads)
     assert two.stop() == 0
-    assert world.evicted_by_now(workloads) == fewest(workloads)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
 
 
-def test_a_frozen_leader_evicts_nothing_after_it_resumes(world: World) -> None:
-    enforce(world.sandbox, quietPeriod="1s")
-    one, two = world.replica("one"), world.replica("two")
+def test_a_frozen_leader_evicts_nothing_after_it_resumes(cluster: Cluster) -> None:
+    enforce(cluster.sandbox, quietPeriod="1s")
+    one, two = cluster.replica("one"), cluster.replica("two")
     one.start()
     wait_for(one.leads, "the first to lead")
     two.start()
     two.wait_until_ready()
-    workloads = world.skewed("frozen", 8, 8, 8)
-    wait_for(lambda: world.evicted(workloads) >= 2, "the first evictions")
+    workloads = cluster.skewed("frozen", 8, 8, 8)
+    wait_for(lambda: cluster.evicted(workloads) >= 2, "the first evictions")
     one.freeze()
     wait_for(two.leads, "the other to lead")
     one.thaw()
-    world.wait_until_balanced(workloads)
+    cluster.wait_until_balanced(workloads)
     wait_for(
         lambda: any(line["event"] == "This replica does not lead any more" for line in one.lines()),
         "the first to know that it does not lead",
     )
     time.sleep(1)
-    assert world.evicted_by_now(workloads) == fewest(workloads)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
 
 
 def slow_evictions(asked: Asked) -> Fault | None:
-    """Each eviction takes a second, so that the wave has a middle."""
+    """Delay each eviction by a second, so that a test can act during the wave."""
     return Fault("delay", 1.0) if asked.is_eviction else None
 
 
@@ -178,146 +178,146 @@ def slow_evictions(asked: Asked) -> Fault | None:
         ("switched to DryRun", "that works"),
     ],
 )
-def test_deleting_a_policy_stops_its_wave(world: World, how: str, watch: str) -> None:
-    """The result does not depend on the watch of policies, because the API server is read during the wave."""
-    workloads = world.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}-{watch.rpartition(' ')[2]}", 6, 6, 6)
-    replica = world.replica("one", "--no-leader-election")
-    world.proxies[0].choose = slow_evictions
+def test_deleting_a_policy_stops_its_wave(cluster: Cluster, how: str, watch: str) -> None:
+    """The result does not depend on the watch of policies, because the operator reads the API server in the wave."""
+    workloads = cluster.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}-{watch.rpartition(' ')[2]}", 6, 6, 6)
+    replica = cluster.replica("one", "--no-leader-election")
+    cluster.proxies[0].choose = slow_evictions
     limits = {"inFlight": 10, "inFlightPerWorkload": 3, "inFlightPerNode": 10}
-    enforce(world.sandbox, limits=limits)
+    enforce(cluster.sandbox, limits=limits)
     replica.start()
-    wait_for(lambda: world.evicted(workloads) >= 1, "the first eviction")
+    wait_for(lambda: cluster.evicted(workloads) >= 1, "the first eviction")
     if watch == "that is silent":
-        world.proxies[0].silent = {kind.path for kind in POLICY_KINDS}
+        cluster.proxies[0].silent = {kind.path for kind in POLICY_KINDS}
     if how == "deleted":
-        world.sandbox.api.request("DELETE", POLICY)
+        cluster.sandbox.api.request("DELETE", POLICY)
     else:
-        world.sandbox.api.request("PATCH", POLICY, {"spec": {"mode": "DryRun"}})
-    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent. A wave
-    # that went on would end only once it has evicted the fewest.
+        cluster.sandbox.api.request("PATCH", POLICY, {"spec": {"mode": "DryRun"}})
+    # The wave ends within a second and a request. Evictions sent before are answered a second after they were sent. A
+    # wave that continued would make all needed evictions.
     sent = -1
-    while (now := sum(each.is_eviction for each in world.proxies[0].asked)) != sent:
+    while (now := sum(each.is_eviction for each in cluster.proxies[0].asked)) != sent:
         sent = now
         time.sleep(4)
-    assert world.evicted_by_now(workloads) < fewest(workloads)
+    assert cluster.evicted_by_now(workloads) < fewest(workloads)
     assert replica.runs
     if how == "deleted":
         assert not any(line["level"] in {"error", "critical"} for line in replica.lines())
 
 
-def test_the_limit_per_hour_holds_across_a_crash(world: World) -> None:
-    workloads = world.skewed("per-hour", 6, 6)
-    enforce(world.sandbox, limits={"perHour": 3})
+def test_the_limit_per_hour_holds_across_a_crash(cluster: Cluster) -> None:
+    workloads = cluster.skewed("per-hour", 6, 6)
+    enforce(cluster.sandbox, limits={"perHour": 3})
     for name in ("one", "two", "three"):
-        replica = world.replica(name, "--no-leader-election")
+        replica = cluster.replica(name, "--no-leader-election")
         replica.start()
         replica.wait_until_ready()
-        wait_for(lambda: world.evicted(workloads) >= 1, "an eviction")
+        wait_for(lambda: cluster.evicted(workloads) >= 1, "an eviction")
         time.sleep(0.5)
         replica.kill()
-    last = world.replica("last", "--no-leader-election")
+    last = cluster.replica("last", "--no-leader-election")
     last.start()
     last.wait_until_ready()
 
     def counted() -> int:
-        return sum(each["evictions"] for each in world.status()["recentEvictions"])
+        return sum(each["evictions"] for each in cluster.status()["recentEvictions"])
 
-    # A move that a killed leader recorded and did not make is made by the next one within 75 s. If it can't be, another
-    # one is made once it is certain that it was not.
+    # The next leader makes a move that a killed leader recorded and did not make within 75 s. If it can't, another move
+    # is made once it is certain that the first was not made.
     wait_for(
-        lambda: world.evicted(workloads) >= 3,
-        lambda: f"what the limit allows: {world.evicted(workloads)} of {world.status()}",
+        lambda: cluster.evicted(workloads) >= 3,
+        lambda: f"what the limit allows: {cluster.evicted(workloads)} of {cluster.status()}",
         2 * PATIENCE_SECONDS,
     )
     time.sleep(4)
-    assert world.evicted_by_now(workloads) == counted() == 3
-    world.sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": 100}}})
-    world.wait_until_balanced(workloads)
-    assert world.evicted_by_now(workloads) == fewest(workloads)
+    assert cluster.evicted_by_now(workloads) == counted() == 3
+    cluster.sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": 100}}})
+    cluster.wait_until_balanced(workloads)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
 
 
-def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(world: World) -> None:
-    enforce(world.sandbox)
-    workloads = world.skewed("left-alone", 4)
+def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(cluster: Cluster) -> None:
+    enforce(cluster.sandbox)
+    workloads = cluster.skewed("left-alone", 4)
     ((group, situation),) = {
         (group_name(key), situation_of(group))
-        for key, group in spread_of(take_snapshot(world.sandbox)).groups.items()
+        for key, group in spread_of(take_snapshot(cluster.sandbox)).groups.items()
         if key.namespace == "left-alone" and group.violated and key.when_unsatisfiable == "DoNotSchedule"
     }
     until = datetime.now(UTC) + timedelta(minutes=10)
     failed = {"group": group, "failures": 3, "until": until.isoformat(), "situation": situation}
-    world.sandbox.api.request("PATCH", f"{POLICY}/status", {"status": {"backOffs": [failed]}})
-    replica = world.replica("one", "--no-leader-election")
+    cluster.sandbox.api.request("PATCH", f"{POLICY}/status", {"status": {"backOffs": [failed]}})
+    replica = cluster.replica("one", "--no-leader-election")
     replica.start()
 
-    def told() -> str:
-        return " ".join(f"{each['reason']}: {each['message']}" for each in world.status().get("violations", ()))
+    def reported() -> str:
+        return " ".join(f"{each['reason']}: {each['message']}" for each in cluster.status().get("violations", ()))
 
-    wait_for(lambda: told().startswith("BackingOff: 3 moves in a row"), "the reason to be told")
-    assert [each["group"] for each in world.status()["backOffs"]] == [group]
+    wait_for(lambda: reported().startswith("BackingOff: 3 moves in a row"), "the reason to be reported")
+    assert [each["group"] for each in cluster.status()["backOffs"]] == [group]
     time.sleep(2)
-    assert world.evicted_by_now(workloads) == 0
-    # Another pod, and the situation is another: it gets a new chance.
-    scale(world.sandbox, "left-alone", "web-0", 5)
-    wait_for(lambda: world.evicted(workloads) > 0, "a new chance")
+    assert cluster.evicted_by_now(workloads) == 0
+    # Another pod changes the situation, so the group is tried again.
+    scale(cluster.sandbox, "left-alone", "web-0", 5)
+    wait_for(lambda: cluster.evicted(workloads) > 0, "a new chance")
 
 
 @pytest.mark.long
-def test_repeated_deletion_of_the_lease_makes_no_second_leader(world: World) -> None:
+def test_repeated_deletion_of_the_lease_makes_no_second_leader(cluster: Cluster) -> None:
     """A recreated Lease counts its holders from 0 again, and nothing relies on that count."""
-    workloads = world.skewed("deleted-lease", 8, 7, 6)
-    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
-    replicas = [world.replica("one"), world.replica("two")]
+    workloads = cluster.skewed("deleted-lease", 8, 7, 6)
+    enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replicas = [cluster.replica("one"), cluster.replica("two")]
     for each in replicas:
         each.start()
     deadline = time.monotonic() + PATIENCE_SECONDS
     deleted = 0
-    while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
-        before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
-        if world.sandbox.api.exists(LEASE):
-            world.sandbox.api.request("DELETE", LEASE)
+    while not balanced(cluster.sandbox, workloads) and time.monotonic() < deadline:
+        before = cluster.evicted(workloads)
+        wait_for(lambda seen=before: cluster.evicted(workloads) > seen or balanced(cluster.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
+        if cluster.sandbox.api.exists(LEASE):
+            cluster.sandbox.api.request("DELETE", LEASE)
             deleted += 1
-        if deleted % 3 == 0:  # and whoever leads comes back as one who has never seen the Lease
+        if deleted % 3 == 0:  # and the leader restarts as a process that has never seen the Lease
             for each in replicas:
                 if each.leads():
                     each.kill()
                     each.start()
-    world.wait_until_balanced(workloads)
+    cluster.wait_until_balanced(workloads)
     time.sleep(2)
     assert deleted > 3
-    assert world.evicted_by_now(workloads) == fewest(workloads)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
 
 
 @pytest.mark.parametrize("what", ["kube-apiserver", pytest.param("etcd", marks=pytest.mark.long)])
-def test_a_restart_of_the_control_plane_causes_no_unnecessary_eviction(world: World, what: str) -> None:
-    workloads = world.skewed(f"restarted-{what.removeprefix('kube-')}", 8, 7)
-    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
-    replica = world.replica("one")
+def test_a_restart_of_the_control_plane_causes_no_unnecessary_eviction(cluster: Cluster, what: str) -> None:
+    workloads = cluster.skewed(f"restarted-{what.removeprefix('kube-')}", 8, 7)
+    enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replica = cluster.replica("one")
     replica.start()
     for _ in range(2):
-        before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
-        world.sandbox.stop_component(what)
+        before = cluster.evicted(workloads)
+        wait_for(lambda seen=before: cluster.evicted(workloads) > seen or balanced(cluster.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
+        cluster.sandbox.stop_component(what)
         time.sleep(1)
-        world.sandbox.start_component(what)
-    world.wait_until_balanced(workloads)
+        cluster.sandbox.start_component(what)
+    cluster.wait_until_balanced(workloads)
     time.sleep(2)
-    assert world.evicted_by_now(workloads) == fewest(workloads)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
     assert replica.runs
 
 
-def test_a_rotated_token_does_not_stop_the_operator(world: World) -> None:
-    workloads = world.skewed("rotated", 8, 7)
-    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
-    replica, (proxy,) = world.replica("one"), world.proxies
+def test_a_rotated_token_does_not_stop_the_operator(cluster: Cluster) -> None:
+    workloads = cluster.skewed("rotated", 8, 7)
+    enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replica, (proxy,) = cluster.replica("one"), cluster.proxies
     replica.start()
     for _ in range(3):
-        before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
+        before = cluster.evicted(workloads)
+        wait_for(lambda seen=before: cluster.evicted(workloads) > seen or balanced(cluster.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
         proxy.valid_token = replica.rotate_token()
-    world.wait_until_balanced(workloads)
+    cluster.wait_until_balanced(workloads)
     time.sleep(2)
-    assert world.evicted_by_now(workloads) == fewest(workloads)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
     assert proxy.counts["401"] > 0
     assert replica.runs

@@ -21,7 +21,7 @@ from tests.faults.proxy import FaultProxy
 
 KINDS = watched_kinds()
 FASTER = 150
-"""The clock of health runs this much faster: a silence of 180 s is found in little more than a second."""
+"""The factor by which the clock of health runs faster: 180 s of silence take little more than a second."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(
     installed_sandbox: Sandbox, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     start = time.monotonic()
-    # Nothing is stuck while the first lists come, however slow the machine: the clock runs faster afterwards.
+    # The clock runs faster only after the first lists, so that no kind counts as stuck on a slow machine.
     running_since: list[float] = []
 
     def clock() -> float:

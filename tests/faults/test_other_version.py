@@ -1,4 +1,4 @@
-"""This version of Respread and another one during an upgrade and a downgrade, with moves in flight."""
+"""Upgrades and downgrades between this version of Respread and another one, with moves in flight."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_next_version_continues_where_the_other_one_ended(
             second.wait_until_ready()
             first.process.kill()
             wait_for(lambda: leads(second), "the other version to lead")
-            # It writes the status anew once it has made a plan of its own.
+            # It writes the status again after its first plan.
             wait_for(lambda: in_flight(cluster) == IN_FLIGHT, "it to know what is in flight")
             assert sum(evicted(cluster).values()) == IN_FLIGHT
             wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
@@ -91,7 +91,7 @@ def ready(cluster: Sandbox) -> dict[str, Any]:
 
 
 @pytest.fixture
-def of_a_later_version(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
+def with_later_crds(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
     """A cluster whose definitions have fields that this version does not know."""
     for kind in PLURALS:
         definition = custom_resource_definition(kind)
@@ -104,9 +104,9 @@ def of_a_later_version(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
     installed_sandbox.apply(REPOSITORY / "crds")
 
 
-def test_fields_of_a_later_version_are_neither_erased_nor_ignored(of_a_later_version: Sandbox, tmp_path: Path) -> None:
-    """Fields of a later version's definitions: one of the status stays, one of the spec is not guessed at."""
-    cluster = of_a_later_version
+def test_fields_of_a_later_version_are_neither_erased_nor_ignored(with_later_crds: Sandbox, tmp_path: Path) -> None:
+    """An unknown field of the status is kept, and an unknown field of the spec makes the policy invalid."""
+    cluster = with_later_crds
     enforce(cluster)
 
     def is_kept() -> bool:

@@ -39,7 +39,7 @@ def config_map(name: str) -> dict[str, Any]:
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PATIENCE_SECONDS = 6
-"""After this time a hanging answer counts as such: many times what the API server needs."""
+"""The time after which an answer counts as hanging, many times longer than the API server needs."""
 
 
 def test_requests_without_a_fault_pass(api_sandbox: Sandbox) -> None:

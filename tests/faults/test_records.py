@@ -1,4 +1,4 @@
-"""Records of policies on a real API server: refused, deleted, garbage collected, and without their definitions."""
+"""Records of policies on a real API server: refused, deleted, garbage collected, and without their CRDs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_deleted_record_is_written_again_and_is_deleted_with_its_policy(cluste
 
 @pytest.fixture
 def without_records(cluster: Sandbox) -> Iterator[Sandbox]:
-    """A cluster without the definitions of records, as after `helm upgrade`, which changes no definition."""
+    """A cluster without the CRDs of records, as after `helm upgrade`, which changes no CRD."""
     names = tuple(map(full_name, RECORDS.values()))
     cluster.kubectl("delete", "crd", *names)
     yield cluster
@@ -117,7 +117,7 @@ def without_records(cluster: Sandbox) -> Iterator[Sandbox]:
 def test_without_the_crds_of_records_moves_in_flight_are_in_the_status_and_move_later(
     without_records: Sandbox, tmp_path: Path
 ) -> None:
-    """And it goes on if somebody deletes them again."""
+    """The operator also continues if the CRDs are deleted again."""
     cluster = without_records
     skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=True)
     enforce(cluster, limits={"inFlight": IN_FLIGHT})

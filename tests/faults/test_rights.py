@@ -85,7 +85,7 @@ def other_workloads(sandbox: Sandbox) -> None:
 
 
 def custom_workloads(sandbox: Sandbox) -> None:
-    """Create pods whose owners have kinds that this API server does not serve. They are requested nevertheless."""
+    """Create pods whose owners have kinds that this API server does not serve. The operator requests them anyway."""
 
     def manifest(name: str, api_version: str, kind: str) -> dict[str, Any]:
         constraints = [constraint(ZONE, name, nodeTaintsPolicy="Honor")]
@@ -116,7 +116,7 @@ def audited(installed_sandbox: Sandbox) -> Sandbox:
 
 
 class Busy:
-    """Refuses the first evictions, so that the same Event occurs several times and is counted by a patch."""
+    """Refuses the first evictions, so that the same Event occurs several times and a patch counts it."""
 
     def __init__(self) -> None:
         self.left = 4
@@ -142,7 +142,7 @@ READ_IF_OWNING: set[Right] = {("get", "argoproj.io", "rollouts"), ("get", "apps.
 CHANGE_RECORD: Right = ("patch", "respread.dev", "clusterrebalancepolicyrecords")
 LIST_EVENTS: Right = ("list", "events.k8s.io", "events")
 READ_LATE = ("get", "", "pods")
-"""A pod is read individually only if the read of its controller is 2 s old at the time of its eviction."""
+"""The operator reads a single pod only if the read of its controller is 2 s old when it evicts the pod."""
 
 
 def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbox, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbo
 
 
 def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited: Sandbox, tmp_path: Path) -> None:
-    """Without the component, Respread only finds out that the permission is missing; with it, it patches."""
+    """Without the component, Respread detects that the permission is missing. With it, Respread patches pods."""
     patch: Right = ("patch", "", "pods")
     enforce(audited, mode="DryRun", **PREVENTS)
     audited.create_namespace("shop")
@@ -207,7 +207,7 @@ def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited:
 
 
 def test_room_is_requested_with_exactly_the_permissions_of_its_component(audited: Sandbox, tmp_path: Path) -> None:
-    """Once by a Deployment, and once by a CapacityBuffer, where the kind is served."""
+    """Respread uses a Deployment, and a CapacityBuffer if the API server serves that kind."""
     for name in ("role.yaml", "priority-class.yaml"):
         audited.apply(ROOM / name)
     audited.create_namespace("shop")
@@ -237,7 +237,7 @@ def test_room_is_requested_with_exactly_the_permissions_of_its_component(audited
 
 @pytest.fixture
 def with_system_pods(audited: Sandbox) -> Iterator[Sandbox]:
-    """A cluster in which what a test has created in the namespaces of Kubernetes is deleted afterwards."""
+    """A cluster. Objects that a test creates in the namespaces of Kubernetes are deleted afterwards."""
     yield audited
     for namespace in OF_KUBERNETES:
         wait_for(lambda namespace=namespace: is_emptied(audited, namespace), f"{namespace} to be empty")  # type: ignore[misc]  # no types for defaults

@@ -19,7 +19,7 @@ def test_the_number_of_needed_evictions_is_computed_beforehand() -> None:
         assert one.most_evictions == one.fewest_evictions
         assert two.most_evictions - two.fewest_evictions in {0, 1}
     assert Workload("", "", 5, 2).fewest_evictions == 2  # to [3, 1, 1]
-    assert Workload("", "", 5, 2).most_evictions == 3  # by way of [3, 2, 0], which only the scheduler can avoid
+    assert Workload("", "", 5, 2).most_evictions == 3  # via [3, 2, 0], which only the scheduler can avoid
 
 
 @pytest.mark.long
@@ -35,5 +35,5 @@ def test_a_minute_of_random_faults_causes_no_unnecessary_eviction(binaries: Bina
     print(findings)
     assert findings.clean, "\n".join([*said, str(findings)])
     assert findings.evictions >= findings.fewest
-    assert findings.faults.total() > 0  # a hundred on a machine that has nothing else to do
+    assert findings.faults.total() > 0  # about a hundred on an idle machine
     assert findings.faults["(ended by itself)"] == 0, (tmp_path / "one.log").read_text()[-4000:]

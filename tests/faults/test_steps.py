@@ -1,8 +1,8 @@
-"""Two pods that are safe only together: neither is evicted while a limit allows only one, and then both are.
+"""Steps of two pods: neither pod is evicted while a limit allows only one eviction, and then both are evicted.
 
-Zone and hostname are both hard. With one pod in zone a and three on one of the two nodes of zone b, whatever a single
-replacement is allowed leaves a constraint violated or has the pod come back; two of them may only go to a and to b's
-other node.
+The constraints on zone and hostname are both DoNotSchedule. One pod is in zone a, and three are on one of the two nodes
+of zone b. A single replacement could return to its node or leave a constraint violated. Two replacements can only go to
+zone a and to the other node of zone b.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IN_A, FULL, EMPTY = "node-a1", "node-b1", "node-b2"
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
     """One pod in zone a, and three on a node of zone b."""
     sandbox = lay_out(installed_sandbox, 1, 2)
-    sandbox.api.request("DELETE", POLICY.replace("faults", "default"))  # its limits would hold too
+    sandbox.api.request("DELETE", POLICY.replace("faults", "default"))  # its limits would apply too
     sandbox.create_namespace(NAMESPACE)
     spread = [constraint(key, "web", nodeTaintsPolicy="Honor") for key in (ZONE, HOSTNAME)]
     open_only(sandbox, IN_A)
@@ -99,4 +99,4 @@ def test_the_second_eviction_of_a_step_follows_the_first(cluster: Sandbox, tmp_p
             proxy.choose = no_fault
             wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "the second to go too")
         assert watcher.evicted_by_now().total() == 2
-        assert len({each.path for each in evictions}) == 2  # of no third pod
+        assert len({each.path for each in evictions}) == 2  # no third pod was evicted

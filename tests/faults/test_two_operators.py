@@ -1,4 +1,4 @@
-"""Operators outside a cluster and the one installed in it: only one of them acts at a time."""
+"""Of the operators outside a cluster and the one installed in it, only one acts at a time."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_two_operators_use_the_lease_of_the_installed_one(
 
 
 @pytest.fixture
-def without_the_right(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
-    """A cluster in which the operator has no right to its Lease."""
+def no_permission(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
+    """A cluster in which the operator has no permission for its Lease."""
     role = installed_sandbox.api.get(ROLE)
     installed_sandbox.api.request("DELETE", ROLE)
     yield installed_sandbox
@@ -106,8 +106,8 @@ def without_the_right(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
     installed_sandbox.api.request("POST", ROLE.rpartition("/")[0], {"metadata": metadata, "rules": role["rules"]})
 
 
-def test_without_permission_for_the_lease_the_error_says_what_to_do(without_the_right: Sandbox, tmp_path: Path) -> None:
-    sandbox = without_the_right
+def test_without_permission_for_the_lease_the_error_says_what_to_do(no_permission: Sandbox, tmp_path: Path) -> None:
+    sandbox = no_permission
     kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
     with Laptop(kubeconfig, tmp_path, "one") as laptop:
         assert laptop.process.wait(200) == 2

@@ -1,6 +1,6 @@
 """An independent watch of the pods that counts evictions and violated budgets.
 
-It goes straight to the API server, knows nothing of the operator, and counts at every single event.
+It connects directly to the API server, is independent of the operator, and counts at every event.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PodWatcher:
         self._least[app] = least
 
     def release(self, app: App) -> None:
-        """Expect nothing of an app any more."""
+        """Expect no number of Ready pods of an app any more."""
         self._least.pop(app, None)
 
     def ready(self, namespace: str, app: str) -> int:
@@ -70,7 +70,7 @@ class PodWatcher:
     def evicted_by_now(self) -> Counter[App]:
         """Return how many pods of each app were evicted before the newest change of a pod that still exists.
 
-        The watch comes after what the API server answers to others, on a busy machine by seconds.
+        The watch may be seconds behind the API server on a busy machine.
         """
         found = self._sandbox.api.get("/api/v1/pods")["items"]
         newest = max((int(pod["metadata"]["resourceVersion"]) for pod in found), default=0)
@@ -83,7 +83,7 @@ class PodWatcher:
                 for event in self._events():
                     self._see(event["type"], event["object"])
             except (requests.RequestException, ValueError):
-                time.sleep(0.1)  # the API server is not there; what happens meanwhile is still in its history
+                time.sleep(0.1)  # the API server is not available, but its history will have the missed events
 
     def _events(self) -> Iterator[dict[str, Any]]:
         client = self._sandbox.api.client
@@ -98,7 +98,7 @@ class PodWatcher:
             for line in answer.iter_lines():
                 event = json.loads(line)
                 if event["type"] == "ERROR":
-                    # An API server that was restarted has forgotten; while it was away nothing happened.
+                    # A restarted API server has no history, but nothing happened while it was stopped.
                     self._list()
                     return
                 self._version = event["object"]["metadata"]["resourceVersion"]

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 def environment() -> dict[str, str]:
-    """The build, without the kernel features that nested containers lack."""
+    """Build without the kernel features that nested containers lack."""
     return {**os.environ, "BUILDAH_ISOLATION": "chroot"}
 
 
@@ -58,7 +58,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def build(name: str, base: str, engine: str = "podman") -> str:
     make = ["make", "--no-print-directory", "-C", str(ROOT), "image"]
-    commit = [f"REVISION={REVISION}", "COMMITTED=1800000000"]  # the same for all, whatever is committed meanwhile
+    commit = [f"REVISION={REVISION}", "COMMITTED=1800000000"]  # the same for all builds
     variables = [f"ENGINE={engine}", f"IMAGE={name}", f"PYTHON_IMAGE={base}", *commit]
     subprocess.run([*make, *variables], env=environment(), check=True, stdout=subprocess.DEVNULL)
     return name
@@ -81,7 +81,7 @@ def contents_of(image: str, archive: Path) -> Image:
 
 def container(image: str, name: str, *options: str) -> list[str]:
     """Return the arguments that run a container as in manifests/base/deployment.yaml, without write access."""
-    # crun refuses machines with both versions of cgroups; and no container may have more than this process.
+    # crun rejects machines with both versions of cgroups. No container may have more capabilities than this process.
     runtime = ["--runtime", found] if (found := shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin")) else []
     limits = []
     for each in ("nofile", "nproc"):
@@ -123,7 +123,7 @@ def test_the_container_restores_the_spread_without_capabilities_or_writable_file
     sandbox.create_namespace("shop")
     create_deployment(sandbox, "shop", deployment("web", replicas=9, constraints=[constraint(ZONE, "web")]))
     wait_for_ready_pods(sandbox, "shop", "web", 9)
-    for pod in pods(sandbox, "shop", "web"):  # the ReplicaSet controller removes what is cheapest to delete
+    for pod in pods(sandbox, "shop", "web"):  # the scale-down leaves zone-a
         zone = sandbox.api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")["metadata"]["labels"][ZONE]
         cost = {"controller.kubernetes.io/pod-deletion-cost": "100" if zone == "zone-a" else "-100"}
         name = pod["metadata"]["name"]

@@ -23,7 +23,7 @@ OF_THE_CLUSTER: Final = (
     "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/rolebindings",
     "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles",
 )
-"""Where tests create objects outside their own namespaces, besides nodes and policies."""
+"""The kinds of objects that tests create outside their own namespaces, besides nodes and policies."""
 OWNERS: Final = (
     "/apis/apps/v1/namespaces/{}/deployments",
     "/apis/apps/v1/namespaces/{}/statefulsets",
@@ -50,7 +50,7 @@ def lay_out(sandbox: Sandbox, *nodes_per_zone: int) -> Sandbox:
 def is_emptied(sandbox: Sandbox, namespace: str) -> bool:
     """Delete the objects in a namespace, and return whether nothing is left that would delay its deletion.
 
-    Call it until then: a controller may have been about to make one more.
+    Call it again until it returns True, because a controller may still create an object.
     """
     for path in OWNERS:
         sandbox.api.request("DELETE", f"{path.format(namespace)}?propagationPolicy=Background")
@@ -61,10 +61,10 @@ def is_emptied(sandbox: Sandbox, namespace: str) -> bool:
 
 @contextlib.contextmanager
 def started_as_new(options: SandboxOptions, binaries: Binaries) -> Iterator[AsNew]:
-    """Start a control plane without nodes, and install Respread there, none of whose pods will run."""
+    """Start a control plane without nodes, and install Respread without running its pods."""
     with Sandbox.start(options, binaries=binaries) as running:
         install(running)
-        scale(running, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
+        scale(running, "respread-system", "respread", 0)  # its pods would use room on the first nodes
         yield AsNew(running)
 
 
@@ -82,7 +82,7 @@ class AsNew:
         api = self.sandbox.api
         for name in self._since(NAMESPACES):
             wait_until(lambda name=name: is_emptied(self.sandbox, name), f"namespace {name} to be empty")  # type: ignore[misc]  # no types for defaults
-            with contextlib.suppress(NotFoundError):  # it may have been going
+            with contextlib.suppress(NotFoundError):  # it may be deleted already
                 api.request("DELETE", f"{NAMESPACES}/{name}")
         self.sandbox.nodes.remove(*self.sandbox.nodes.names())
         for path in OF_THE_CLUSTER:

@@ -1,4 +1,4 @@
-"""The kind CapacityBuffer on a control plane whose autoscaler the tests are."""
+"""The kind CapacityBuffer on a control plane. Tests play the role of the autoscaler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME: Final = f"capacitybuffers.{GROUP}"
 
 @contextmanager
 def capacity_buffers(sandbox: Sandbox) -> Iterator[None]:
-    """Serve CapacityBuffers, with the fields that ask for pods of a template; the definition goes with the context."""
+    """Serve CapacityBuffers with the fields that request pods of a template, while the context lasts."""
     strings = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     spec = {
         "provisioningStrategy": {"type": "string"},
@@ -53,7 +53,7 @@ def capacity_buffers(sandbox: Sandbox) -> Iterator[None]:
 
 
 def _are_served(sandbox: Sandbox) -> bool:
-    """Return whether they can be listed. Just after their definition, the API server answers 429."""
+    """Return whether CapacityBuffers can be listed. Just after their definition, the API server answers 429."""
     try:
         buffers(sandbox, "default")
     except ApiError:
@@ -62,13 +62,13 @@ def _are_served(sandbox: Sandbox) -> bool:
 
 
 def buffers(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:
-    """Return those of a namespace."""
+    """Return the CapacityBuffers of a namespace."""
     found: list[dict[str, Any]] = sandbox.api.get(f"{path(namespace)}")["items"]
     return found
 
 
 def take_up(sandbox: Sandbox, namespace: str, name: str) -> None:
-    """Say in the status of one that its template was read, as autoscalers do."""
+    """Report in the status of a CapacityBuffer that its template was read, as autoscalers do."""
     condition = {
         "type": "ReadyForProvisioning",
         "status": "True",
@@ -80,5 +80,5 @@ def take_up(sandbox: Sandbox, namespace: str, name: str) -> None:
 
 
 def path(namespace: str) -> str:
-    """Return where those of a namespace are."""
+    """Return the API path of the CapacityBuffers of a namespace."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/capacitybuffers"

@@ -18,7 +18,7 @@ _LONGEST_NAME: Final = 50
 
 @pytest.fixture(scope="module")
 def operator(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The operator on a control plane without nodes. None of its requests is refused, and it logs no error."""
+    """The operator on a control plane without nodes. No request of the operator is forbidden, and it logs no error."""
     sandbox = as_new.put_back()
     with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as running:
         running.wait_until_ready()

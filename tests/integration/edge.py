@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120
 
 
 class Edge:
-    """What the operator knows about the cluster."""
+    """The stores of the operator and their informers."""
 
     def __init__(self, kubeconfig: Path) -> None:
         kinds = watched_kinds()
@@ -58,7 +58,7 @@ class Edge:
         return self.registry.get_sample_value("respread_watch_relists_total", {"kind": resource}) or 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds."""
+        """Wait until a condition is true."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():  # noqa: ASYNC110 - what is waited for may be anything
                 await asyncio.sleep(0.02)

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def with_requests(kubeconfig: Path, act: Callable[[Requests], Awaitable[_T]]) -> _T:
-    """Use requests to the API server of a kubeconfig, in an own event loop."""
+    """Run a function with requests to the API server of a kubeconfig, in a new event loop."""
 
     async def run() -> _T:
         async with open_requests(load_access(kubeconfig=str(kubeconfig))) as requests:
@@ -65,7 +65,7 @@ class EvictionCluster:
         return self.pod(name)
 
     def pod(self, name: str) -> Pod:
-        """Return a pod as the operator would know it."""
+        """Return a pod as the operator decodes it."""
         found = self.request("GET", f"/api/v1/{{}}/pods/{name}")
         metadata, status = found["metadata"], found["status"]
         return Pod(

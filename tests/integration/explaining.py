@@ -1,4 +1,4 @@
-"""What `respread explain` shows of the operator's own words."""
+"""The operator's messages in the output of `respread explain`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from respread_sandbox import Sandbox
 
 
 def what_the_operator_says(sandbox: Sandbox, namespace: str, workload: str) -> str:
-    """Return the messages about a workload's constraints; empty where these hold, or the workload has no pods."""
+    """Return the messages about a workload's constraints; empty if they hold or the workload has no pods."""
     command = ["explain", workload, "-n", namespace, "-o", "json"]
     shown = CliRunner().invoke(respread, command, env={"KUBECONFIG": str(sandbox.kubeconfig)}).stdout
     report = json.loads(shown or '{"constraints": []}')

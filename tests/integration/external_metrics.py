@@ -1,6 +1,6 @@
-"""An API server for external metrics, as KEDA runs one: HorizontalPodAutoscalers ask it for a load.
+"""An API server for external metrics, like KEDA's, from which HorizontalPodAutoscalers read a load.
 
-kube-apiserver's aggregator finds it by an APIService whose Service is of type ExternalName.
+An APIService with a Service of type ExternalName registers it with kube-apiserver's aggregator.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SERVICE: Final = {"name": "external-metrics", "namespace": "kube-system"}
 
 
 class ExternalMetrics:
-    """The API server, and the load that it tells to whoever asks."""
+    """The API server and the load that it reports."""
 
     def __init__(self, sandbox: Sandbox, load: int) -> None:
-        """Begin to listen; nothing is registered yet."""
+        """Start to listen. The API is not registered yet."""
         self.load = load
         self._sandbox = sandbox
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -38,7 +38,7 @@ class ExternalMetrics:
         self._thread = threading.Thread(target=self._server.serve_forever)
 
     def __enter__(self) -> Self:
-        """Serve, and wait until kube-apiserver passes requests on."""
+        """Serve, and wait until kube-apiserver forwards requests."""
         self._thread.start()
         port = self._server.server_address[1]
         ports = [{"port": port, "protocol": "TCP"}]
@@ -63,7 +63,7 @@ class ExternalMetrics:
         self._server.server_close()
 
     def answer(self, path: str) -> dict[str, Any] | None:
-        """Return what is at a path, None if nothing is."""
+        """Return the object at a path; None if there is none."""
         if path == PATH:
             return {
                 "kind": "APIResourceList",
@@ -121,6 +121,6 @@ def _handler(metrics: ExternalMetrics) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler

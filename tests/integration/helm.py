@@ -1,4 +1,4 @@
-"""Helm itself, for a sandbox's cluster."""
+"""Helm for a sandbox's cluster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.go_programs import PROGRAMS, find_or_build
 CHART: Final = Path(__file__).parents[2] / "charts" / "respread"
 
 Helm: TypeAlias = Callable[..., str]
-"""Runs it with arguments, and returns what it printed."""
+"""Runs Helm with arguments, and returns its output."""
 
 
 def helm_for(sandbox: Sandbox, home: Path) -> Helm:
-    """Return Helm for the sandbox's cluster. It is built first, where it is not in the cache.
+    """Return Helm for the sandbox's cluster. It is built first if it is not in the cache.
 
     Args:
-        sandbox: whose cluster.
+        sandbox: the sandbox.
         home: an empty folder for its files.
     """
     program = find_or_build(PROGRAMS["helm"])

@@ -60,7 +60,7 @@ class OperatorProcess:
     """A running `respread run`."""
 
     def __init__(self, sandbox: Sandbox, directory: Path, *options: str, source: Path = REPOSITORY) -> None:
-        """Start it, from this source or another one. It is not ready yet."""
+        """Start the operator from this source or another one. It is not ready yet."""
         self.sandbox = sandbox
         kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
@@ -142,14 +142,14 @@ def matching(series: str, metrics: str) -> Iterator[Sample]:
 def audited(sandbox: Sandbox, *words: str) -> list[str]:
     """Return the lines of the audit log that contain all the words.
 
-    Where it was emptied, there is a hole in the file before what came since.
+    If the log was emptied, the file starts with null bytes.
     """
     with sandbox.files.audit_log.open("rb", buffering=0) as log:
         try:
             log.seek(0, os.SEEK_DATA)
         except OSError:
-            return []  # nothing has come since
-        whole, _, _ = log.readall().lstrip(b"\0").rpartition(b"\n")  # the last line may be half written
+            return []  # nothing was written since
+        whole, _, _ = log.readall().lstrip(b"\0").rpartition(b"\n")  # the last line may be incomplete
     wanted = [word.encode() for word in words]
     return [line.decode() for line in whole.splitlines() if all(word in line for word in wanted)]
 

@@ -41,7 +41,7 @@ class Pool:
         """Add nodes to a zone, wait until they are ready, and return their names."""
         added = self.sandbox.nodes.add(nodes, zone, NodeShape(labels={POOL: self.name}, **shape))
         self._zone_of.update(dict.fromkeys(added, zone))
-        # Until then a constraint that honors taints holds without them, and a policy is right to call it balanced.
+        # Until then, a constraint that honors taints may hold without these nodes.
         wait_until(lambda: self.sandbox.nodes.ready().issuperset(added), f"the nodes of {zone} to be Ready")
         return added
 
@@ -63,9 +63,9 @@ class Pool:
 
     def wait_for(self, replicas: int) -> None:
         """Wait until there are this many pods, all Ready."""
-        wait_until(lambda: self.is_settled(replicas), f"{replicas} Ready pods in {self.name}")
+        wait_until(lambda: self.is_ready(replicas), f"{replicas} Ready pods in {self.name}")
 
-    def is_settled(self, replicas: int) -> bool:
+    def is_ready(self, replicas: int) -> bool:
         """Return whether there are this many pods, all Ready."""
         found = self.pods()
         return len(found) == replicas and all(map(is_ready, found))
@@ -109,7 +109,7 @@ class Pool:
     def wait_until_balanced(self, replicas: int, evictions: int) -> None:
         """Wait until the policy reports that all constraints hold, after so many evictions or more, and pods are Ready.
 
-        Without the evictions it might be its first report, from before it has observed the newest nodes.
+        Without the number of evictions, its first report could satisfy this before it has observed the newest nodes.
         """
 
         def balanced() -> bool:

@@ -1,4 +1,4 @@
-"""Deployments whose pods are to be ranked, and functions that read their state."""
+"""Deployments with ranked pods, and functions that read their state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def by_app(sandbox: Sandbox) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def settled(sandbox: Sandbox, replicas: Mapping[str, int], *, ranked: bool) -> bool:
+def all_ready(sandbox: Sandbox, replicas: Mapping[str, int], *, ranked: bool) -> bool:
     """Return whether each app has the right number of pods, all Ready, and with costs if they are to be ranked."""
     found = by_app(sandbox)
     return all(

@@ -1,4 +1,4 @@
-"""What is shipped for Prometheus and Grafana, and a real Prometheus that scrapes a real operator."""
+"""The shipped rules and dashboard, and a real Prometheus that scrapes a real operator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Prometheus:
         return True
 
     def _read(self, path: str) -> bytes:
-        """Return its answer. LookupError before it listens, as its log shows."""
+        """Return the answer. Raises LookupError until the log shows that it listens."""
         found = re.findall(r'msg="Listening on".* address=(\S+)', self._log.read_text(encoding="utf-8"))
         with urllib.request.urlopen(f"http://{found[0]}{path}", timeout=30) as answer:
             body: bytes = answer.read()
@@ -50,11 +50,11 @@ class Prometheus:
         return found
 
     def panel(self, title: str) -> Series:
-        """Return the data of a panel, all targets together, for every cluster and namespace."""
+        """Return the data of all targets of a panel, for every cluster and namespace."""
         return [each for target in PANELS[title]["targets"] for each in self.query(_for_all(target["expr"]))]
 
     def panel_between(self, title: str, begin: float, end: float) -> Iterator[tuple[str, Series]]:
-        """Yield what a panel draws, target by target, each with the legend's template; Unix times, a value a second."""
+        """Yield the legend and the data of each target of a panel, in Unix time with a value for each second."""
         for target in PANELS[title]["targets"]:
             asked = {"query": _for_all(target["expr"]), "start": begin, "end": end, "step": 1}
             yield target.get("legendFormat", ""), self._get("query_range", **asked)["result"]

@@ -1,4 +1,4 @@
-"""What operators record about a policy beside its status."""
+"""The records of policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EMPTY: dict[str, Any] = {
 
 
 def record(sandbox: Sandbox, policy: str) -> dict[str, Any]:
-    """Return the contents of the record of a policy, by the policy's path; every part is there, empty by default."""
+    """Return the content of the record of the policy at a path. Missing parts are empty."""
     uid = sandbox.api.get(policy)["metadata"]["uid"]
     records = policy.rpartition("/")[0].replace("policies", "policyrecords")
     try:
@@ -32,5 +32,5 @@ def record(sandbox: Sandbox, policy: str) -> dict[str, Any]:
 
 
 def status_and_record(sandbox: Sandbox, policy: str) -> dict[str, Any]:
-    """Return the status of a policy together with what is in its record."""
+    """Return the status of a policy together with the content of its record."""
     return {**sandbox.api.get(policy).get("status", {}), **record(sandbox, policy)}

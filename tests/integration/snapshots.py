@@ -1,4 +1,4 @@
-"""The state that a watcher of the cluster would have, read at once."""
+"""A snapshot of a real cluster, made from lists."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def nobody_at(server: str) -> ClusterAccess:
 
 
 def answering(body: Any = None, *, status: int = 200, headers: dict[str, str] | None = None) -> Answering:
-    """Answer with JSON, or with text where the body is a string."""
+    """Answer with JSON, or with text if the body is a string."""
 
     async def answer(_: web.Request) -> web.StreamResponse:
         if isinstance(body, str):

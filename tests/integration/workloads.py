@@ -93,15 +93,15 @@ def wait_for_ready_pods(
 ) -> None:
     """Wait until an app has exactly this many pods, all Ready."""
 
-    def settled() -> bool:
+    def all_ready() -> bool:
         found = pods(sandbox, namespace, app)
         return len(found) == count and all(is_ready(pod) for pod in found)
 
-    wait_until(settled, f"{count} Ready pods of {app}", seconds=seconds)
+    wait_until(all_ready, f"{count} Ready pods of {app}", seconds=seconds)
 
 
 def evict_slowly(sandbox: Sandbox, namespace: str, app: str, seconds: int = 3) -> dict[str, Any]:
-    """Evict a Ready pod of an app as another descheduler does, and return it as it was. It terminates slowly."""
+    """Evict a Ready pod of an app as another descheduler does, and return it. It terminates slowly."""
     ready = next(pod for pod in pods(sandbox, namespace, app) if is_ready(pod))
     name = ready["metadata"]["name"]
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -117,6 +117,6 @@ def resize(sandbox: Sandbox, namespace: str, name: str, cpu: str) -> None:
     found = sandbox.api.get(path)
     resources = found["spec"]["containers"][0]["resources"]
     told = [{**each, "resources": resources} for each in found["status"]["containerStatuses"]]
-    sandbox.api.request("PATCH", f"{path}/status", {"status": {"containerStatuses": told}})  # as kubelets tell it
+    sandbox.api.request("PATCH", f"{path}/status", {"status": {"containerStatuses": told}})  # as kubelets report it
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
     sandbox.api.request("PATCH", f"{path}/resize", {"spec": {"containers": containers}}, patch_type="strategic-merge")

@@ -74,7 +74,7 @@ class KarpenterCluster:
         return [pod for pod in pods(self.sandbox, namespace, app) if "deletionTimestamp" not in pod["metadata"]]
 
     def zones(self, namespace: str, app: str) -> Counter[str]:
-        """Return how many pods of an app each zone with nodes has, without pods that have no node."""
+        """Return the number of an app's pods in each zone with nodes. Pods without a node are not counted."""
         zones = {name: str(node["metadata"]["labels"][ZONE]) for name, node in self.nodes().items()}
         counts = Counter(dict.fromkeys(zones.values(), 0))
         counts.update(
@@ -116,7 +116,7 @@ class KarpenterCluster:
         return {found[1] for how in ended if (found := _REPLACEMENT.match(how))}
 
     def kinds_of_requests(self) -> list[str]:
-        """Return the kinds of the objects by which the operator asked for room, as its log has them."""
+        """Return the kinds of the objects with which the operator requested nodes, from its log."""
         return [str(line["kind"]) for line in self.operator.lines() if line["event"] == "Room is asked for"]
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
@@ -129,16 +129,16 @@ class KarpenterCluster:
 
 @contextmanager
 def karpenter_cluster(binaries: Binaries, folder: Path, *flags: str) -> Iterator[KarpenterCluster]:
-    """Start a control plane with Karpenter, without nodes, and the operator; it ends well with the context.
+    """Run a control plane with Karpenter and the operator, without nodes. The operator must exit successfully.
 
     Args:
-        binaries: of the control plane.
+        binaries: the programs of the control plane.
         folder: for the operator's log.
-        flags: of Karpenter.
+        flags: options of Karpenter.
     """
     options = SandboxOptions(nodes=0, audit=True, karpenter=True, karpenter_flags=flags)
     with Sandbox.start(options, binaries=binaries) as sandbox:
-        sandbox.api.request("PATCH", NODE_POOL, {"spec": {"limits": {"cpu": "0"}}})  # no node for what is installed
+        sandbox.api.request("PATCH", NODE_POOL, {"spec": {"limits": {"cpu": "0"}}})  # no node for the operator
         install(sandbox)
         scale(sandbox, "respread-system", "respread", 0)
         wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")

@@ -1,7 +1,7 @@
 """Karpenter and the operator on one cluster: `make test-karpenter`.
 
 Karpenter's own controllers and its KWOK provider run beside the real control plane; KWOK simulates the nodes that it
-launches. Each test has a control plane for itself: nodes of one would be domains of another.
+launches. Each test has its own control plane, because the nodes of one test would be domains for the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.integration.workloads import ZONE, constraint, create_deployment, dep
 from tests.karpenter.karpenter_cluster import KarpenterCluster, karpenter_cluster
 
 QUIET_SECONDS = 5
-"""How long nothing may happen until a scenario counts as finished."""
+"""The time without a change after which a scenario counts as finished."""
 SWINGS_SECONDS = float(os.environ.get("RESPREAD_KARPENTER_SECONDS", "90"))
 """How long the workload is scaled up and down while Karpenter consolidates."""
 SWING_SECONDS = 20
@@ -52,11 +52,11 @@ def deploy(cluster: KarpenterCluster, namespace: str, name: str, replicas: int, 
 
 
 def wait_for_ready(cluster: KarpenterCluster, namespace: str, name: str, replicas: int) -> None:
-    def settled() -> bool:
+    def all_ready() -> bool:
         found = cluster.pods(namespace, name)
         return len(found) == replicas and all(map(is_ready, found))
 
-    cluster.wait_until(settled, f"{replicas} Ready pods of {name}")
+    cluster.wait_until(all_ready, f"{replicas} Ready pods of {name}")
 
 
 def keep_those_in(cluster: KarpenterCluster, namespace: str, zone: str) -> None:
@@ -83,9 +83,9 @@ def test_a_node_that_karpenter_disrupts_takes_no_pod(cluster: KarpenterCluster, 
     wait_for_ready(cluster, namespace, "anchor", 1)
     cluster.enforce(
         namespace, mode="DryRun"
-    )  # until the operator has seen the taint: it watches nodes and policies apart
+    )  # until the operator has seen the taint, because it watches nodes and policies separately
     claim = cluster.claim_of(node)["metadata"]["name"]
-    cluster.sandbox.kubectl("delete", f"nodeclaim/{claim}", "--wait=false")  # the anchor keeps it from going
+    cluster.sandbox.kubectl("delete", f"nodeclaim/{claim}", "--wait=false")  # the anchor pod delays the deletion
     cluster.wait_until(lambda: DISRUPTED in str(cluster.nodes()[node]["spec"].get("taints")), "the node to be tainted")
     taint = f"{node} has the taint {DISRUPTED}:NoSchedule"
     cluster.wait_until(lambda: taint in cluster.messages(namespace), "the policy to name the taint")
@@ -131,7 +131,7 @@ def test_a_node_that_karpenter_has_not_initialized_takes_no_pod(cluster: Karpent
 def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(
     cluster: KarpenterCluster, namespace: str, kinds: list[str]
 ) -> None:
-    """The policy asks for room there; no pod waits for a node but a placeholder's."""
+    """The policy requests a node there. Only the pod of a placeholder is Pending."""
     for name in ("role.yaml", "priority-class.yaml"):
         cluster.sandbox.apply(REPOSITORY / "manifests" / "components" / "room" / name)
     cluster.set_pool(zones=("zone-a",))
@@ -148,7 +148,7 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(
     assert cluster.sandbox.api.get(path)["items"] == []
     assert buffers(cluster.sandbox, "respread-system") == []
     assert len(cluster.nodes_of("zone-b")) == 1
-    # Whoever has room within a moment may never have said that it is missing.
+    # If the node exists within a moment, the policy may never have reported that it is missing.
     cluster.wait_until(lambda: cluster.condition(namespace, "RoomMissing") != "True", "the status to say so")
     assert len(cluster.evicted(namespace)) == 2
     events = cluster.sandbox.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]

@@ -14,7 +14,7 @@ import pytest
 from respread.prevention.contests import FIRST_WAIT_SECONDS
 from respread_sandbox import Binaries
 from tests.integration.operator_process import refused
-from tests.integration.prevention_cluster import PREVENTS, RIGHT, costs, create, excess, patches, settled
+from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, costs, create, excess, patches
 from tests.integration.workloads import ZONE, create_deployment, deployment, scale
 from tests.karpenter.karpenter_cluster import KarpenterCluster, karpenter_cluster
 from tests.processes import wait_until
@@ -22,7 +22,7 @@ from tests.processes import wait_until
 GATE = "--feature-gates=PodDeletionCostManagement=true"
 NAMESPACE = "shop"
 ROUNDS_SECONDS = 420
-"""Karpenter looks once a minute, and writes if its cluster has changed; two losses make a contest."""
+"""Karpenter looks once a minute and writes if its cluster has changed. Costs are contested once removed twice."""
 CHURN_SECONDS = 5
 ELSEWHERE = "elsewhere"
 
@@ -39,14 +39,14 @@ def cluster(binaries: Binaries, tmp_path: Path) -> Iterator[KarpenterCluster]:
 
 
 def test_respread_gives_way_to_karpenters_deletion_costs(cluster: KarpenterCluster) -> None:
-    """Its nodes are not to be consolidated, so it removes every cost that it finds."""
+    """Karpenter may not consolidate its nodes, so it removes every cost that it finds."""
     cluster.set_pool()
     cluster.enforce(NAMESPACE, mode="DryRun", **PREVENTS)
     create(cluster.sandbox, "web", 9)
-    cluster.wait_until(lambda: settled(cluster.sandbox, {"web": 9}, ranked=False), "nodes for all pods")
+    cluster.wait_until(lambda: all_ready(cluster.sandbox, {"web": 9}, ranked=False), "nodes for all pods")
     begun = time.monotonic()
     create_deployment(cluster.sandbox, ELSEWHERE, deployment("churn", replicas=1))
-    for replicas in cycle((2, 1)):  # Karpenter looks again only if something has changed
+    for replicas in cycle((2, 1)):  # Karpenter looks again only if its cluster has changed
         scale(cluster.sandbox, ELSEWHERE, "churn", replicas)
         time.sleep(CHURN_SECONDS)
         if cluster.condition(NAMESPACE, "CostsContested") == "True":
@@ -54,14 +54,14 @@ def test_respread_gives_way_to_karpenters_deletion_costs(cluster: KarpenterClust
         assert time.monotonic() < begun + ROUNDS_SECONDS, f"written: {patches(cluster.sandbox)}"
     written, seconds = patches(cluster.sandbox), time.monotonic() - begun
     assert 2 <= max(written.values()) <= 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
-    cluster.wait_until(lambda: not costs(cluster.sandbox, "web"), "Karpenter to have the last word")
+    cluster.wait_until(lambda: not costs(cluster.sandbox, "web"), "Karpenter to remove all costs")
 
-    # The first pods that go tell that a scale-down has begun: what follows is chosen by costs.
+    # The first deleted pods show that a scale-down has begun. The next ones are chosen by costs.
     for replicas in (8, 6):
         scale(cluster.sandbox, NAMESPACE, "web", replicas)
-        wait_until(partial(settled, cluster.sandbox, {"web": replicas}, ranked=True), "costs for the next step")
+        wait_until(partial(all_ready, cluster.sandbox, {"web": replicas}, ranked=True), "costs for the next step")
     scale(cluster.sandbox, NAMESPACE, "web", 4)
-    wait_until(lambda: settled(cluster.sandbox, {"web": 4}, ranked=False), "the scale-down")
+    wait_until(lambda: all_ready(cluster.sandbox, {"web": 4}, ranked=False), "the scale-down")
     assert excess(cluster.sandbox, ZONE)["web"] == 0
     assert cluster.evicted(NAMESPACE) == []
     assert refused(cluster.sandbox) == []

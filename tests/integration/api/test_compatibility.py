@@ -28,8 +28,8 @@ def incompatible(name: str, new: Path) -> str:
     """Return crdify's complaints about a definition that replaces the golden one; empty if there are none.
 
     Args:
-        name: the golden one's file.
-        new: the other one's.
+        name: the file of the golden definition.
+        new: the file of the new definition.
     """
     done = subprocess.run(
         [

@@ -49,7 +49,7 @@ def cluster(api_sandbox: Sandbox) -> Sandbox:
 
 @pytest.fixture
 def policies(cluster: Sandbox) -> Iterator[Sandbox]:
-    """The same server, without policies before and after the test."""
+    """The API server of `cluster`, without policies before and after the test."""
     yield cluster
     for kind in PLURALS:
         cluster.api.request("DELETE", path(kind))
@@ -299,7 +299,7 @@ def try_with_rules(cluster: Sandbox, kind: PolicyKind, *, times: int, bounded: b
 @pytest.mark.parametrize("kind", [CLUSTER, NAMESPACED])
 def test_the_cel_rules_use_a_small_part_of_the_allowed_cost(cluster: Sandbox, kind: PolicyKind) -> None:
     try_with_rules(cluster, kind, times=HEADROOM, bounded=True)
-    with pytest.raises(ApiError, match="exceeds budget"):  # what it reckons with are the sizes that lists may have
+    with pytest.raises(ApiError, match="exceeds budget"):  # it estimates costs with the maximum sizes of lists
         try_with_rules(cluster, kind, times=HEADROOM, bounded=False)
 
 

@@ -17,8 +17,8 @@ from tests.processes import wait_until, wait_until_dead
 
 COMMAND = (sys.executable, "-m", "respread.cli.main", "demo", "--deployments", "4")
 ATTEMPTS = 6
-"""How often a demo may happen to show nothing: which pods a scale-down deletes is chance, and with four Deployments it
-leaves every constraint satisfied in some percent of the demos."""
+"""The maximum number of demos without a violation. A scale-down deletes random pods, and with four Deployments some
+percent of the demos violate no constraint."""
 
 
 class Demo:
@@ -42,7 +42,7 @@ class Demo:
 @pytest.fixture
 def start(binaries: object, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     """A function that starts demos; those still running after the test are stopped."""
-    del binaries  # it is enough that they are there, so that no time limit ends their build
+    del binaries  # the fixture builds them before the time limit of a test counts
     started: list[Demo] = []
 
     def start_one(*arguments: str) -> Demo:
@@ -95,14 +95,14 @@ def test_with_prevention_no_pod_is_evicted_and_without_it_the_fewest(start: Call
     for what in ("zone constraints violated", "hostname constraints violated", "pods Pending"):
         assert demo.find(rf"{what} in the end +0 +0$")
     assert demo.find("Every constraint holds, ")
-    # One cost a pod, none for those that nobody protects.
+    # One cost for each protected pod, and none for the others.
     assert demo.find(rf"The API server's audit log has the same {made} evictions?, and 48 pod deletion costs written")
 
 
 def with_a_stopped_operator(start: Callable[..., Demo]) -> Demo:
-    """Return a demo that has ended, and whose operator stood still from the scale-down on.
+    """Return a demo that has ended and whose operator was stopped at the scale-down.
 
-    Otherwise it may restore everything within the second.
+    Otherwise the operator may restore the spread within a second.
     """
     demo = start("--patience", "1")
     wait_until(lambda: bool(demo.find("Now every Deployment is scaled down")), lambda: demo.text)
@@ -127,7 +127,7 @@ def test_no_process_is_left_after_the_demo_ends(start: Callable[..., Demo], numb
     demo = start("--deployments", "2")
     wait_until(lambda: bool(demo.find("… Starting the operator")), lambda: demo.text)
     started = descendants(demo.process.pid)
-    assert len(started) >= 6  # the supervisor and five components, if not the operator yet
+    assert len(started) >= 6  # the supervisor and five components, and maybe the operator
     demo.process.send_signal(number)
     assert demo.process.wait(90) == code, demo.text
     wait_until_dead(started)

@@ -43,7 +43,7 @@ NAMESPACE = "shop"
 
 @pytest.fixture(scope="module")
 def cluster(sandbox: Sandbox) -> Sandbox:
-    """A cluster in which `fine` is spread and `bad` is not: its pods were Ready before the nodes had zones."""
+    """A cluster in which `fine` is spread and `bad` is not, because its pods ran before the nodes had zones."""
     sandbox.create_namespace(NAMESPACE)
     hard = [constraint(ZONE, "fine"), constraint(HOSTNAME, "fine", when_unsatisfiable="ScheduleAnyway")]
     create_deployment(sandbox, NAMESPACE, deployment("fine", replicas=6, constraints=hard))
@@ -347,7 +347,7 @@ def test_an_unknown_context_is_an_error(cluster: Sandbox) -> None:
 def watching(
     cluster: Sandbox, *arguments: str, terminal: bool = False
 ) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
-    """Run a command with --watch; also return what reads all that it has printed so far, on a terminal or a pipe."""
+    """Run a command with --watch, and return a function that returns its output so far, on a terminal or a pipe."""
     reading, writing = pty.openpty() if terminal else os.pipe()
     printed = bytearray()
 
@@ -355,7 +355,7 @@ def watching(
         while True:
             try:
                 got = os.read(reading, 65536)
-            except OSError:  # a terminal that nobody writes to any more
+            except OSError:  # the command has closed the terminal
                 return
             if not got:
                 return
@@ -381,14 +381,14 @@ def watching(
 
 
 @pytest.fixture
-def fine_is_whole_again(cluster: Sandbox) -> Iterator[None]:
-    """Whatever a test does to `fine`, other tests find it as it was."""
+def restored_fine(cluster: Sandbox) -> Iterator[None]:
+    """Scale `fine` back after the test."""
     yield
     scale(cluster, NAMESPACE, "fine", 6)
     wait_for_ready_pods(cluster, NAMESPACE, "fine", 6)
 
 
-@pytest.mark.usefixtures("fine_is_whole_again")
+@pytest.mark.usefixtures("restored_fine")
 def test_watch_appends_a_scale_down_without_a_terminal(cluster: Sandbox) -> None:
     counts = "jsonpath={.groups[0].counts}"
     with watching(cluster, "skew", "deploy/fine", "-k", "zone", "-o", counts) as (process, printed):
@@ -407,7 +407,7 @@ def test_watch_appends_a_scale_down_without_a_terminal(cluster: Sandbox) -> None
     assert "Traceback" not in printed()
 
 
-@pytest.mark.usefixtures("fine_is_whole_again")
+@pytest.mark.usefixtures("restored_fine")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_watch_redraws_its_output_on_a_terminal_and_restores_the_terminal(
     cluster: Sandbox, number: signal.Signals, code: int
@@ -425,7 +425,7 @@ def test_watch_redraws_its_output_on_a_terminal_and_restores_the_terminal(
         assert process.wait(60) == code
     watched, _, left = printed().partition(end)
     assert "\x1b[2J" not in watched.partition(begin)[2].partition("2 2 2")[2], "it flickers"
-    assert drawn in left  # what was last on the screen stays below what the user typed
+    assert drawn in left  # the last screen stays visible below the typed command
     assert left.count("deploy/fine") == 1
     assert "Ctrl-C" not in left
     assert "Traceback" not in printed()
@@ -441,16 +441,20 @@ def test_as_impersonates_a_user_and_groups(cluster: Sandbox) -> None:
 def test_version_names_the_operator_that_leads(installed_sandbox: Sandbox, tmp_path: Path) -> None:
     server = installed_sandbox.api.get("/version")["gitVersion"]
 
-    def told() -> dict[str, Any]:
+    def version() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(run(installed_sandbox, "version", "-o", "json").stdout)
         return found
 
-    assert (told()["clientVersion"], told()["serverVersion"], told()["operator"]) == (__version__, server, None)
+    assert (version()["clientVersion"], version()["serverVersion"], version()["operator"]) == (
+        __version__,
+        server,
+        None,
+    )
     assert "none leads" in run(installed_sandbox, "version").stdout
     with OperatorProcess(installed_sandbox, tmp_path) as operator:
         operator.wait_until_ready()
-        wait_until(lambda: told()["operator"] is not None, "an operator to lead")
-        leader = told()["operator"]
+        wait_until(lambda: version()["operator"] is not None, "an operator to lead")
+        leader = version()["operator"]
         lease = installed_sandbox.api.get("/apis/coordination.k8s.io/v1/namespaces/respread-system/leases/respread")
         assert leader["version"] == __version__
         assert leader["lease"] == "respread-system/respread"

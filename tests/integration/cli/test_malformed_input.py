@@ -36,7 +36,7 @@ FAULTS = {
     "empty-key": "spec.topologySpreadConstraints[0].labelSelector: matchExpressions[0]: '' is not a label key",
     "operator": "spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0].operator: Invalid enum value",
 }
-"""The error for each, after the pod's name. (The API server itself fails for a quantity that can't be parsed.)"""
+"""The error for each pod, after its name. (The API server itself fails for a quantity that can't be parsed.)"""
 
 
 def respread(*arguments: str) -> subprocess.CompletedProcess[str]:

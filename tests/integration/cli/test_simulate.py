@@ -13,7 +13,7 @@ from respread.cli.main import respread
 from respread_sandbox import Sandbox
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, policy
-from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, settled
+from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_until
 
 
@@ -48,7 +48,7 @@ def test_with_prevention_a_scale_down_is_as_predicted(installed_sandbox: Sandbox
         operator.wait_until_ready()
         for name, count in replicas.items():
             create(cluster, name, count)
-        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked")
         before = {pod["metadata"]["name"] for pod in pods(cluster, "shop")}
         replicas = {name: rng.randint(1, count - 1) for name, count in replicas.items()}
         wanted = [part for name, count in replicas.items() for part in ("--scale", f"deploy/{name}={count}")]
@@ -59,7 +59,7 @@ def test_with_prevention_a_scale_down_is_as_predicted(installed_sandbox: Sandbox
         assert foretold["asItIs"]["certain"]
         for name, count in replicas.items():
             scale(cluster, "shop", name, count)
-        wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be gone")
+        wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be gone")
     gone = before - {pod["metadata"]["name"] for pod in pods(cluster, "shop")}
     assert {pod["pod"] for pod in foretold["asItIs"]["deleted"]} == gone
     found = skew(cluster)
@@ -68,12 +68,12 @@ def test_with_prevention_a_scale_down_is_as_predicted(installed_sandbox: Sandbox
         (group["group"]["workloads"][0]["name"], group["group"]["topologyKey"]): group["asItIs"]["counts"]
         for group in foretold["groups"]
     } == found
-    # One more of each can go to the emptiest zones only: to which of the nodes there is only likely.
+    # One more pod of each can go only to the emptiest zones. The node there is only likely.
     grown = simulate(cluster, "--scale", "web-0=12", "--drain", "node-a1", "-n", "shop")
     assert not any(group["asItIs"]["violated"] for group in grown["groups"] if group["group"]["topologyKey"] == ZONE)
     assert all(pod["node"] != "node-a1" for pod in grown["asItIs"]["placed"])
     scale(cluster, "shop", "web-0", 12)
-    wait_until(lambda: settled(cluster, replicas | {"web-0": 12}, ranked=False), "new pods to be there")
+    wait_until(lambda: all_ready(cluster, replicas | {"web-0": 12}, ranked=False), "new pods to be there")
     zones = skew(cluster)["web-0", ZONE]
     likely = {
         group["group"]["topologyKey"]: group["asItIs"]["counts"]

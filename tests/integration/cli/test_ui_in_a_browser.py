@@ -1,4 +1,4 @@
-"""The page in Chromium: every view, also by keyboard, while the cluster changes, and without findings of axe-core."""
+"""The page in Chromium: each view works, also by keyboard and while the cluster changes, and axe-core finds nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CUT = """
 [...document.querySelectorAll("main p, main h1, main h2")]
   .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.textContent)
 """
-"""Sentences that are not shown to their end."""
+"""Sentences that are not shown completely."""
 MANY_ROWS = """
 import(new URL("live.js", location.href)).then(async ({ Store, worstFirst }) => {
   const row = (id, skew) => ({ id, group: {
@@ -63,7 +63,7 @@ import(new URL("live.js", location.href)).then(async ({ Store, worstFirst }) => 
   return expected.filter((each, at) => store.overview.rows[at] !== each).map((each) => each.id);
 })
 """
-"""The rows that are not in their places after many have changed, some of them while others are being merged."""
+"""The rows in a wrong position after many have changed, some of them while others were being merged."""
 NODES_READ = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('api/nodes')).length"
 TAB, ENTER, ARROW_LEFT = ("Tab", 9), ("Enter", 13), ("ArrowLeft", 37)
 

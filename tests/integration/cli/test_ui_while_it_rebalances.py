@@ -31,7 +31,7 @@ POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 WORST_ROW = "document.querySelector('.rows .group').querySelectorAll('.domain')"
 LINKS = "document.querySelectorAll('.rows a')"
 SHOWN_SECONDS = 15
-"""How long a change may take on a slow machine. It takes about a second with the controllers' part in it."""
+"""The maximum time for a change on a slow machine. Usually it takes about a second, including the controllers."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def page(cluster: Sandbox) -> Iterator[Page]:
 
 
 def keep_in_zone_a(sandbox: Sandbox) -> None:
-    """Let a scale-down to 5 pods delete those of other zones, but for one of each."""
+    """Let a scale-down to 5 pods leave 3 pods in zone-a and one in each other zone."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}
     kept = set()
     for pod in pods(sandbox, NAMESPACE, "web"):

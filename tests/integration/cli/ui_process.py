@@ -13,7 +13,7 @@ from typing import Any
 import requests
 
 LONG_SECONDS = 120
-"""Longer than anything takes on a slow machine."""
+"""Longer than any request takes on a slow machine."""
 
 
 class Page:

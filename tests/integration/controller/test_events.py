@@ -49,16 +49,16 @@ def test_kubectl_shows_the_events(skewed: Sandbox, tmp_path: Path) -> None:
         def shown(*arguments: str) -> str:
             return skewed.kubectl(*arguments, "-n", "shop")
 
-        def told(*arguments: str) -> bool:
+        def reported(*arguments: str) -> bool:
             return "EvictedForSpread" in shown(*arguments)
 
         for workload in ("deployment/web", "statefulset/db"):
-            wait_until(lambda workload=workload: told("describe", workload), f"the Events of {workload}")  # type: ignore[misc]
-            wait_until(lambda workload=workload: told("events", "--for", workload), f"the Events for {workload}")  # type: ignore[misc]
+            wait_until(lambda workload=workload: reported("describe", workload), f"the Events of {workload}")  # type: ignore[misc]
+            wait_until(lambda workload=workload: reported("events", "--for", workload), f"the Events for {workload}")  # type: ignore[misc]
         wait_until(lambda: len(evictions(skewed)) == 8, "all evictions")
         for each in evictions(skewed):
             pod = f"pod/{each['objectRef']['name']}"
-            wait_until(lambda pod=pod: told("events", "--for", pod), f"the Event of {pod}")  # type: ignore[misc]
+            wait_until(lambda pod=pod: reported("events", "--for", pod), f"the Event of {pod}")  # type: ignore[misc]
         assert "maxSkew 1 allows" in shown("describe", "deployment/web")
         wait_until(
             lambda: "EvictedForSpread" in skewed.kubectl("describe", "clusterrebalancepolicy", "test"),

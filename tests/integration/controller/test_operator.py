@@ -71,7 +71,7 @@ def test_new_zones_are_filled_with_the_fewest_evictions(one_zone: Sandbox, tmp_p
     with OperatorProcess(one_zone, tmp_path) as operator:
         wait_until(lambda: balanced(one_zone, "web", "api"), "both Deployments to be spread over three zones")
         wait_until(lambda: conditions(one_zone).get("Balanced") == "True", "the policy's status to say so")
-        # [6, 0, 0] with maxSkew 1 takes 4 moves, and so it is 8 for two of them.
+        # [6, 0, 0] with maxSkew 1 takes 4 moves, so two Deployments take 8.
         assert len(evictions(one_zone)) == 8
         assert status_of(one_zone)["summary"]["evicted"] == 8
         assert status_of(one_zone)["summary"]["violated"] == 0
@@ -112,7 +112,7 @@ def test_an_operator_killed_and_restarted_evicts_no_pod_too_many(one_zone: Sandb
     add_zones(one_zone)
     one_zone.apply(json.dumps(policy(limits={"inFlight": 2})))
     for stop_at in (3, 7, 11):
-        # Without a Lease, which a killed leader holds for 15 s more: the next one begins right in the middle.
+        # Without the Lease, which a killed leader holds for another 15 s, the next one starts at once.
         with OperatorProcess(one_zone, tmp_path, "--no-leader-election") as operator:
             wait_until(lambda at=stop_at: len(evictions(one_zone)) >= at, "some evictions")  # type: ignore[misc]  # no types for defaults
             operator.process.send_signal(signal.SIGKILL)

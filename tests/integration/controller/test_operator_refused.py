@@ -1,4 +1,4 @@
-"""An admission policy or the last look denies some evictions of an operator, which then makes others."""
+"""If an admission policy or the last look denies some evictions, the operator makes others."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def test_if_all_evictions_are_refused_each_is_requested_once_and_the_reason_repo
     deny(skewed, names_of(skewed))
     skewed.apply(json.dumps(policy()))
 
-    def told() -> str:
+    def reported() -> str:
         violations = skewed.api.get(STATUS).get("status", {}).get("violations", ())
         return " ".join(f"{each['reason']}: {each['message']}" for each in violations)
 
     with OperatorProcess(skewed, tmp_path) as operator:
-        wait_until(lambda: told().startswith("EvictionRefused: "), "the reason to be told")
-        assert "the shop's admission policy keeps this pod" in told()
+        wait_until(lambda: reported().startswith("EvictionRefused: "), "the reason to be reported")
+        assert "the shop's admission policy keeps this pod" in reported()
         wait_until(lambda: denials(skewed).total() >= REPLICAS, "each pod to be asked for")
         time.sleep(2)
         assert denials(skewed) == Counter(names_of(skewed))
@@ -160,11 +160,11 @@ def test_if_all_pods_were_resized_the_reason_is_reported(skewed: Sandbox, tmp_pa
         resize(skewed, NAMESPACE, name, "10m")
     skewed.apply(json.dumps(policy()))
 
-    def told() -> str:
+    def reported() -> str:
         violations = skewed.api.get(STATUS).get("status", {}).get("violations", ())
         return " ".join(f"{each['reason']}: {each['message']}" for each in violations)
 
     with OperatorProcess(skewed, tmp_path):
-        wait_until(lambda: told().startswith("TemplateDiffers: "), "the reason to be told")
-        assert "the request for cpu is 10m, in the template 100m" in told()
+        wait_until(lambda: reported().startswith("TemplateDiffers: "), "the reason to be reported")
+        assert "the request for cpu is 10m, in the template 100m" in reported()
     assert evictions(skewed) == []

@@ -1,6 +1,6 @@
 """Workloads that are not plain Deployments, and namespaces with their own rules, with a policy that evicts.
 
-In each scenario two pods or more begin in one zone, and another zone with room for them comes later.
+In each scenario, two pods or more start in one zone, and another zone with room for them is added later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def one_zone(cluster: Sandbox) -> Pool:
 
 @pytest.fixture
 def pool(cluster: Sandbox) -> Pool:
-    """As `one_zone`."""
+    """A namespace with one zone."""
     return one_zone(cluster)
 
 
@@ -62,11 +62,11 @@ def replica_set(pool: Pool, replicas: int, name: str = "web", **metadata: Any) -
 def assert_left_alone(pool: Pool, *reasons: str) -> str:
     """Assert that nothing is evicted, for one of these reasons; return the message."""
 
-    def told() -> str:
+    def reported() -> str:
         return str(pool.status()["violations"][0].get("reason", "")) if pool.status().get("violations") else ""
 
     before = pool.uids()
-    wait_until(lambda: told() in reasons, lambda: f"one of the reasons {reasons}; it is {told()!r}")
+    wait_until(lambda: reported() in reasons, lambda: f"one of the reasons {reasons}; it is {reported()!r}")
     time.sleep(QUIET_SECONDS)
     assert pool.evicted() == []
     assert before <= pool.uids()
@@ -84,7 +84,7 @@ def test_jobs_and_bare_pods_are_counted_and_not_evicted(pool: Pool) -> None:
     pool.add_zone("zone-b")
     pool.rebalance()
     assert_left_alone(pool, "BarePod", "UnknownReplacement")
-    # A ReplicaSet of two more pods beside them can do it all: from [4 + 1, 1] to [4, 2].
+    # The two pods of a ReplicaSet beside them suffice to restore the spread: from [4 + 1, 1] to [4, 2].
     pool.remove_zone("zone-b")
     replicas = template(pool)
     replicas["metadata"]["labels"]["set"] = "yes"
@@ -112,7 +112,7 @@ def test_several_pods_of_a_stateful_set_are_evicted_at_once(pool: Pool, policy: 
 
 
 def test_an_ordered_stateful_set_with_a_broken_first_pod_is_not_evicted(pool: Pool) -> None:
-    """Its controller would recreate none of the others before the first is Ready."""
+    """Its controller would recreate no other pod before the first is Ready."""
     spec = {
         "replicas": 3,
         "serviceName": "web",
@@ -154,7 +154,7 @@ def test_pods_that_a_replica_set_adopted_are_not_evicted(pool: Pool) -> None:
 
 def pods_of_an_unknown_owner_stay_until_the_policy_trusts_it(pool: Pool) -> Iterator[None]:
     owner = {"apiVersion": "example.org/v1", "kind": "Fleet", "name": "web", "uid": secrets.token_hex(8)}
-    # Not its garbage collector's business: the owner is of a kind that the API server doesn't know.
+    # The garbage collector ignores the owner, because the API server does not know its kind.
     replica_set(pool, 4, ownerReferences=[{**owner, "controller": True}])
     wait_for_ready_pods(pool.sandbox, pool.name, "web", 4)
     pool.add_zone("zone-b")
@@ -204,7 +204,7 @@ def a_full_quota_holds_moves_until_it_is_raised(pool: Pool) -> Iterator[None]:
 
 
 def test_held_moves_are_made_once_nothing_holds_them(cluster: Sandbox) -> None:
-    """Each scenario stops where nothing holds its pods any more; they wait for up to a minute, at the same time."""
+    """Each scenario ends when nothing holds its pods any more. All wait for up to a minute at the same time."""
     scenarios = [
         pods_of_an_unknown_owner_stay_until_the_policy_trusts_it(one_zone(cluster)),
         defaults_of_a_limit_range_count_and_a_change_of_them_holds_moves(one_zone(cluster)),

@@ -1,6 +1,6 @@
-"""A zone without a node: the operator asks for room there, as an autoscaler understands it, and moves pods into it.
+"""The operator requests a node in a zone without nodes, in the way of an autoscaler, and moves pods there.
 
-The tests are the autoscaler: they add a node when a placeholder's pod is Pending, or when there is a CapacityBuffer.
+The tests play the autoscaler: they add a node when the pod of a placeholder is Pending or a CapacityBuffer exists.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
 
 
 def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tmp_path: Path) -> None:
-    """No placeholder is made, and the buffer goes with its template as soon as there is a node."""
+    """No placeholder is created, and the buffer and its template are deleted as soon as there is a node."""
     sandbox = pool.sandbox
     for name in ("role.yaml", "priority-class.yaml"):
         sandbox.apply(COMPONENT / name)
@@ -140,7 +140,7 @@ def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tm
 
 
 def test_a_buffer_of_a_policy_that_is_deleted_while_no_replica_runs_is_deleted(pool: Pool, tmp_path: Path) -> None:
-    """That of a ClusterRebalancePolicy at once, that of a RebalancePolicy, which can't own it, by the next leader."""
+    """The garbage collector deletes that of a ClusterRebalancePolicy, and the next leader that of a RebalancePolicy."""
     sandbox = pool.sandbox
     for name in ("role.yaml", "priority-class.yaml"):
         sandbox.apply(COMPONENT / name)

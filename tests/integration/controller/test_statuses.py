@@ -1,4 +1,4 @@
-"""The operator continues on a real API server whatever is written into a policy's status."""
+"""The operator continues on a real API server whatever a policy's status contains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOMENTS = ("0001-01-01T00:00:00Z", "2026-11-22T03:00:00+23:59", "9999-12-31T23:
 
 
 def extreme(namespace: str) -> dict[str, Any]:
-    """Values that schemas without bounds accepted."""
+    """Return values that schemas without bounds accepted."""
     move = {"namespace": namespace, "node": "gone", "workload": "Deployment/web", "controllerKind": "ReplicaSet"}
     return {
         "observedGeneration": 2**63 - 1,
@@ -99,7 +99,7 @@ def write_what_is_extreme(sandbox: Sandbox) -> None:
     sandbox.apply(REPOSITORY / "crds")
     numbers = count(2**40)
     for path in _PATHS.values():
-        # each time another number: what stays as it was is not looked at again
+        # another number each time, because unchanged fields are not validated again
         wait_until(
             lambda path=path: not _is_taken(sandbox, path, {"summary": {"pods": next(numbers)}}),  # type: ignore[misc]
             "the CRD with bounds to be in force",

@@ -19,10 +19,10 @@ from tests.integration.workloads import ZONE, constraint, create_deployment, dep
 APPS = 12
 REPLICAS = 3
 MOVES = 2 * APPS
-"""From three pods in one zone to one in each of three."""
+"""The evictions from three pods in one zone to one pod in each of three zones."""
 HEAD_START_SECONDS = 5.0
 SOON = "1"
-"""Replacements are Ready after this time, so that limits and not the machine determine the duration."""
+"""The time until replacements are Ready, long enough that limits and not the machine determine the duration."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def open_zones(pool: Pool) -> None:
 
 
 def govern(sandbox: Sandbox, pools: list[Pool]) -> None:
-    """Let one policy act on all of them, whose limits they share."""
+    """Create one policy for all of them, so that they share its limits."""
     names = [pool.name for pool in pools]
     selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]}
     sandbox.apply(json.dumps(policy("shared", namespaceSelector=selector)))
@@ -95,7 +95,7 @@ def balance(tenants: list[Pool]) -> dict[str, float]:
 
     def all_balanced() -> bool:
         for pool in tenants:
-            if pool.name not in seconds and len(pool.evicted()) == MOVES and pool.is_settled(APPS * REPLICAS):
+            if pool.name not in seconds and len(pool.evicted()) == MOVES and pool.is_ready(APPS * REPLICAS):
                 seconds[pool.name] = time.monotonic() - started[pool.name]
         return len(seconds) == len(tenants)
 
@@ -105,7 +105,7 @@ def balance(tenants: list[Pool]) -> dict[str, float]:
 
 @pytest.mark.long
 def test_two_namespaces_that_never_get_ready_slow_another_down_by_half_at_most(cluster: Sandbox) -> None:
-    # A policy for all namespaces would have its limits shared by all of them.
+    # All namespaces share the limits of one policy.
     cluster.api.request("DELETE", f"{POLICIES}/default")
     alone, tenant = fill(cluster, "alone", ready_after=SOON), fill(cluster, "tenant", ready_after=SOON)
     greedy = [fill(cluster, f"greedy-{number}", ready_after=NEVER) for number in range(2)]
@@ -115,7 +115,7 @@ def test_two_namespaces_that_never_get_ready_slow_another_down_by_half_at_most(c
         open_zones(pool)
     wait_until(lambda: all(pool.evicted() for pool in greedy), "the greedy ones to have begun")
     time.sleep(HEAD_START_SECONDS)
-    # Both at the same time: on a busy machine, the very same takes more than twice as long a few seconds later.
+    # Both run at the same time, because on a busy machine the same run can take twice as long a few seconds later.
     seconds = balance([alone, tenant])
-    # its first replacement is waited for before it gets more places, and clocks are read a few times a second
+    # it gets more moves only after its first replacement, and the clocks are read a few times a second
     assert seconds[tenant.name] <= 1.5 * seconds[alone.name] + 2.0, seconds

@@ -1,8 +1,8 @@
-"""Unreadable objects on a real control plane: nothing is evicted that would stay Pending or be lost.
+"""With unreadable objects on a real control plane, no pod is evicted that would stay Pending or be lost.
 
-Objects that a later version of Kubernetes may store are put into etcd behind the API server's back: it serves them, the
-scheduler and the controllers go by them, and this version of Respread can't read them in full. Others are legal, but
-extreme. In each scenario the spread can be restored by one eviction once the object has gone.
+Objects of a later version of Kubernetes are written directly into etcd. The API server serves them, the scheduler and
+the controllers use them, and this version of Respread can't read them completely. Other objects are valid but extreme.
+In each scenario, one eviction can restore the spread once the object is deleted.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def path_of(pool: Pool, pod: str = "") -> str:
 
 
 def filler(pool: Pool, node: str, cpu: str = "1", **spec: Any) -> dict[str, Any]:
-    """Return a pod without an owner that uses all of a small node."""
+    """Return a pod without an owner that fills a small node."""
     requests = {"requests": {"cpu": cpu}}
     return {
         "apiVersion": "v1",
@@ -86,7 +86,7 @@ def filler(pool: Pool, node: str, cpu: str = "1", **spec: Any) -> dict[str, Any]
 
 
 def assert_blocked(pool: Pool, reason: str, word: str) -> None:
-    """Assert that nothing is evicted, for this reason, whose message names the obstacle."""
+    """Assert that nothing is evicted for this reason, with a word in its message."""
     wait_until(lambda: pool.is_blocked(reason, word), lambda: f"{reason} {word}; it says {pool.status()}")
     assert len(pool.status()["violations"]) == 1
     time.sleep(QUIET_SECONDS)

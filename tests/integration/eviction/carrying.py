@@ -1,4 +1,4 @@
-"""Evictions on a real cluster, and two Deployments with pods that they may evict."""
+"""The operator's evictions and follow-up on a real cluster, and two Deployments with evictable pods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.integration.workloads import create_deployment, deployment, wait_for_
 
 
 class Counted(PassedOn):
-    """Requests that remember which evictions were sent."""
+    """Requests that record the evictions that were sent."""
 
     def __init__(self, requests: Requests) -> None:
         super().__init__(requests)
@@ -146,14 +146,14 @@ class Carrying:
             await task
 
     def update(self, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
-        """Take over the watched state. Every Ready replacement counts as an improvement."""
+        """Apply the watched state. Every Ready replacement counts as an improvement."""
         self.register.in_flight, ended = self.register.in_flight.updated(
             snapshot, self.clock(), lambda *_: Outcome.IMPROVED
         )
         return ended
 
     def batch(self, snapshot: ClusterSnapshot) -> Batch:
-        """Return what moves have in common that are chosen now. The watch shows nothing new until the next call."""
+        """Return the common data of moves that are chosen now. The watched state stays the same until the next call."""
         self._snapshot = snapshot
         return self.evictions.batch(snapshot, PlannedFor(Map(), {}, 0, 0.0), Bounding())
 
@@ -184,11 +184,11 @@ def two_deployments(sandbox: Sandbox, namespace: str) -> Look:
     for name in names:
         wait_for_ready_pods(sandbox, namespace, name, 3)
 
-    def settled(name: str) -> bool:
+    def is_updated(name: str) -> bool:
         status = sandbox.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")["status"]
         return bool(status.get("updatedReplicas") == 3)
 
-    wait_until(lambda: all(map(settled, names)), "the Deployments' statuses")
+    wait_until(lambda: all(map(is_updated, names)), "the Deployments' statuses")
 
     def look() -> tuple[ClusterSnapshot, list[Pod]]:
         snapshot = take_snapshot(sandbox)

@@ -103,7 +103,7 @@ class TestAccepted:
         pod = Decoder().decode_object("pods", cluster.request("GET", "/api/v1/{}/pods/own"))
         assert isinstance(pod, Pod)
         assert answer(cluster, pod).evicted
-        found = cluster.request("GET", "/api/v1/{}/pods/own")  # until its node says that it has stopped
+        found = cluster.request("GET", "/api/v1/{}/pods/own")  # until its kubelet reports that it has stopped
         assert found["metadata"]["deletionGracePeriodSeconds"] == 1
 
     def test_a_dry_run_evaluates_budgets_and_changes_nothing(self, cluster: EvictionCluster) -> None:
@@ -238,9 +238,9 @@ class TestGone:
 
 
 class TestBetweenReadingAndEvicting:
-    """Changes at the last moment: a test can make them in the last look."""
+    """The pod or its namespace changes between the read of the pod and its eviction."""
 
-    def test_the_pod_is_replaced_by_one_of_the_same_name(self, cluster: EvictionCluster) -> None:
+    def test_a_new_pod_of_the_same_name_is_not_evicted(self, cluster: EvictionCluster) -> None:
         cluster.add_budget()
         pod = cluster.add_pod("a")
 
@@ -252,15 +252,15 @@ class TestBetweenReadingAndEvicting:
         assert found.result is EvictionResult.CHANGED
         assert "the UID in the precondition" in found.message
         assert cluster.exists("a")
-        # this is why the pod is read first: the budget has lost a disruption for nothing
+        # the budget lost a disruption for nothing, which is why the pod is read first
         assert cluster.budget_status()["disruptionsAllowed"] == 0
 
-    def test_the_pod_is_deleted(self, cluster: EvictionCluster) -> None:
+    def test_a_pod_that_is_deleted_meanwhile_is_gone(self, cluster: EvictionCluster) -> None:
         pod = cluster.add_pod("a")
         found = answer(cluster, pod, last_look=lambda: cluster.request("DELETE", "/api/v1/{}/pods/a") and None)
         assert found.result is EvictionResult.GONE
 
-    def test_the_namespace_is_being_deleted(self, cluster: EvictionCluster) -> None:
+    def test_a_terminating_namespace_refuses(self, cluster: EvictionCluster) -> None:
         cluster.add_budget()
         pod = cluster.add_pod("a")
         cluster.sandbox.api.request("DELETE", f"/api/v1/namespaces/{cluster.namespace}")
@@ -277,7 +277,7 @@ class TestBetweenReadingAndEvicting:
 
     def test_a_timeout_of_zero_ends_at_once(self, cluster: EvictionCluster) -> None:
         found = answer(cluster, cluster.add_pod("a"), timeout_seconds=0.0)
-        # the least time there is may or may not be enough, and nobody waits for ever
+        # the shortest possible timeout may or may not be enough, but the request ends
         assert found.result in {EvictionResult.EVICTED, EvictionResult.UNKNOWN}
 
 

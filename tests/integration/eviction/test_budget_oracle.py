@@ -30,7 +30,7 @@ SELECTORS: Final[list[Any]] = [
 ]
 
 
-def make_world(cluster: EvictionCluster, chance: random.Random) -> None:
+def make_pods_and_budgets(cluster: EvictionCluster, chance: random.Random) -> None:
     for number in range(4):
         cluster.add_pod(
             f"pod-{number}",
@@ -59,7 +59,7 @@ def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: San
     chance = random.Random(1)
     clusters = [EvictionCluster(api_sandbox) for _ in range(WORLDS)]
     for cluster in clusters:
-        make_world(cluster, chance)
+        make_pods_and_budgets(cluster, chance)
     snapshot = take_snapshot(api_sandbox)
     ledger = BudgetLedger(snapshot)
     ours = {cluster.namespace for cluster in clusters}

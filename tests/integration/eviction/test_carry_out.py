@@ -59,7 +59,7 @@ def test_two_moves_of_one_workload_in_one_wave_are_made(sandbox: Sandbox, web: L
         carrying = Carrying(requests)
         carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot)
         assert results(carried) == [EvictionResult.EVICTED] * 2
-        # without knowing that it was us, the third would be held
+        # the last look would hold the third pod if it did not know the operator's own eviction
         forgetful = Carrying(requests)
         assert results(await forgetful.carry_out([move(pods[2])], snapshot)) == [Reason.IN_MOTION]
 
@@ -96,12 +96,12 @@ class TestBudget:
         def set_it(pods: int) -> None:
             sandbox.api.request("PATCH", f"{budgets}/web", {"spec": {"minAvailable": pods}})
 
-            def settled() -> bool:
+            def is_counted() -> bool:
                 budget = sandbox.api.get(f"{budgets}/web")
                 status, generation = budget["status"], budget["metadata"]["generation"]
                 return bool(status["observedGeneration"] == generation and status["disruptionsAllowed"] == 3 - pods)
 
-            wait_until(settled, "the budget's status")
+            wait_until(is_counted, "the budget's status")
 
         return set_it
 
@@ -232,7 +232,7 @@ class Losing(Counted):
 
 
 class Later:
-    """A clock that a test can advance."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -268,7 +268,7 @@ def test_an_eviction_whose_answer_was_lost_is_not_made_twice(sandbox: Sandbox, w
         carrying = Carrying(losing, clock=clock)
         await carrying.carry_out([move(pods[0])], snapshot)
         clock.seconds = UNANSWERED_SECONDS
-        # what is watched is behind: there the pod is still as it was
+        # the watch is behind and still shows the old pod
         (again,) = results(await carrying.ask_again(snapshot))
         assert again in {Reason.IN_MOTION, EvictionResult.GONE, EvictionResult.CHANGED}
         assert losing.evictions == [pods[0].name]

@@ -1,4 +1,4 @@
-"""Answers that a real API server gives only when it fails, and missing answers: a possible eviction counts as made."""
+"""A possible eviction counts as made if the answer is missing or faulty."""
 
 from __future__ import annotations
 

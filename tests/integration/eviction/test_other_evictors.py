@@ -1,4 +1,4 @@
-"""Another descheduler on the same cluster, with real evictions: it is recognized and named, and Respread waits."""
+"""If another descheduler evicts pods of a workload, Respread names it and leaves the workload alone for some time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ profiles:
 
 
 def others_evictions(pool: Pool) -> str:
-    """The series of the pool's pods that somebody else evicted."""
+    """Return the metric of evictions by others of the pool's pods."""
     return f'respread_other_evictions_total{{namespace="{pool.name}"}}'
 
 
@@ -57,16 +57,16 @@ def report(pool: Pool, pod: dict[str, Any]) -> None:
 
 
 class LeftAlone(NamedTuple):
-    """A workload that Respread leaves alone, and could move."""
+    """A workload that Respread leaves alone although its spread is violated."""
 
     pool: Pool
     since: datetime
-    """When somebody else last evicted one of its pods."""
+    """The time of the last eviction by the other evictor."""
 
 
 @pytest.fixture(scope="module")
 def left_alone(operator: OperatorProcess) -> LeftAlone:
-    """A workload whose pods somebody evicts again and again. The last test waits until that has ended."""
+    """A workload whose pods another evictor evicts repeatedly. The last test waits until that has ended."""
     pool = Pool(operator.sandbox, "repeatedly-evicted")
     pool.add_zone("zone-a", 2)
     pool.add_zone("zone-b", 2)
@@ -82,7 +82,7 @@ def left_alone(operator: OperatorProcess) -> LeftAlone:
         pool.wait_for(6)
         time.sleep(ROUND.total_seconds() + 1)
     wait_until(lambda: DESCHEDULER in pool.condition("OtherDescheduler").get("message", ""), "it to be named")
-    # Now there is something to do, and it waits.
+    # Now the spread is violated, and Respread waits.
     since = datetime.now(UTC)
     evict_slowly(pool.sandbox, pool.name, "web")
     pool.wait_for(6)
@@ -96,7 +96,7 @@ def test_a_repeated_evictor_is_named_and_its_workload_left_alone(left_alone: Lef
     assert "Deployment/web" in pool.condition("OtherDescheduler")["message"]
     wait_until(
         lambda: any(each["reason"] == "OtherDescheduler" for each in pool.status().get("violations", ())),
-        "the reason to be told",
+        "the reason to be reported",
     )
 
 
@@ -159,4 +159,4 @@ def test_a_workload_is_not_left_alone_forever(operator: OperatorProcess, left_al
     assert len(ours) == 2
     first = min(datetime.fromisoformat(each["requestReceivedTimestamp"]) for each in ours)
     assert first - left_alone.since >= FIRST_WAIT
-    assert operator.metric(others_evictions(pool)) == 3, "evictions of ours are not somebody else's"
+    assert operator.metric(others_evictions(pool)) == 3, "our own evictions do not count as evictions by others"

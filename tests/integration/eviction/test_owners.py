@@ -1,4 +1,4 @@
-"""Real controllers, at rest and in motion."""
+"""The last look at real controllers, at rest and in motion."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class TestDeployment:
             held = why(sandbox, take_snapshot(sandbox), pod)
             assert reason(held) is Reason.IN_MOTION
             assert "has 2 pods and wants 3: a replacement is still to come" in str(held)
-            # a watch that stalled before that is found out just so
+            # the last look detects the missing pod also if the watch stalled before
             assert reason(why(sandbox, before, pod)) is Reason.IN_MOTION
-            # and if it was us, it is expected
+            # the operator's own eviction is expected
             assert why(sandbox, before, pod, evicted=other) is None
 
     def test_a_plan_from_an_outdated_watch_is_held(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
@@ -138,8 +138,8 @@ class TestDeployment:
             found = sandbox.api.get(path)
             status = found["status"]
             seen = status.get("observedGeneration") == found["metadata"]["generation"]
-            settled = status.get("updatedReplicas") == status["replicas"] == status.get("availableReplicas") == 3
-            return seen and settled and len(pods(sandbox, pod.namespace, "web")) == 3
+            is_updated = status.get("updatedReplicas") == status["replicas"] == status.get("availableReplicas") == 3
+            return seen and is_updated and len(pods(sandbox, pod.namespace, "web")) == 3
 
         wait_until(rolled_out, "the rollout to end")
         assert why(sandbox, take_snapshot(sandbox), pods_of(take_snapshot(sandbox), pod.namespace)[0]) is None
@@ -201,7 +201,7 @@ class TestStatefulSet:
         template = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
         sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", template)
 
-    def settled(self, sandbox: Sandbox, namespace: str, updated: int) -> bool:
+    def is_updated(self, sandbox: Sandbox, namespace: str, updated: int) -> bool:
         status = sandbox.api.get(f"{STATEFUL_SETS.format(namespace)}/db")["status"]
         seen = status["observedGeneration"], status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
         return bool(seen == (2, updated, 3))
@@ -214,7 +214,7 @@ class TestStatefulSet:
         with without_controllers(sandbox):
             self.change_template(sandbox, namespace)
             assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
-        wait_until(lambda: self.settled(sandbox, namespace, 3), "the rollout to end")
+        wait_until(lambda: self.is_updated(sandbox, namespace, 3), "the rollout to end")
         after = take_snapshot(sandbox)
         assert [reason(why(sandbox, after, each)) for each in pods_of(after, namespace)] == [None] * 3
 
@@ -222,7 +222,7 @@ class TestStatefulSet:
         partitioned = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
         self.create(sandbox, namespace, updateStrategy=partitioned)
         self.change_template(sandbox, namespace)
-        wait_until(lambda: self.settled(sandbox, namespace, 1), "db-2 to be of the new revision")
+        wait_until(lambda: self.is_updated(sandbox, namespace, 1), "db-2 to be of the new revision")
         before = take_snapshot(sandbox)
         revisions = {pod.name: pod.labels["controller-revision-hash"] for pod in pods_of(before, namespace)}
         assert revisions["db-0"] == revisions["db-1"] != revisions["db-2"]
@@ -232,21 +232,21 @@ class TestStatefulSet:
             assert why(sandbox, now, pod) is None
             delete(sandbox, pod)
             wait_for_ready_pods(sandbox, namespace, "db", 3)
-        # and it was right: each has come back as it was
+        # each replacement has its pod's revision
         after = pods_of(take_snapshot(sandbox), namespace)
         assert {pod.name: pod.labels["controller-revision-hash"] for pod in after} == revisions
 
     def test_with_on_delete_a_pod_of_an_old_revision_is_protected(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace, updateStrategy={"type": "OnDelete"})
         self.change_template(sandbox, namespace)
-        wait_until(lambda: self.settled(sandbox, namespace, 0), "the controller to see it")
+        wait_until(lambda: self.is_updated(sandbox, namespace, 0), "the controller to see it")
         before = take_snapshot(sandbox)
         pod = pods_of(before, namespace)[1]
         held = why(sandbox, before, pod)
         assert reason(held) is Reason.PROTECTED_POD
         delete(sandbox, pod)
         wait_for_ready_pods(sandbox, namespace, "db", 3)
-        wait_until(lambda: self.settled(sandbox, namespace, 1), "the new pod to be counted")
+        wait_until(lambda: self.is_updated(sandbox, namespace, 1), "the new pod to be counted")
         after = take_snapshot(sandbox)
         new = after.pods[ObjectKey(namespace, "db-1")]
         assert new.labels["controller-revision-hash"] != pod.labels["controller-revision-hash"]
@@ -309,7 +309,7 @@ def test_missing_permissions_are_named(sandbox: Sandbox, web: tuple[ClusterSnaps
 
 
 class TestGroup:
-    """Other workloads whose pods a spread group counts: their missing pods may restore it."""
+    """Missing pods of other workloads that a spread group counts may restore it."""
 
     def test_a_missing_pod_of_another_workload_in_the_group_holds_the_move(
         self, sandbox: Sandbox, namespace: str, web: tuple[ClusterSnapshot, Pod]
@@ -328,7 +328,7 @@ class TestGroup:
 
 
 class TestWanted:
-    """Whether an evicted pod is to be replaced at all."""
+    """Whether an evicted pod will be replaced."""
 
     def wanted(self, sandbox: Sandbox, pod: Pod, kubeconfig: Path | None = None) -> bool:
         snapshot = take_snapshot(sandbox)
@@ -371,7 +371,7 @@ class TestOrder:
     """Under OrderedReady a StatefulSet creates one pod after another, in the order of their ordinals."""
 
     def broken(self, sandbox: Sandbox, namespace: str, name: str) -> None:
-        """Make a pod not Ready permanently: only KWOK ever makes it Ready."""
+        """Make a pod permanently unready. Only KWOK makes pods Ready."""
         status = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
         sandbox.api.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
 
@@ -391,7 +391,7 @@ class TestOrder:
         held = why(sandbox, take_snapshot(sandbox), pods_of(take_snapshot(sandbox), namespace)[2])
         assert "db-1 is not Ready" in str(held)
 
-        # and it was right: the controller brings db-2 back only when db-1 is Ready again
+        # the controller recreates db-2 only when db-1 is Ready again
         delete(sandbox, pods_of(take_snapshot(sandbox), namespace)[2])
         self.touch(sandbox, namespace)
         assert [pod["metadata"]["name"] for pod in pods(sandbox, namespace)] == ["db-0", "db-1"]
@@ -457,7 +457,7 @@ ROLLOUTS = {
 
 
 class TestOwnersAbove:
-    """A ReplicaSet that belongs to a custom resource."""
+    """A ReplicaSet whose owner is a custom resource."""
 
     @pytest.fixture
     def owned(self, sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
@@ -469,7 +469,7 @@ class TestOwnersAbove:
         def served() -> bool:
             try:
                 return sandbox.api.exists(path)
-            except ApiError:  # 429 while its storage is being made
+            except ApiError:  # 429 while its storage is being created
                 return False
 
         wait_until(served, "the custom resource to be served")
@@ -517,7 +517,7 @@ class TestOwnersAbove:
 
 
 class Watched(PassedOn):
-    """Requests that count reads, and how many are concurrent."""
+    """Requests that count reads and concurrent reads."""
 
     def __init__(self, requests: Requests) -> None:
         super().__init__(requests)
@@ -547,11 +547,11 @@ class TestManyControllers:
             manifest = deployment(f"web-{number}", replicas=1, cpu="1m") | {"kind": "ReplicaSet"}
             sandbox.api.request("POST", path, manifest)
 
-        def settled() -> bool:
+        def all_scheduled() -> bool:
             found = pods(sandbox, namespace)
             return len(found) == self.NUMBER and all("nodeName" in pod["spec"] for pod in found)
 
-        wait_until(settled, "all pods to have a node")
+        wait_until(all_scheduled, "all pods to have a node")
         snapshot = take_snapshot(sandbox)
         one, two, *_ = pods_of(snapshot, namespace)
         everything = group(namespace)
@@ -566,6 +566,6 @@ class TestManyControllers:
         watched = with_requests(sandbox.kubeconfig, scenario)
         read = {name: count for (path, name), count in watched.paths.items() if path.endswith("replicasets/{name}")}
         assert len(read) == self.NUMBER
-        # the two of the moves are read for themselves once more, with their pods
+        # the controllers of the two moves are read again, with their pods
         assert {name for name, count in read.items() if count > 1} <= {one.controller.name, two.controller.name}  # type: ignore[union-attr]  # they have one
         assert watched.most > 4

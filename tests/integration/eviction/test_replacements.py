@@ -1,4 +1,4 @@
-"""The replacement of an evicted pod, on a real API server with its additions to every pod."""
+"""The last look compares a pod with its template, on a real API server, which adds fields to every pod."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def created(sandbox: Sandbox, namespace: str, kind: str, manifest: dict[str, Any
     name, replicas = manifest["metadata"]["name"], manifest["spec"]["replicas"]
     wait_for_ready_pods(sandbox, namespace, name, replicas)
 
-    def settled() -> bool:
+    def is_reported() -> bool:
         found = sandbox.api.get(f"{path}/{name}")
         status = found["status"]
         counts = {status.get("readyReplicas"), status.get("updatedReplicas", replicas)}
         return bool(status.get("observedGeneration") == found["metadata"]["generation"] and counts == {replicas})
 
-    wait_until(settled, f"the status of {kind} {name}")
+    wait_until(is_reported, f"the status of {kind} {name}")
 
 
 def of_kind(kind: str, name: str, replicas: int = 2, **pod_spec: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ TEMPLATE: dict[str, Any] = {
 
 
 class TestOrdinaryPods:
-    """Additions by the API server and admission to every pod hold no move."""
+    """Fields that the API server and admission add to every pod hold no move."""
 
     @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"])
     def test_a_pod_equal_to_its_template_may_be_evicted(self, sandbox: Sandbox, namespace: str, kind: str) -> None:
@@ -230,7 +230,7 @@ class TestOrdinaryPods:
         template = {"spec": {"template": {"spec": {"nodeSelector": {ZONE: "zone-a"}}}}}
         path = f"{APPS.format(namespace, 'statefulsets')}/db"
         sandbox.api.request("PATCH", path, template)
-        wait_until(lambda: sandbox.api.get(path)["status"].get("updatedReplicas") == 1, "db-1 to be made anew")
+        wait_until(lambda: sandbox.api.get(path)["status"].get("updatedReplicas") == 1, "db-1 to be recreated")
         wait_for_ready_pods(sandbox, namespace, "db", 2)
         assert [why(sandbox, namespace, name) for name in ("db-0", "db-1")] == [None, None]
 
@@ -348,7 +348,7 @@ class TestRefused:
         created(sandbox, namespace, "Deployment", of_kind("Deployment", "web"))
         self.quota(sandbox, namespace, **spec)
         assert self.reasons(sandbox, namespace) == [Reason.REPLACEMENT_REFUSED if refused else None]
-        # and it is right: the API server says the same of a pod just like it
+        # the API server also rejects an equal pod
         pod = pods(sandbox, namespace)[0]
         container = {key: pod["spec"]["containers"][0][key] for key in ("name", "image", "resources")}
         like = {"metadata": {"name": "like"}, "spec": {"containers": [container]}}

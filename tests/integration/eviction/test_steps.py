@@ -1,4 +1,4 @@
-"""Moves that are safe only together: they are made together or not at all, and completed once started."""
+"""The moves of a step are made together or not at all, and a started step is completed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def together(*pods: Pod) -> list[Move]:
 
 
 class Refusing(PassedOn):
-    """Requests, some of whose evictions are answered here as by a full budget."""
+    """Requests that answer the evictions of some pods as with an exhausted budget."""
 
     def __init__(self, requests: Counted) -> None:
         super().__init__(requests)
@@ -121,7 +121,7 @@ def test_neither_pod_is_evicted_if_one_of_them_is_held(sandbox: Sandbox, web: Lo
 
 
 class Later:
-    """A clock that a test can advance."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -141,15 +141,15 @@ def test_the_second_pod_is_owed_once_the_first_is_evicted(sandbox: Sandbox, web:
         assert results(carried) == [EvictionResult.EVICTED, EvictionResult.HELD_BY_BUDGET]
         assert carrying.stages == [Stage.EVICTED, Stage.OWED]
         overlaid = carrying.in_flight.overlay(snapshot)
-        assert overlaid.pods[second.key].terminating  # nothing is planned for its group meanwhile
+        assert overlaid.pods[second.key].terminating  # its group is not planned for meanwhile
 
         def ask() -> Any:
             return carrying.ask_again(snapshot, wanted=False)
 
-        assert await ask() == ()  # at once it would be the same answer
+        assert await ask() == ()  # too soon, the answer would be the same
         refusing.refused = set()
         clock.seconds = OWED_SECONDS
-        # What refused it holds all pods without a budget of their own for 10 minutes, or until the pod has one.
+        # The refusal holds pods without a budget for 10 minutes, or until the pod has a budget.
         assert results(await ask()) == [Reason.HELD_BY_BUDGET]
         assert refusing.evictions == [first.name, second.name]
         clock.seconds = 74.9
@@ -190,7 +190,7 @@ def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, name
             clock.seconds = seconds
             asked = await carrying.ask_again(web()[0], wanted=False)
             assert results(asked) == [Reason.HELD_BY_BUDGET]
-        assert counted.evictions.count(second.name) == 2  # a rehearsal, and the one that was refused
+        assert counted.evictions.count(second.name) == 2  # a dry run, and the refused eviction
         fill(2)
         clock.seconds = 4
         asked = await carrying.ask_again(web()[0], wanted=False)

@@ -1,4 +1,4 @@
-"""On the real API server: the state of the cluster is loaded, kept correct through all changes, and watching stops."""
+"""The informers on the real API server: they load the state, keep it correct through all changes, and stop."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pods_of(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
-# -- what comes in -------------------------------------------------------------------------------------------------
+# -- lists and events ----------------------------------------------------------------------------------------------
 
 
 def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: str) -> None:
@@ -68,7 +68,7 @@ def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: st
             assert edge.pods(team) == names
             held = edge.informers.state.snapshot.pods_by_node["node-1"]
             assert {key.name for key in held if key.namespace == team} == names
-            await edge.until(lambda: not edge.problems())  # at first its watch may be told to wait
+            await edge.until(lambda: not edge.problems())  # the API server may reject its first watch with 429
 
     try:
         run(scenario)
@@ -92,7 +92,7 @@ def test_created_changed_and_deleted_objects_are_stored(cluster: Sandbox, team: 
 
 
 def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -> None:
-    """Each object with values that show that it was decoded."""
+    """Each object has values that show that it was decoded."""
     node = {
         "metadata": {"name": team, "labels": {"zone": "a"}},
         "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
@@ -171,7 +171,7 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
                 await request(cluster, "POST", path, body)
             await edge.until(lambda: bool(read(edge)))
             assert read(edge) == expected
-        async with running_edge(cluster.kubeconfig) as edge:  # by lists as by events
+        async with running_edge(cluster.kubeconfig) as edge:  # lists are decoded like events
             assert read(edge) == expected
 
     try:
@@ -207,7 +207,7 @@ def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandb
         async with running_edge(cluster.kubeconfig) as edge:
             policies = edge.informers.policies
             await request(cluster, "POST", path, _policy("RebalancePolicy", "web"))
-            await policies_changed(edge)  # even if it is there already: what told of it is not to be taken for more
+            await policies_changed(edge)  # the event of its creation may still be pending
             while name not in policies.policies:
                 await policies_changed(edge)
             before = policies.policies[name]
@@ -223,7 +223,7 @@ def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandb
 
 
 def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> None:
-    """No finalizer, no annotation, no status of Kopf: an uninstalled operator leaves nothing behind."""
+    """Kopf adds no finalizer, annotation or status, so an uninstalled operator leaves nothing behind."""
 
     async def scenario() -> None:
         async with running_edge(cluster.kubeconfig) as edge:
@@ -256,15 +256,15 @@ def _policy(kind: str, name: str) -> dict[str, Any]:
     }
 
 
-# -- what may happen -----------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------------
 
 
 def test_a_malformed_object_does_not_affect_the_others(
     cluster: Sandbox, team: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stored by an API server of a later version: here, with another value of whenUnsatisfiable.
+    """An API server of a later version may store such an object, here with an unknown value of whenUnsatisfiable.
 
-    What can be read of it is kept, since it takes up room and may belong to spread groups.
+    Its readable fields are kept, because it uses room and may belong to spread groups.
     """
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Negotiate"}
     strange = pod("strange", topologySpreadConstraints=[constraint])
@@ -316,7 +316,7 @@ def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, team: s
             await asyncio.to_thread(cluster.start_component, "kube-apiserver")
             await request(cluster, "POST", pods_of(team), pod("web"))
             await edge.until(lambda: edge.pods(team) == {"web"})
-            await edge.until(lambda: not edge.problems())  # other kinds may still be told to wait
+            await edge.until(lambda: not edge.problems())  # the API server may still answer 429 for other kinds
 
     run(scenario)
 
@@ -324,7 +324,7 @@ def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, team: s
 def test_a_list_with_an_expired_continue_token_is_started_again(
     start_sandbox: Callable[[SandboxOptions], Sandbox],
 ) -> None:
-    """Kopf would end the process on the 410. This API server sends one because it keeps no old pages in its cache."""
+    """Kopf would end the process on the 410, which this API server sends because it caches no old pages."""
     own_cluster = start_sandbox(
         msgspec.structs.replace(API_SERVER_ONLY, apiserver_flags=("--feature-gates=ListFromCacheSnapshot=false",))
     )
@@ -377,7 +377,7 @@ def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(cluster: Sa
             granted = [*rules, {"apiGroups": ["policy"], "resources": ["*"], "verbs": ["*"]}]
             await request(cluster, "PUT", f"{group}/clusterroles/{team}", {**role, "rules": granted})
             await edge.synced()
-            await edge.until(lambda: not edge.problems())  # at first its watch may be told to wait
+            await edge.until(lambda: not edge.problems())  # the API server may reject its first watch with 429
 
     run(scenario)
 
@@ -395,11 +395,11 @@ def test_an_expired_token_is_renewed(cluster: Sandbox, team: str) -> None:
         await request(cluster, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
         kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
         async with running_edge(kubeconfig) as edge:
-            await request(cluster, "DELETE", f"{accounts}/reader")  # and with it its tokens
+            await request(cluster, "DELETE", f"{accounts}/reader")  # its tokens become invalid
             await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
             cluster.stop_component("kube-apiserver")
             await asyncio.to_thread(cluster.start_component, "kube-apiserver")
-            await asyncio.sleep(2)  # asked again and again with the old token
+            await asyncio.sleep(2)  # repeated requests with the old token
             await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
             await request(cluster, "POST", pods_of(team), pod("web"))
             await edge.until(lambda: edge.pods(team) == {"web"})
@@ -438,10 +438,10 @@ def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: San
     run(scenario)
 
 
-# -- how it stops --------------------------------------------------------------------------------------------------
+# -- stopping ------------------------------------------------------------------------------------------------------
 
 AT_ONCE_SECONDS = 10
-"""On a busy machine; a watch that is waited for lasts minutes."""
+"""The maximum time on a busy machine. Waiting for the end of a watch would take minutes."""
 
 
 def test_the_watches_stop_at_once(cluster: Sandbox) -> None:

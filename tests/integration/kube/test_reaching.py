@@ -60,7 +60,7 @@ def pump(source: socket.socket, target: socket.socket) -> None:
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # whoever is at the other end has gone
+        pass  # the peer has closed the connection
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_both_clients_use_the_service_account_of_a_pod(
 
 
 def test_neither_client_trusts_another_authority(api_sandbox: Sandbox, tmp_path: Path) -> None:
-    """Not even the authorities that the system or Python packages trust, if the kubeconfig names one."""
+    """If the kubeconfig names an authority, those that the system or Python packages trust do not count."""
     authority, _ = client_certificate(tmp_path)
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
     content["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
@@ -216,7 +216,7 @@ def test_neither_client_trusts_another_authority(api_sandbox: Sandbox, tmp_path:
 
 
 def who_am_i(access: ClusterAccess) -> list[Any]:
-    """Return who all three clients are for the API server: the operator's requests, Kopf's, and the commands'."""
+    """Return the users of all three clients according to the API server: the operator's, Kopf's and the commands'."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
@@ -234,7 +234,7 @@ def who_am_i(access: ClusterAccess) -> list[Any]:
         connection.close()
 
 
-def test_all_clients_impersonate_whom_the_kubeconfig_says(api_sandbox: Sandbox, tmp_path: Path) -> None:
+def test_all_clients_impersonate_the_user_of_the_kubeconfig(api_sandbox: Sandbox, tmp_path: Path) -> None:
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
     extra = {"example.com/why": ["a", "b"], "plain": ["c"]}
     content["users"][0]["user"].update(

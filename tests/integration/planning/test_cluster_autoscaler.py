@@ -10,7 +10,7 @@ from tests.integration.pools import Pool
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, wait_until
 
 QUIET_SECONDS = 3
-"""How long nothing may happen until a scenario counts as finished."""
+"""The time without a change after which a scenario counts as finished."""
 
 TO_BE_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1795000000", "effect": "NoSchedule"}
 CANDIDATE = {"key": "DeletionCandidateOfClusterAutoscaler", "value": "1795000000", "effect": "PreferNoSchedule"}
@@ -65,13 +65,13 @@ def test_a_starting_node_gets_no_pod_until_its_startup_taint_is_removed(pool: Po
 
 def test_a_node_that_leaves_after_one_move_gets_no_second_pod(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
-    slowly = {READY_AFTER_ANNOTATION: "15"}  # the second move waits for it, and the taint comes meanwhile
+    slowly = {READY_AFTER_ANNOTATION: "15"}  # the second move waits for the first, and the taint is set meanwhile
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")], annotations=slowly)
     (leaving,) = pool.add_zone("zone-b")
     pool.rebalance(limits={"inFlight": 1})
     wait_until(lambda: pool.counts(HOSTNAME)[leaving] == 1, "the first replacement to have its node")
     set_taints(pool, leaving, TO_BE_DELETED)
-    # Without its only node the zone is no domain any more, and the constraint holds.
+    # Without its only node, the zone is not a domain any more, and the constraint holds.
     wait_until(
         lambda: [each["reason"] for each in pool.status().get("violations", ())] == ["NodeLeaving"],
         lambda: f"the reason NodeLeaving; it says {pool.status()}",

@@ -14,7 +14,7 @@ import pytest
 from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from tests.integration.as_new import AsNew, lay_out, started_as_new
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
-from tests.integration.prevention_cluster import costs, patches, prevent, settled
+from tests.integration.prevention_cluster import all_ready, costs, patches, prevent
 from tests.integration.workloads import deployment, pods_per_domain, wait_for_ready_pods, wait_until
 from tests.scheduler_configurations import HARD_DEFAULTS
 
@@ -47,7 +47,7 @@ def hard_defaults(binaries: Binaries) -> Iterator[AsNew]:
 
 @pytest.fixture
 def cluster(hard_defaults: AsNew) -> Sandbox:
-    """A namespace in it, and no node yet."""
+    """The control plane of `hard_defaults`, with a namespace and without nodes."""
     sandbox = hard_defaults.put_back()
     sandbox.create_namespace("shop")
     return sandbox
@@ -55,7 +55,7 @@ def cluster(hard_defaults: AsNew) -> Sandbox:
 
 @pytest.fixture
 def crowded(cluster: Sandbox) -> Sandbox:
-    """A workload of each kind, all in the only zone there was."""
+    """A workload of each kind with all pods in the first of three zones."""
     sandbox = lay_out(cluster, 4)
     for name, path in PATHS.items():
         sandbox.api.request("POST", path, without_constraints(name))
@@ -71,7 +71,7 @@ def balanced(sandbox: Sandbox, name: str) -> bool:
     return len(counts) == 3 and max(counts.values()) - min(counts.values()) <= 1
 
 
-def said(sandbox: Sandbox, command: str, *options: str) -> dict[str, Any]:
+def report_of(sandbox: Sandbox, command: str, *options: str) -> dict[str, Any]:
     """Return the output of a command for the cluster."""
     words = [command, "-o", "json", "--kubeconfig", str(sandbox.kubeconfig), *options]
     done = subprocess.run([sys.executable, "-m", "respread.cli.main", *words], capture_output=True, check=False)
@@ -85,13 +85,13 @@ def test_pods_without_constraints_follow_the_default_constraints(crowded: Sandbo
     configuration.write_text(HARD_DEFAULTS)
     crowded.apply(json.dumps(policy()))
     options = ("--scheduler-configuration", str(configuration))
-    assert len(said(crowded, "plan", *options)["moves"]) == 4 * len(PATHS)
-    assert [each["skew"] for each in said(crowded, "skew", "-n", "shop", *options)["groups"]] == [6] * len(PATHS)
+    assert len(report_of(crowded, "plan", *options)["moves"]) == 4 * len(PATHS)
+    assert [each["skew"] for each in report_of(crowded, "skew", "-n", "shop", *options)["groups"]] == [6] * len(PATHS)
     with OperatorProcess(crowded, tmp_path, "--scheduler-configuration", str(configuration)) as operator:
         wait_until(lambda: all(balanced(crowded, name) for name in PATHS), "all workloads to be spread")
         for name in PATHS:
             wait_for_ready_pods(crowded, "shop", name, 6)
-        # [6, 0, 0] with maxSkew 1 takes 4 moves, whoever owns the pods.
+        # [6, 0, 0] with maxSkew 1 takes 4 moves for each kind of owner.
         assert len(evictions(crowded)) == 4 * len(PATHS)
         improved = 'respread_eviction_outcomes_total{outcome="Improved",policy="test"}'
         wait_until(lambda: operator.metric(improved) >= 4, "replacements to be Ready where they help")
@@ -123,13 +123,13 @@ def test_scale_downs_keep_the_default_constraints_of_the_scheduler(cluster: Sand
             cluster.api.request("POST", path, without_constraints(name))
             cluster.api.request("PATCH", f"{path}/{name}/scale", {"spec": {"replicas": 12}})
         by_costs = {"web": 12, "controller": 12}
-        wait_until(lambda: settled(cluster, by_costs, ranked=True), "all pods to be ranked")
+        wait_until(lambda: all_ready(cluster, by_costs, ranked=True), "all pods to be ranked")
         wait_for_ready_pods(cluster, "shop", "set", 12)
         for replicas in (8, 5, 2):
             for name in by_costs:
                 cluster.api.request("PATCH", f"{PATHS[name]}/{name}/scale", {"spec": {"replicas": replicas}})
                 by_costs[name] = replicas
-            wait_until(lambda: settled(cluster, by_costs, ranked=False), "pods to be gone")
+            wait_until(lambda: all_ready(cluster, by_costs, ranked=False), "pods to be gone")
             assert [balanced(cluster, name) for name in by_costs] == [True, True]
         assert operator.stop() == 0
     assert costs(cluster, "set") == {}, "a StatefulSet does not look at them"

@@ -1,4 +1,4 @@
-"""Nodes that lose their pods, on a real control plane: a skew that the drain restores causes no eviction."""
+"""Respread waits for nodes that lose their pods, on a real control plane, if that restores the spread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def taint(pool: Pool, node: str, key: str, effect: str) -> None:
 def crowded(pool: Pool, **pod_spec: Any) -> str:
     """Place all pods in one of two zones, and return a node there with at least half of them.
 
-    Half of them have to move. If those of this node do, nothing else has to.
+    Half of the pods have to move. If the pods of this node move, no others have to.
     """
     pool.add_zone("zone-a", 2)
     pool.deploy("web", REPLICAS, constraints=[constraint(ZONE, "web")], annotations=SOON, **pod_spec)
@@ -115,7 +115,7 @@ def test_pods_that_a_taint_evicts_are_waited_for(pool: Pool, key: str) -> None:
 
 
 def test_pods_that_tolerate_a_taint_for_a_time_are_waited_for(pool: Pool) -> None:
-    """The time is long enough for Respread to evict them if it did not know that they go."""
+    """The time is long enough for Respread to evict the pods if it did not know that they will be deleted."""
     key = "example.com/broken"
     for_a_time = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 20}
     node = crowded(pool, tolerations=[for_a_time])

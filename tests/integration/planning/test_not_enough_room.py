@@ -1,4 +1,4 @@
-"""A zone comes back without room for all: as many constraints are restored as can be, the important ones first."""
+"""If a zone returns without room for all, as many constraints as possible are restored, the important ones first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ APPS = [f"app{number}" for number in range(5)]
 IMPORTANT = APPS[3:]
 REPLICAS = 6
 ROOM = 5
-"""Each app needs two places in the zone."""
+"""Each app needs room for two pods in the zone."""
 
 
 def important_ones_first(pool: Pool, quiet_period: str) -> None:
@@ -40,8 +40,10 @@ def in_zone_c(pool: Pool, zone_c: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("terminates_after", "quiet_period"), [("0", "1ms"), ("2", "3s")])
-def test_not_enough_room_for_all(pool: Pool, terminates_after: str, quiet_period: str) -> None:
-    """The important ones keep their room too until they are restored, however late their pods have terminated."""
+def test_important_groups_are_restored_first_if_room_is_scarce(
+    pool: Pool, terminates_after: str, quiet_period: str
+) -> None:
+    """The important groups keep their room until they are restored, even if their pods terminate late."""
     pool.add_zone("zone-a")
     pool.add_zone("zone-b")
     for app in APPS:
@@ -56,6 +58,6 @@ def test_not_enough_room_for_all(pool: Pool, terminates_after: str, quiet_period
     found = in_zone_c(pool, zone_c)
     assert [found[app] for app in IMPORTANT] == [2, 2]
     assert len(pool.evicted()) == ROOM
-    # What is left is said, and who has the room.
+    # The policy reports the remaining groups and the pods that use the room.
     pool.wait_until_blocked(REPLICAS * len(APPS), "NoFeasibleNode", "zone-c", *IMPORTANT)
     assert len(pool.evicted()) == ROOM

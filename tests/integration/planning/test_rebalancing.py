@@ -1,7 +1,7 @@
 """The operator restores the spread with the expected number of evictions, and no pod stays Pending.
 
-One control plane and one operator serve all scenarios (see `pools`). The number of evictions is worked out by hand, and
-counted twice: by the pods that are gone, and by the API server's audit log.
+All scenarios share a control plane and an operator (see `pools`). The expected evictions are computed by hand, and the
+actual ones are counted twice: by the deleted pods, and by the API server's audit log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.integration.pools import Pool, fewest_moves, holds
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale, wait_until
 
 QUIET_SECONDS = 3
-"""How long nothing may happen until a scenario counts as finished."""
+"""The time without a change after which a scenario counts as finished."""
 
 
 def assert_evicted(pool: Pool, before: set[str], count: int) -> None:
@@ -44,7 +44,7 @@ def test_two_hard_constraints_are_restored_when_a_zone_returns(pool: Pool) -> No
     pool.wait_for(9)
     pool.add_zone("zone-c", 2)
     before, counts = pool.uids(), pool.counts()
-    # [5, 4, 0] becomes [3, 3, 3]; on the nodes 3 2 2 2 0 0 that takes no more than it does for the zones.
+    # [5, 4, 0] becomes [3, 3, 3]. The nodes, with 3 2 2 2 0 0 pods, need no more moves than the zones.
     assert sorted(counts.values()) == [0, 4, 5]
     pool.rebalance()
     pool.wait_until_balanced(9, 3)
@@ -59,7 +59,7 @@ def test_a_max_skew_of_two_is_restored_over_six_zones(pool: Pool) -> None:
     for zone in ("zone-b", "zone-c", "zone-d", "zone-e", "zone-f"):
         pool.add_zone(zone)
     before = pool.uids()
-    # All other zones need one pod at least, and then zone-a may keep three.
+    # Each other zone needs at least one pod, and then zone-a may keep three.
     pool.rebalance()
     pool.wait_until_balanced(12, 9)
     assert holds(pool.counts().values(), 2)
@@ -92,7 +92,7 @@ def test_min_domains_of_three_are_met_when_the_third_zone_is_added(pool: Pool) -
         pool.add_zone(zone)
     pool.deploy("web", 12, constraints=[constraint(ZONE, "web", minDomains=3)])
     pool.remove_zone("zone-c")
-    scale(pool.sandbox, pool.name, "web", 8)  # those go first that have no node, as it takes three domains to have one
+    scale(pool.sandbox, pool.name, "web", 8)  # deletes the pods without a node, which minDomains keeps Pending
     pool.wait_for(8)
     before = pool.uids()
     assert set(pool.counts().values()) == {4}
@@ -243,7 +243,7 @@ def test_soft_constraints_are_restored_after_a_zone_returns(pool: Pool) -> None:
     assert holds(pool.counts().values())
     assert holds(pool.counts(HOSTNAME).values())
     evicted = pool.evicted()
-    assert needed <= len(evicted) <= 2 * needed  # where they land is up to the scheduler's score, ours is a prediction
+    assert needed <= len(evicted) <= 2 * needed  # the scheduler's score decides, Respread predicts it
     time.sleep(QUIET_SECONDS)
     assert pool.evicted() == evicted
     pool.wait_for(9)

@@ -31,7 +31,7 @@ ROOM = 3
 
 def deploy_all(pool: Pool, **fields: Any) -> None:
     """Deploy the applications into two zones, two pods of each in zone-a. The third zone is added later."""
-    pool.add_zone("zone-a", 3)  # so that inFlightPerNode is not what bounds the moves
+    pool.add_zone("zone-a", 3)  # so that inFlightPerNode does not limit the moves
     for number in range(APPLICATIONS):
         name = f"web-{number}"
         pool.deploy(name, 2, constraints=[constraint(ZONE, name)], **fields)
@@ -43,7 +43,7 @@ def deploy_all(pool: Pool, **fields: Any) -> None:
 
 
 def assert_restored_as_far_as_there_is_room(pool: Pool) -> None:
-    wait_until(lambda: len(pool.evicted()) >= ROOM, f"{ROOM} evictions")  # before the last one it may be blocked too
+    wait_until(lambda: len(pool.evicted()) >= ROOM, f"{ROOM} evictions")  # blocked groups are reported earlier too
     pool.wait_until_blocked(PODS, "NoFeasibleNode")
     assert len(pool.evicted()) == ROOM
     assert pool.counts()["zone-c"] == ROOM
@@ -56,7 +56,7 @@ def test_only_as_many_groups_are_started_as_have_room(pool: Pool) -> None:
     try:
         pool.rebalance()
         wait_until(lambda: pool.status().get("summary", {}).get("inFlight") == ROOM, f"{ROOM} moves under way")
-        time.sleep(QUIET_SECONDS)  # in which many turns see replacements without a node
+        time.sleep(QUIET_SECONDS)  # the operator reconciles many times while replacements have no node
     finally:
         pool.sandbox.thaw_component(SCHEDULER)
     assert_restored_as_far_as_there_is_room(pool)
@@ -86,7 +86,7 @@ def test_late_replacements_of_stateful_sets_leave_no_pod_pending(pool: Pool) -> 
 
 
 def create_stateful_set(pool: Pool, name: str, replicas: int) -> None:
-    """Create a StatefulSet whose pods terminate for three seconds and are recreated then."""
+    """Create a StatefulSet whose pods take three seconds to terminate and are recreated then."""
     manifest = deployment(
         name,
         replicas=replicas,
@@ -108,7 +108,7 @@ def test_pending_pods_of_other_workloads_get_their_room(pool: Pool) -> None:
         create_deployment(pool.sandbox, pool.name, deployment("other", replicas=ROOM, nodeSelector=in_zone_c))
         wait_until(lambda: len(pods(pool.sandbox, pool.name, "other")) == ROOM, "the other pods to exist")
         pool.rebalance()
-        # For three applications a move is planned; the other three would have no room beside these.
+        # A move is planned for three applications. The other three have no room beside these.
         wait_until(lambda: len(waiting_for_others(pool)) == ROOM, "moves to wait for the other pods")
         explained = [pool.explain(f"deploy/web-{number}")["pods"] for number in range(APPLICATIONS)]
         assert sum(f"it waits until pod {pool.name}/other" in str(each) for each in explained) == ROOM

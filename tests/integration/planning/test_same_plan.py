@@ -19,7 +19,7 @@ from tests.processes import wait_until
 
 REPLICAS = {"web": 6, "api": 5, "queue": 3, "lone": 1}
 AMPLE = dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode", "inFlightPerWorkload"), 100)
-"""Limits with room for every first move of a plan."""
+"""Limits that allow all moves of a first wave."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def crowded(installed_sandbox: Sandbox) -> Sandbox:
         wait_for_ready_pods(sandbox, "shop", name, replicas)
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(4, zone=zone)
-    # The policy that the manifests bring allows two evictions in flight per node, of any policy's.
+    # The default policy of the manifests allows two evictions in flight per node, over all policies.
     sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
     sandbox.apply(json.dumps(policy(mode="DryRun", limits=AMPLE)))
     return sandbox
@@ -69,7 +69,7 @@ def test_the_operator_evicts_exactly_the_pods_that_the_plan_moves_first(crowded:
             "the operator to plan as many evictions",
         )
         assert evictions(crowded) == []
-        # Without its controllers no replacement comes, so that nothing but what the plan moves first can be evicted.
+        # Without controllers, there are no replacements, so only the first wave of the plan can be evicted.
         crowded.stop_component(CONTROLLER_MANAGER)
         try:
             crowded.apply(json.dumps(policy(mode="Enforce", limits=AMPLE)))

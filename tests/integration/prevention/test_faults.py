@@ -13,7 +13,7 @@ from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import policy
-from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, patches, settled
+from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create, patches
 from tests.integration.workloads import scale, wait_until
 
 FAULTS = ("lose", "late 504", "truncate", "drop", "reset", "429", "500", "503", "delay")
@@ -21,7 +21,7 @@ SECONDS = 300
 
 
 class Dice:
-    """Spoils many patches of pods in every possible way."""
+    """Injects all kinds of faults into many patches of pods."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -50,18 +50,18 @@ def test_lost_answers_and_killed_leaders_cause_no_second_patch(installed_sandbox
                 each.wait_until_ready()
             for name, count in replicas.items():
                 create(cluster, name, count, hostname=None)
-            # In the middle of it the leader dies, comes back, and so does the other one.
+            # Meanwhile the leader is killed and started again, and then the other replica.
             for killed_at in (10, 30):
                 wait_until(lambda at=killed_at: len(patches(cluster)) >= at, "some patches", seconds=SECONDS)  # type: ignore[misc]  # no types for defaults
                 wait_until(lambda: any(each.leads() for each in pair), "one of them to lead")
                 leader = next((each for each in pair if each.leads()), pair[0])
                 leader.kill()
                 leader.start()
-            wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked", seconds=SECONDS)
+            wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked", seconds=SECONDS)
             for name in replicas:
                 replicas[name] = 12
                 scale(cluster, "shop", name, 12)
-            wait_until(lambda: settled(cluster, replicas, ranked=True), "new pods to be ranked", seconds=SECONDS)
+            wait_until(lambda: all_ready(cluster, replicas, ranked=True), "new pods to be ranked", seconds=SECONDS)
             time.sleep(3)
         spoilt = one.counts + other.counts
     assert set(patches(cluster).values()) == {1}
@@ -78,7 +78,7 @@ def test_lost_answers_cause_no_second_patch_even_if_no_watch_shows_the_first(
     cluster.create_namespace("shop")
     cluster.apply(json.dumps(policy(mode="DryRun")))
     create(cluster, "web", 9, hostname=None)
-    wait_until(lambda: settled(cluster, {"web": 9}, ranked=False), "all pods to be there")
+    wait_until(lambda: all_ready(cluster, {"web": 9}, ranked=False), "all pods to be there")
     spoilt = iter(("lose", "late 504", "truncate"))
 
     def lose_the_first(asked: Asked) -> Fault | None:
@@ -91,7 +91,7 @@ def test_lost_answers_cause_no_second_patch_even_if_no_watch_shows_the_first(
     ):
         replica.wait_until_ready()
         wait_until(replica.leads, "it to lead")
-        time.sleep(1)  # what was on its way through the watch has come
+        time.sleep(1)  # delayed events of the watch have arrived
         proxy.silent.add("/api/v1/pods")
         cluster.apply(json.dumps(policy(mode="DryRun", **PREVENTS)))
         wait_until(lambda: len(patches(cluster)) == 9, "all pods to be patched", seconds=SECONDS)

@@ -15,14 +15,14 @@ from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.explaining import what_the_operator_says
 from tests.integration.external_metrics import ExternalMetrics, autoscaler
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy
-from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, create, excess, settled
+from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, all_ready, create, excess
 from tests.integration.workloads import ZONE, pods, scale, wait_until
 
 MANY, FEW = 12, 4
 OSCILLATIONS = 20
 PER_HOUR = 5
 QUIET_SECONDS = 3.0
-"""For how long a load stays the same, so that there is time for evictions."""
+"""The time for which a load stays the same, long enough for evictions."""
 NAMESPACE = "shop"
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 AUTOSCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
@@ -51,7 +51,7 @@ def metrics(cluster: Sandbox) -> Iterator[ExternalMetrics]:
 
 
 def autoscaled(sandbox: Sandbox, replicas: int) -> bool:
-    """Whether the autoscaler says that it has asked for so many pods."""
+    """Return whether the autoscaler reports this number of desired replicas."""
     status = sandbox.api.get(f"{AUTOSCALERS}/web").get("status", {})
     return bool(status.get("desiredReplicas") == replicas)
 
@@ -63,7 +63,7 @@ def condition(sandbox: Sandbox, name: str) -> dict[str, Any]:
 
 
 def keep_those_in_zone_a(sandbox: Sandbox) -> None:
-    """Let the next scale-down take pods of other zones first, as costs of somebody else can, so that it leaves skew."""
+    """Let the next scale-down delete pods of other zones first by costs of another writer, so that it leaves skew."""
     found = [each["metadata"] for each in sandbox.api.get("/api/v1/nodes")["items"]]
     zones = {each["name"]: each["labels"][ZONE] for each in found}
     for pod in pods(sandbox, NAMESPACE, "web"):
@@ -82,10 +82,10 @@ def test_an_oscillating_horizontal_pod_autoscaler_causes_no_eviction_with_preven
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
         for _ in range(OSCILLATIONS):
-            wait_until(lambda: settled(cluster, {"web": MANY}, ranked=True), "all pods to be ranked")
+            wait_until(lambda: all_ready(cluster, {"web": MANY}, ranked=True), "all pods to be ranked")
             metrics.load = few = rng.randint(FEW, 8)
             wait_until(lambda few=few: autoscaled(cluster, few), "the autoscaler to scale down")  # type: ignore[misc]  # no types for defaults
-            wait_until(lambda few=few: settled(cluster, {"web": few}, ranked=False), "the pods to be gone")  # type: ignore[misc]
+            wait_until(lambda few=few: all_ready(cluster, {"web": few}, ranked=False), "the pods to be gone")  # type: ignore[misc]
             assert excess(cluster, ZONE) == {"web": 0}
             metrics.load = MANY
         assert operator.stop() == 0
@@ -98,11 +98,11 @@ def test_an_oscillating_horizontal_pod_autoscaler_causes_few_evictions_without_p
 ) -> None:
     def oscillate() -> None:
         wait_until(lambda: len(pods(cluster, NAMESPACE, "web")) == MANY, "the autoscaler to scale up")
-        wait_until(lambda: settled(cluster, {"web": MANY}, ranked=False), "all pods to be Ready")
+        wait_until(lambda: all_ready(cluster, {"web": MANY}, ranked=False), "all pods to be Ready")
         keep_those_in_zone_a(cluster)
         metrics.load = FEW
         wait_until(lambda: autoscaled(cluster, FEW), "the autoscaler to scale down")
-        wait_until(lambda: settled(cluster, {"web": FEW}, ranked=False), "the pods to be gone")
+        wait_until(lambda: all_ready(cluster, {"web": FEW}, ranked=False), "the pods to be gone")
         time.sleep(QUIET_SECONDS)
 
     cluster.apply(json.dumps(policy(limits={"inFlightPerWorkload": 4, "perHourPerGroup": PER_HOUR})))

@@ -1,4 +1,4 @@
-"""Pod deletion costs on a real control plane: after a scale-down nothing has to be evicted."""
+"""With pod deletion costs, no pod needs to be evicted after a scale-down, on a real control plane."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ import pytest
 from respread_sandbox import Sandbox
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
-from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, prevent, settled
+from tests.integration.prevention_cluster import (
+    COST,
+    PREVENTS,
+    RIGHT,
+    all_ready,
+    costs,
+    create,
+    excess,
+    patches,
+    prevent,
+)
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
 from tests.properties.instances import factor
 
@@ -45,12 +55,12 @@ def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -
         for name, count in replicas.items():
             create(cluster, name, count)
         for _ in range(5 if factor() > 1 else 3):
-            wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
+            wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked")
             before, hosts_before = dict(replicas), excess(cluster, HOSTNAME)
             replicas.update({name: rng.randint(1, 12) for name in replicas})
             for name, count in replicas.items():
                 scale(cluster, "shop", name, count)
-            wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be there")
+            wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be there")
             assert not any(excess(cluster, ZONE).values())
             hosts = excess(cluster, HOSTNAME)
             assert [
@@ -65,7 +75,7 @@ def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -
 
 
 def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path: Path) -> None:
-    """As a HorizontalPodAutoscaler does it with the scale subresource: up, and down again once all pods are Ready."""
+    """Scales up, and down again once all pods are Ready, by the scale subresource like a HorizontalPodAutoscaler."""
     rng = random.Random(14)
     cluster.apply(RIGHT)
     cluster.apply(json.dumps(policy(**PREVENTS)))
@@ -73,10 +83,10 @@ def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path
         operator.wait_until_ready()
         create(cluster, "web", 12)
         for _ in range(SWINGS):
-            wait_until(lambda: settled(cluster, {"web": 12}, ranked=True), "all pods to be ranked")
+            wait_until(lambda: all_ready(cluster, {"web": 12}, ranked=True), "all pods to be ranked")
             few = rng.randint(4, 8)
             scale(cluster, "shop", "web", few)
-            wait_until(lambda few=few: settled(cluster, {"web": few}, ranked=False), "the pods to be gone")  # type: ignore[misc]
+            wait_until(lambda few=few: all_ready(cluster, {"web": few}, ranked=False), "the pods to be gone")  # type: ignore[misc]
             assert excess(cluster, ZONE) == {"web": 0}
             scale(cluster, "shop", "web", 12)
         assert operator.stop() == 0
@@ -85,15 +95,15 @@ def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path
 
 @pytest.mark.long
 def test_without_costs_an_oscillating_autoscaler_causes_evictions(cluster: Sandbox) -> None:
-    """The result of the previous test without prevention."""
+    """Shows that the previous test causes evictions without prevention."""
     replicas = {f"web-{number}": 12 for number in range(20)}
     for name, count in replicas.items():
         create(cluster, name, count)
-    wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be there")
+    wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be there")
     for number, name in enumerate(replicas):
         replicas[name] = 4 + number % 4
         scale(cluster, "shop", name, replicas[name])
-    wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be gone")
+    wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be gone")
     assert sum(count > 0 for count in excess(cluster, ZONE).values()) >= 3
 
 
@@ -104,12 +114,12 @@ def test_saved_evictions_are_counted(cluster: Sandbox, tmp_path: Path) -> None:
         operator.wait_until_ready()
         for name, count in replicas.items():
             create(cluster, name, count)
-        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
-        time.sleep(7)  # so that it has seen them at rest
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked")
+        time.sleep(7)  # the operator must have seen the pods at rest
         for number, name in enumerate(replicas):
             replicas[name] = 4 + number % 4
             scale(cluster, "shop", name, replicas[name])
-        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be gone")
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be gone")
         assert not any(excess(cluster, ZONE).values())
         series = 'respread_prevention_evictions_avoided_total{policy="test"}'
         wait_until(lambda: operator.metric(series) >= 1, "evictions avoided to be counted")
@@ -130,7 +140,7 @@ def test_costs_of_others_are_kept_and_only_respreads_are_removed(cluster: Sandbo
         found = {pod: int(cost) for pod, cost in costs(cluster, "web").items()}
         assert (found[early], found[late]) == (-3000, 5)
         assert all(-3000 < cost < 0 for pod, cost in found.items() if pod not in {early, late})
-        # Somebody takes over a cost of ours, and it is theirs.
+        # Another writer overwrites a cost of ours, and owns it then.
         taken = next(pod for pod in found if pod not in {early, late})
         annotate(cluster, taken, "-77")
         scale(cluster, "shop", "web", 10)
@@ -161,18 +171,18 @@ def test_prevention_names_a_missing_permission_and_starts_once_it_is_granted(clu
     create(cluster, "web", 6)
     with OperatorProcess(cluster, tmp_path) as operator:
 
-        def told() -> list[dict[str, Any]]:
+        def reported() -> list[dict[str, Any]]:
             return [line for line in operator.lines() if line["event"].startswith("Not allowed to patch pods")]
 
-        wait_until(lambda: bool(told()), "the operator to say that it lacks the right")
-        (line,) = told()
+        wait_until(lambda: bool(reported()), "the operator to report the missing permission")
+        (line,) = reported()
         assert "manifests/components/prevention" in line["event"]
         assert (line["namespace"], line["policy"]) == ("shop", "test")
         time.sleep(3)
-        assert len([each for each in refused(cluster) if each.startswith("patch")]) <= 8  # those that were under way
+        assert len([each for each in refused(cluster) if each.startswith("patch")]) <= 8  # the patches in progress
         cluster.apply(RIGHT)
         wait_until(lambda: len(costs(cluster, "web")) == 6, "all pods to be ranked")
-        assert len(told()) == 1
+        assert len(reported()) == 1
         assert operator.stop() == 0
 
 
@@ -183,14 +193,14 @@ def test_the_ranks_are_restored_after_a_node_failure(cluster: Sandbox, tmp_path:
         operator.wait_until_ready()
         for name, count in replicas.items():
             create(cluster, name, count)
-        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked")
         cluster.nodes.remove("node-a1", "node-b2")
-        wait_until(lambda: settled(cluster, replicas, ranked=True), "other pods in their place")
-        time.sleep(7)  # at rest, they are looked at again
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "other pods in their place")
+        time.sleep(7)  # pods at rest are reranked after some seconds
         for name in replicas:
             replicas[name] = 5
             scale(cluster, "shop", name, 5)
-        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be gone")
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be gone")
         assert not any(excess(cluster, ZONE).values())
     found = patches(cluster)
     assert found.total() <= 1.2 * len(found)
@@ -201,13 +211,14 @@ def test_a_rollout_patches_each_new_pod_once_and_no_old_one(cluster: Sandbox, tm
     create(cluster, "web", 9, hostname=None)
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
-        wait_until(lambda: settled(cluster, {"web": 9}, ranked=True), "all pods to be ranked")
+        wait_until(lambda: all_ready(cluster, {"web": 9}, ranked=True), "all pods to be ranked")
         old = names(cluster, "web")
         cluster.kubectl("rollout", "restart", "deployment/web", "-n", "shop")
         wait_until(
-            lambda: settled(cluster, {"web": 9}, ranked=True) and not names(cluster, "web") & old, "the rollout to end"
+            lambda: all_ready(cluster, {"web": 9}, ranked=True) and not names(cluster, "web") & old,
+            "the rollout to end",
         )
         scale(cluster, "shop", "web", 4)
-        wait_until(lambda: settled(cluster, {"web": 4}, ranked=True), "the scale-down")
+        wait_until(lambda: all_ready(cluster, {"web": 4}, ranked=True), "the scale-down")
         assert excess(cluster, ZONE) == {"web": 0}
     assert set(patches(cluster).values()) == {1}

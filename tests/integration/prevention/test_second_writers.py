@@ -19,7 +19,7 @@ from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
-from tests.integration.prevention_cluster import COST, RIGHT, costs, create, excess, patches, settled
+from tests.integration.prevention_cluster import COST, RIGHT, all_ready, costs, create, excess, patches
 from tests.integration.records import record
 from tests.integration.workloads import ZONE, pods, scale, wait_until
 
@@ -32,12 +32,12 @@ class OtherWriter:
     """Changes the costs of an app's pods repeatedly while the context lasts."""
 
     def __init__(self, sandbox: Sandbox, app: str, cost: Callable[[dict[str, Any]], str | None]) -> None:
-        """Start with the context.
+        """Prepare a writer, which starts with the context.
 
         Args:
             sandbox: the cluster.
-            app: whose pods it writes to.
-            cost: returns the cost that a pod is to have, None for none.
+            app: the app whose pods it patches.
+            cost: returns the cost to set for a pod, None for no cost.
         """
         self._sandbox, self._app, self._cost = sandbox, app, cost
         self._stopping = threading.Event()
@@ -63,7 +63,7 @@ class OtherWriter:
         try:
             self._sandbox.api.request("PATCH", path, {"metadata": {"annotations": {COST: cost}}})
         except ApiError as error:
-            if error.status != 404:  # gone in the meantime
+            if error.status != 404:  # the pod was deleted in the meantime
                 raise
 
 
@@ -87,7 +87,7 @@ def condition(sandbox: Sandbox) -> dict[str, str]:
 
 
 def scale_downs(sandbox: Sandbox) -> dict[str, str]:
-    """Return how scale-downs choose pods according to `respread skew -o json`, by Deployment."""
+    """Return how `respread skew -o json` describes the scale-downs of each Deployment."""
     command = [sys.executable, "-m", "respread.cli.main", "skew", "-n", "shop", "-o", "json"]
     command += ["--kubeconfig", str(sandbox.kubeconfig)]
     shown = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
@@ -110,7 +110,7 @@ def test_costs_that_another_writer_keeps_removing_are_written_less_often(cluster
         operator.wait_until_ready()
         create(cluster, "web", 9)
         create(cluster, "calm", 6)
-        wait_until(lambda: settled(cluster, {"web": 9, "calm": 6}, ranked=True), "all pods to be ranked")
+        wait_until(lambda: all_ready(cluster, {"web": 9, "calm": 6}, ranked=True), "all pods to be ranked")
         begun = time.monotonic()
         with OtherWriter(cluster, "web", lambda _pod: None):
             wait_until(lambda: max(patches(cluster).values()) >= 3, "a third attempt")
@@ -125,11 +125,11 @@ def test_costs_that_another_writer_keeps_removing_are_written_less_often(cluster
         most = 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
         assert max(written.values()) <= most
         assert {written[pod["metadata"]["name"]] for pod in pods(cluster, "shop", "calm")} == {1}
-        # The first pods that go tell that a scale-down has begun: what follows is chosen by costs.
+        # The first deleted pods show that a scale-down has begun. The next ones are chosen by costs.
         scale(cluster, "shop", "web", 8)
-        wait_until(lambda: settled(cluster, {"web": 8}, ranked=True), "costs for the next step")
+        wait_until(lambda: all_ready(cluster, {"web": 8}, ranked=True), "costs for the next step")
         scale(cluster, "shop", "web", 4)
-        wait_until(lambda: settled(cluster, {"web": 4}, ranked=False), "the scale-down")
+        wait_until(lambda: all_ready(cluster, {"web": 4}, ranked=False), "the scale-down")
         assert excess(cluster, ZONE)["web"] == 0
         assert operator.stop() == 0
     assert evictions(cluster) == []
@@ -160,7 +160,7 @@ def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path
     """The costs of the other writer would empty a zone first."""
     prevent(cluster, costsOfOthers="Replace")
     create(cluster, "web", 9, hostname=None)
-    wait_until(lambda: settled(cluster, {"web": 9}, ranked=False), "all pods to be there")
+    wait_until(lambda: all_ready(cluster, {"web": 9}, ranked=False), "all pods to be there")
 
     def empties_a_zone(pod: dict[str, Any]) -> str:
         return "-50" if pod["spec"]["nodeName"].startswith("node-a") else "50"
@@ -174,6 +174,6 @@ def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path
         longest = LONGEST_WAIT_IF_REPLACING_SECONDS
         wait_until(lambda: len(ours(cluster, "web")) == 9, "all costs to be ours", seconds=longest + 60)
         scale(cluster, "shop", "web", 4)
-        wait_until(lambda: settled(cluster, {"web": 4}, ranked=False), "the scale-down")
+        wait_until(lambda: all_ready(cluster, {"web": 4}, ranked=False), "the scale-down")
         assert excess(cluster, ZONE)["web"] == 0
         assert operator.stop() == 0

@@ -1,4 +1,4 @@
-"""bench/compare end to end: real programs on small clusters of a real control plane, and the reported outcome."""
+"""bench/compare measures real programs on small clusters of a real control plane, and reports their outcome."""
 
 from __future__ import annotations
 

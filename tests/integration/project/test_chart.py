@@ -75,7 +75,7 @@ def test_the_chart_renders_the_same_objects_as_kustomize(
     chosen = [argument for each in values for argument in ("--set", each)]
     by_helm = objects(helm("template", "respread", str(CHART), "--namespace", NAMESPACE, *chosen))
     rendered = sandbox.kubectl("kustomize", str(MANIFESTS / overlay))
-    by_kustomize = objects(rendered.replace("(\n\n", "(\n"))  # kustomize puts an empty line into a folded expression
+    by_kustomize = objects(rendered.replace("(\n\n", "(\n"))  # kustomize adds an empty line to a folded expression
 
     assert by_helm.keys() == by_kustomize.keys()
     for name, expected in by_kustomize.items():
@@ -113,7 +113,7 @@ def test_the_api_server_knows_every_rendered_field(helm: Helm, sandbox: Sandbox,
 
 @pytest.fixture(scope="module")
 def schemas(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The schemas of what the sandbox's API server serves, by the names that kubeconform asks for."""
+    """The schemas of the kinds that the sandbox's API server serves, with file names for kubeconform."""
     sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
     sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
     folder = tmp_path_factory.mktemp("schemas")
@@ -128,7 +128,7 @@ def schemas(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def conforming(schemas: Path, rendered: str, *, skipped: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return what kubeconform says of objects."""
+    """Return kubeconform's output for objects."""
     done = subprocess.run(
         [
             find_or_build(PROGRAMS["kubeconform"]),
@@ -226,7 +226,7 @@ def test_the_commands_in_the_notes_work(helm: Helm, sandbox: Sandbox) -> None:
     assert len(commands) == 4
     for command in commands:
         program, *arguments = command.strip().split(" ")
-        if "logs" in arguments:  # simulated nodes have none
+        if "logs" in arguments:  # simulated nodes have no logs
             continue
         if program == "kubectl":
             assert "default" in sandbox.kubectl(*arguments)
@@ -239,7 +239,7 @@ def test_the_commands_in_the_notes_work(helm: Helm, sandbox: Sandbox) -> None:
 
 def test_helm_waits_until_the_policy_is_reconciled(helm: Helm, sandbox: Sandbox, tmp_path: Path) -> None:
     helm(*INSTALL, "--set", "policy.spec.mode=Enforce")
-    with OperatorProcess(sandbox, tmp_path) as operator:  # with the rights that the chart grants, and no others
+    with OperatorProcess(sandbox, tmp_path) as operator:  # only with the permissions of the chart
         operator.wait_until_ready()
         helm(*INSTALL, "--wait", "--timeout", "120s", "--set", "policy.spec.mode=DryRun")
         default = sandbox.api.get(f"{POLICIES}/default")
@@ -258,7 +258,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled(helm: Helm, sandbox: Sa
     assert sandbox.api.get(f"{POLICIES}/default")["spec"]["mode"] == "DryRun"
     operator = SandboxApi(sandbox.kubeconfig_for_service_account(NAMESPACE, "respread"))
     try:
-        operator.get("/api/v1/pods")  # its rights are there
+        operator.get("/api/v1/pods")  # its permissions exist
     finally:
         operator.close()
     mine = {"apiVersion": "respread.dev/v1alpha1", "kind": "ClusterRebalancePolicy", "spec": {}}
@@ -271,4 +271,4 @@ def test_a_release_is_installed_upgraded_and_uninstalled(helm: Helm, sandbox: Sa
 
     helm("uninstall", "respread", "--namespace", NAMESPACE)
     names = [each["metadata"]["name"] for each in sandbox.api.get(POLICIES)["items"]]
-    assert names == ["mine"]  # the definitions stay, and with them everybody's policies
+    assert names == ["mine"]  # the CRDs stay, and so do the policies of users

@@ -38,7 +38,7 @@ class Right(NamedTuple):
     verb: str
     group: str
     resource: str
-    """With its subresource, as `pods/eviction`."""
+    """The resource, with its subresource such as `pods/eviction`."""
 
 
 def rights(verbs: str, group: str, resources: str) -> set[Right]:
@@ -96,13 +96,13 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def disruptions_allowed(sandbox: Sandbox) -> int | None:
-    """As in the budget of the operator."""
+    """Return the allowed disruptions of the operator's budget."""
     budget = sandbox.api.get(f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/respread")
     allowed: int | None = budget.get("status", {}).get("disruptionsAllowed")
     return allowed
 
 
-# -- what is rendered ----------------------------------------------------------------------------------------------
+# -- rendering -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kustomization", KUSTOMIZATIONS)
@@ -173,7 +173,7 @@ def test_the_service_monitor_selects_the_service(render: Render) -> None:
     ]
 
 
-# -- what the API server makes of it -------------------------------------------------------------------------------
+# -- applying ------------------------------------------------------------------------------------------------------
 
 
 def test_applying_again_changes_nothing(installed: Sandbox) -> None:
@@ -242,7 +242,7 @@ def test_the_api_server_accepts_the_network_policy(installed: Sandbox) -> None:
         installed.kubectl("delete", "-f", manifest)
 
 
-# -- rights --------------------------------------------------------------------------------------------------------
+# -- permissions ---------------------------------------------------------------------------------------------------
 
 
 def may(sandbox: Sandbox, user: str, groups: list[str], right: Right, namespace: str, name: str = "") -> bool:
@@ -274,7 +274,7 @@ def every_right(sandbox: Sandbox) -> list[Right]:
 
 
 def granted(sandbox: Sandbox, namespace: str, name: str = "") -> set[Right]:
-    """Return what the operator's account may do and an account without bindings may not."""
+    """Return the permissions of the operator's account that an account without bindings does not have."""
     everything = every_right(sandbox)
     assert len(everything) > 500
     nobody = f"system:serviceaccount:{NAMESPACE}:nobody"
@@ -312,7 +312,7 @@ def test_room_grants_only_permissions_for_placeholders_in_the_own_namespace(inst
     component = str(ROOT / "manifests" / "components" / "room" / "role.yaml")
     installed.kubectl("apply", "--server-side", "--validate=strict", "-f", component)
     try:
-        # The right to CapacityBuffers is not among them: this API server does not serve that kind.
+        # The permission for CapacityBuffers is not among them, because this API server does not serve that kind.
         added = rights("create delete list", "apps", "deployments") | rights("create", "", "podtemplates")
         assert granted(installed, "shop") == EVERYWHERE
         assert granted(installed, NAMESPACE) == EVERYWHERE | IN_ITS_NAMESPACE | added
@@ -387,7 +387,7 @@ def test_a_token_of_the_operator_evicts_and_reports(installed: Sandbox) -> None:
         operator.close()
 
 
-# -- who may edit policies -----------------------------------------------------------------------------------------
+# -- roles for users -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -424,10 +424,10 @@ def test_removing_the_operator_keeps_crds_and_policies(
     sandbox.kubectl("delete", "--wait=false", "-k", str(BASE))
     for plural in ("rebalancepolicies", "clusterrebalancepolicies"):
         definition = sandbox.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.respread.dev")
-        assert "deletionTimestamp" not in definition["metadata"]  # what it defines goes a moment later
+        assert "deletionTimestamp" not in definition["metadata"]  # its objects would be deleted a moment later
     assert [each["metadata"]["name"] for each in sandbox.api.get(mine)["items"]] == ["mine"]
     deleted = sandbox.api.get("/apis/respread.dev/v1alpha1/clusterrebalancepolicies")["items"]
-    assert deleted == []  # the base brought it
+    assert deleted == []  # the default policy of the base
 
 
 def test_the_install_guide_names_existing_files() -> None:

@@ -1,4 +1,4 @@
-"""The quick start, typed as it stands: from nothing to a policy that plans, and on to an eviction that is seen."""
+"""The commands of the quick start work: they install Respread, plan, and show an eviction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPERATOR: Final = "respread-system"
 SHOP: Final = "shop"
 POLICY: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 NEEDS_OTHER_CHARTS: Final = re.compile(r"prometheus-community|-n monitoring\b")
-"""Prometheus and Grafana are not here; test_prometheus.py asks a Prometheus what the dashboard asks."""
+"""Commands that need Prometheus and Grafana. test_prometheus.py runs the queries of the dashboard on a Prometheus."""
 MONITOR: Final = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -42,10 +42,10 @@ spec:
       storage: true
       schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
-"""In place of what the Prometheus operator defines."""
+"""A stub for the CRDs of the Prometheus operator."""
 
 pytestmark = pytest.mark.timeout(1800)
-"""Helm itself is built first, where it is not in the cache."""
+"""The time limit. Helm is built first if it is not in the cache."""
 
 
 def commands(section: str) -> Iterator[list[str]]:
@@ -60,7 +60,7 @@ def commands(section: str) -> Iterator[list[str]]:
 
 
 class Reader:
-    """Somebody who types what the page shows. The operator's pods are simulated, so a process is the operator."""
+    """Runs the commands of the page. The operator is a process, because its pods are simulated."""
 
     def __init__(self, sandbox: Sandbox, helm: Helm, folder: Path, ended: ExitStack) -> None:
         self._sandbox = sandbox
@@ -70,9 +70,9 @@ class Reader:
         self.operator: OperatorProcess | None = None
 
     def types(self, words: list[str]) -> str:
-        """Return what a command prints."""
+        """Return the output of a command."""
         program, *arguments = words
-        if program == "sleep":  # until pods are of about the same age, which decides nothing here (see below)
+        if program == "sleep":  # waits until pods have about the same age, which does not matter here (see below)
             return ""
         if program == "helm":
             return self._helm_with_operator([str(CHART) if each == "charts/respread" else each for each in arguments])
@@ -85,7 +85,7 @@ class Reader:
         return done.output
 
     def _helm_with_operator(self, arguments: list[str]) -> str:
-        """Run Helm, which waits for the operator to plan; the operator starts when it may."""
+        """Run Helm, which waits until the operator has planned. The operator starts once it has its permissions."""
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(self._helm, *arguments)
             if self.operator is None:
@@ -104,14 +104,14 @@ def test_the_commands_of_the_quick_start_have_the_documented_result(sandbox: San
         assert len(installing) == 2
         for words in installing:
             shown = reader.types(words)
-        assert re.search(r"^default +DryRun +True ", shown, re.MULTILINE)  # it has planned when Helm returns
+        assert re.search(r"^default +DryRun +True ", shown, re.MULTILINE)  # Helm waits for the plan
         operator = reader.operator
         assert operator is not None
 
         _see_an_eviction(sandbox, reader)
         for words in commands("Look at your own cluster"):
             reader.types(words)
-        assert operator.metric('respread_evictions_total{result="Evicted"}') >= 1  # what the dashboard's panel asks for
+        assert operator.metric('respread_evictions_total{result="Evicted"}') >= 1  # the metric of the dashboard's panel
         assert operator.stop() == 0
 
 
@@ -127,7 +127,7 @@ def _see_an_eviction(sandbox: Sandbox, reader: Reader) -> None:
         shown = reader.types(words)
         if words[0] == "helm":
             _see_what_is_scraped(sandbox)
-            # As the page has it, this takes one minute and a half longer.
+            # With the times of the page, this would take a minute and a half longer.
             sooner = {"spec": {"quietPeriod": "1s", "victims": {"minAge": "0s"}}}
             sandbox.api.request("PATCH", POLICY, sooner)
         if words[:2] == ["respread", "skew"]:
@@ -135,7 +135,7 @@ def _see_an_eviction(sandbox: Sandbox, reader: Reader) -> None:
 
 
 def _keep_the_pods_of_one_zone(sandbox: Sandbox) -> None:
-    """Let the scale-down delete the others, so that it violates the constraint, which the page leaves to chance."""
+    """Let the scale-down delete pods of other zones, so that it certainly violates the constraint."""
     for pod in pods(sandbox, SHOP, "web"):
         if pod["spec"]["nodeName"].startswith("node-a"):
             path = f"/api/v1/namespaces/{SHOP}/pods/{pod['metadata']['name']}"

@@ -31,7 +31,7 @@ from tests.integration.workloads import (
 
 ROOT = Path(__file__).parents[3]
 PREVIOUS = "21f5dfb"
-"""The commit whose chart, CRDs and operator are upgraded: the first one with a chart, until there is a release."""
+"""The commit whose chart, CRDs and operator are upgraded: the first with a chart, because there is no release yet."""
 NAMESPACE = "respread-system"
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 READY_AFTER = "sandbox.respread.dev/ready-after-seconds"
@@ -39,7 +39,7 @@ SHOP = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
 HURRIED = json.dumps({"mode": "Enforce", "quietPeriod": "1ms", "victims": {"minAge": "0s"}, "namespaceSelector": SHOP})
 
 pytestmark = pytest.mark.timeout(1800)
-"""The fixture builds Helm first if it is not in the cache."""
+"""The time limit. The fixture builds Helm first if it is not in the cache."""
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def heal(sandbox: Sandbox) -> None:
 
 
 def summary(sandbox: Sandbox) -> dict[str, int]:
-    """Return the summary in the policy's status; nothing while it is of an earlier generation."""
+    """Return the summary in the policy's status; empty while it is of an earlier generation."""
     policy = sandbox.api.get(POLICY)
     status = policy.get("status", {})
     found: dict[str, int] = status.get("summary", {})
@@ -138,13 +138,13 @@ def test_an_upgrade_follows_the_moves_of_the_previous_version(
 
     sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "crds"))
     helm.install(ROOT / "charts" / "respread")
-    if sandbox.api.get(POLICY)["spec"]["limits"].get("perHour") == 0:  # the default of then; docs/upgrade.md removes it
+    if sandbox.api.get(POLICY)["spec"]["limits"].get("perHour") == 0:  # the earlier default; docs/upgrade.md removes it
         sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": None}}})
     with OperatorProcess(sandbox, tmp_path) as operator:
         operator.wait_until_ready()
         wait_until(lambda: summary(sandbox).get("inFlight") == 1, "the new version to follow the move under way")
         assert summary(sandbox)["evicted"] == 1
-        # With one replacement that is not Ready, and inFlightPerWorkload 1, nothing more goes.
+        # With one unready replacement and inFlightPerWorkload 1, no other pod is evicted.
         assert len(evictions(sandbox)) == 1
 
         def spread() -> bool:
@@ -155,6 +155,6 @@ def test_an_upgrade_follows_the_moves_of_the_previous_version(
         wait_until(lambda: summary(sandbox).get("inFlight") == 0, "every move to have ended")
         assert operator.metric('respread_eviction_outcomes_total{outcome="Improved"}') == 4
         assert operator.stop() == 0
-    assert len(evictions(sandbox)) == 4  # as many as [6, 0, 0] takes, whoever made them
+    assert len(evictions(sandbox)) == 4  # [6, 0, 0] needs four, from both versions together
     assert summary(sandbox)["evicted"] == 4
     assert refused(sandbox) == []

@@ -75,7 +75,7 @@ def install(environment: Path, *what: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def image(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The content of /opt/respread in the image: compiled, without pip; here with borrowed dependencies."""
+    """The content of /opt/respread in the image: compiled, without pip, here with this environment's dependencies."""
     environment = tmp_path_factory.mktemp("image") / "respread"
     install(environment, wheels.respread)
     return environment
@@ -83,7 +83,7 @@ def image(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def with_sandbox(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The result of `pip install respread[sandbox]` if only these two wheels are available."""
+    """An environment after `pip install respread[sandbox]` from these two wheels."""
     environment = tmp_path_factory.mktemp("with-sandbox") / "respread"
     install(environment, f"--find-links={wheels.respread.parent}", "respread[sandbox]")
     return environment

@@ -99,17 +99,17 @@ def test_api_server_and_etcd_restart_with_all_data(start_sandbox: StartSandbox) 
         sandbox.api.get("/api/v1/nodes")
     sandbox.start_component("etcd")
     sandbox.start_component("kube-apiserver")
-    # Informers of one that stays wait up to a minute, and its controllers put off for longer what they read too early.
+    # Otherwise informers of a running component wait up to a minute, and its controllers may wait longer.
     assert all(sandbox.process_id(component) != pid for component, pid in before.items())
     assert len(pods(sandbox, "default", "web")) == 3
     scale(sandbox, "default", "web", 5)
-    wait_for_ready_pods(sandbox, "default", "web", 5)  # the others have come back to it by themselves
+    wait_for_ready_pods(sandbox, "default", "web", 5)  # the other components have reconnected
     assert {sandbox.process_id(component) for component in sandbox.components}
 
 
 @pytest.mark.long
 def test_pods_that_were_starting_when_etcd_died_start_later(start_sandbox: StartSandbox) -> None:
-    """The API server answers some requests with 500 then, and KWOK, which starts pods, does not retry."""
+    """The API server then answers some requests with 500, and KWOK, which starts pods, does not retry."""
     sandbox = start_sandbox(SandboxOptions(nodes=6))
     create_deployment(sandbox, "default", deployment("web", replicas=120))
     wait_until(lambda: sum(map(is_ready, pods(sandbox, "default", "web"))) > 10, "the first pods to start")
@@ -123,8 +123,8 @@ def test_pods_that_were_starting_when_etcd_died_start_later(start_sandbox: Start
 def test_a_scheduler_that_exits_is_restarted(start_sandbox: StartSandbox) -> None:
     """The scheduler exits when it finds a pod on another node than before.
 
-    An outage is enough: in it the pod of a StatefulSet was deleted and another of that name came. The scheduler takes
-    that for a change of the same pod.
+    That happens when a pod of a StatefulSet is deleted and recreated in an outage. The scheduler treats the new pod as
+    a change of the old one.
     """
     sandbox = start_sandbox(SandboxOptions(nodes=2, zones=1, kwok=False))
     path = "/api/v1/namespaces/default/pods"
@@ -198,7 +198,7 @@ def test_pods_become_ready_late_even_if_they_are_updated(start_sandbox: StartSan
     sandbox = start_sandbox(SandboxOptions(nodes=3, pod_ready_seconds=3))
     create_deployment(sandbox, "default", deployment("web", replicas=3))
     wait_until(lambda: [pod["status"]["phase"] for pod in pods(sandbox, "default", "web")] == ["Running"] * 3, "pods")
-    time.sleep(2)  # a delay that began anew now would end 2 s later than those of the others
+    time.sleep(2)  # a delay that restarted now would end 2 s later than the others
     touched = pods(sandbox, "default", "web")[0]["metadata"]["name"]
     sandbox.api.request("PATCH", f"/api/v1/namespaces/default/pods/{touched}", {"metadata": {"labels": {"a": "b"}}})
     wait_for_ready_pods(sandbox, "default", "web", 3)

@@ -16,7 +16,7 @@ CLAIMS = ("shared-a", "shared-b", "single")
 def random_pod(rng: random.Random, name: str, nodes: list[str]) -> dict[str, Any]:
     """Return a manifest with some fields that affect scheduling.
 
-    More than half of the pods ask for one certain node, so that the scheduler's answer is a plain yes or no about it.
+    More than half of the pods require one node, so that the scheduler's answer is yes or no for that node.
     """
     labels = {"app": rng.choice(APPS), "track": rng.choice("ab")}
     container = {"name": "main", "image": "simulated", "resources": {"requests": _requests(rng)}}

@@ -36,8 +36,8 @@ OWNERS = {
     "ReplicationController": ("v1", "/api/v1/namespaces/{}/replicationcontrollers"),
 }
 DECISION_SECONDS = 20
-SETTLING_SECONDS = 0.1
-"""How long the scheduler has to notice a change before the next pod, because it watches like every client."""
+NOTICED_SECONDS = 0.1
+"""The time for the scheduler to notice a change before the next pod, because it watches like every client."""
 TRIES = 3
 
 
@@ -45,7 +45,7 @@ class Decision(NamedTuple):
     """The scheduler's decision about a pod."""
 
     node: str
-    """Empty if it found none."""
+    """The node; empty if the scheduler found none."""
     message: str
 
 
@@ -137,7 +137,7 @@ def test_the_scheduler_decides_as_predicted_with_hard_default_constraints(
         metadata = manifest["metadata"]
         if rng.random() < 0.2:
             _make_service(cluster, rng, metadata["namespace"])
-            time.sleep(SETTLING_SECONDS)
+            time.sleep(NOTICED_SECONDS)
         if owner := owners.get((metadata["namespace"], metadata["labels"]["app"])):
             metadata["ownerReferences"] = [owner]
 
@@ -153,7 +153,7 @@ def _agree(
     for number in range(pods):
         if rng.random() < 0.3:
             _disturb(cluster, rng, nodes, placed)
-            time.sleep(SETTLING_SECONDS)
+            time.sleep(NOTICED_SECONDS)
         manifest = random_pod(rng, f"pod-{number}", nodes)
         manifest["metadata"]["namespace"] = rng.choice(NAMESPACES)
         adopt(manifest)
@@ -163,11 +163,11 @@ def _agree(
             agreed = decision.node in predicted if decision.node else not predicted
             if agreed:
                 break
-            # It may not have heard of the last change yet; what it decides once it has is what counts.
+            # The scheduler may not have seen the last change yet. Its decision after that counts.
             seen["late"] += 1
             if decision.node:
                 cluster.delete(manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-            time.sleep(SETTLING_SECONDS * 5 * attempt)
+            time.sleep(NOTICED_SECONDS * 5 * attempt)
         else:
             wrong.append(f"{manifest}: predicted {sorted(predicted)}, {decision}")
             continue
@@ -177,7 +177,7 @@ def _agree(
     assert not wrong, "\n".join(wrong)
     assert seen["placed"] > pods * 0.2
     assert seen["refused"] > pods * 0.2
-    assert seen["late"] < pods * 0.5  # on a machine that is slow; otherwise hardly any
+    assert seen["late"] < pods * 0.5  # on a slow machine; usually there are hardly any
 
 
 def _prepare(cluster: Cluster, rng: random.Random) -> list[str]:

@@ -1,4 +1,4 @@
-"""Alerts and recording rules, tested with promtool, each alert with a runbook; and the requirements of a dashboard."""
+"""promtool tests the alerts and recording rules. Every alert has a runbook, and the dashboard has descriptions."""
 
 from __future__ import annotations
 

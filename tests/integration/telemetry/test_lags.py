@@ -73,7 +73,7 @@ def test_the_lag_metrics_show_how_far_the_operator_is_behind(tmp_path: Path) -> 
                 operator.process.terminate()
                 await asyncio.to_thread(operator.process.wait, 30)
         behind = [each for each in seen if fresh[-1].events < each.events < fresh[-1].events + EVENTS]
-        # All of it was sent before the first of these, so what was last seen to wait has waited since then at least.
+        # All events were sent before the first observation, so the last waiting one has waited at least since then.
         waited = behind[-1].at - behind[0].at
         assert waited > 10 * POLL_SECONDS, "too few events for such a machine"
         assert behind[-1].watch_lag_seconds > waited * 0.8
