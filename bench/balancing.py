@@ -1,4 +1,4 @@
-"""Watches a cluster while a program restores its spread: what the program did, how long it took, and what it cost."""
+"""Measures a program that restores the spread of a cluster: its evictions, time and cost."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Outcome(NamedTuple):
     evictions: int
     refused: int
     done_seconds: float | None
-    """Until only the unavoidable violations were left and every pod was Ready, permanently; None if never."""
+    """The time until only unavoidable violations were left and every pod stayed Ready; None if never."""
     cost: Cost
-    """Until then, but at least the minimum time; or until the bench gave up."""
+    """The time until then, but at least the minimum time; or the time until the bench gave up."""
     pending: int
     still_violated: int
     first_seconds: float
-    """Until the first eviction; 0 if there was none."""
+    """The time until the first eviction; 0 if there was none."""
 
 
 def watch(
@@ -61,13 +61,13 @@ def watch(
     """Watch a program that was just started until it is done or the patience ends.
 
     Args:
-        side: which one it is.
+        side: the side.
         process: the program.
-        judge: who says what becomes of the cluster.
-        patience: how long it is watched.
-        say: called with how things stand, every 10 s.
-        fewest: evictions that would do.
-        least_violated: constraints that nobody can restore.
+        judge: the judge of the cluster.
+        patience: how long the program is watched.
+        say: called with the current state every 10 s.
+        fewest: the number of sufficient evictions.
+        least_violated: the number of constraints that can't be restored.
     """
     start = time.monotonic()
     violated = len(judge.violated())
@@ -80,7 +80,7 @@ def watch(
         cost = cost_of(process.pid)
         if first is None and judge.evictions:
             first = now
-        if not judge.settled() or len(judge.violated()) > least_violated:
+        if not judge.all_ready() or len(judge.violated()) > least_violated:
             done = None
         elif done is None:
             done = (now, cost)

@@ -1,14 +1,14 @@
-"""bench/big: what it costs to follow a cluster of 150,000 pods, compared with a descheduler cycle on the same objects.
+"""bench/big: the cost of following a cluster of 150,000 pods, compared with a descheduler cycle on the same objects.
 
     python -m bench.big [--small] [--rate 1000]
 
-A real API server holds 150,000 pods on 5,000 nodes, 30,000 of them in one namespace; then these are scaled down: a
-stream of events that was recorded from a sandbox (bench/data), as many times over. Each side is started on the cluster
-at rest, until it has looked at all of it once; then the events come, and it has to say what is wrong in the end. CPU is
-user and system time of the whole process; memory is its peak. Neither evicts, so that both see the same.
+A real API server stores 150,000 pods on 5,000 nodes, 30,000 of them in one namespace. These are scaled down by copies
+of a stream of events that was recorded from a sandbox (bench/data). Each side is started on the cluster at rest. The
+events begin once it has examined all objects, and it has to report the violations at the end. CPU is user and system
+time of the whole process, and memory is its peak. No side evicts, so that both see the same events.
 
-Respread's answer is its policy's status; it has to say as many violated constraints and planned evictions as the bench
-computes itself. The descheduler's is the end of a cycle that began after the last event.
+Respread's result is its policy's status, which must have the violated constraints and planned evictions that the bench
+computes itself. The descheduler's result is the end of a cycle that began after the last event.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.integration.operator_process import install
 LONGEST_SECONDS: Final = 240.0
 POLL_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 10.0
-"""How long the cost at rest is measured."""
+"""The time for which the cost at rest is measured."""
 
 
 class Row(NamedTuple):
@@ -44,13 +44,13 @@ class Row(NamedTuple):
 
     side: Side
     first_seconds: float
-    """From its start until it has examined everything once."""
+    """The time from its start until it has examined all objects once."""
     first: Cost
     idle_cores: float
     last_seconds: float
-    """From the last event until it has reported the result."""
+    """The time from the last event until it has reported the result."""
     events: Cost
-    """The cost of the events, to the end."""
+    """The cost of the events until the result."""
     found: str
 
     def render(self, events: int) -> str:
@@ -71,8 +71,8 @@ HEADER: Final = (
 )
 
 
-class _Said(ABC):
-    """What can be observed of a side."""
+class _Observed(ABC):
+    """The observable state of a side."""
 
     def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self._sandbox = sandbox
@@ -80,7 +80,7 @@ class _Said(ABC):
 
     @abstractmethod
     def has_looked(self) -> bool:
-        """Return whether it has examined everything once."""
+        """Return whether it has examined all objects once."""
 
     @abstractmethod
     def note_last_event(self) -> None:
@@ -95,14 +95,14 @@ class _Said(ABC):
         """Return its findings, in words."""
 
 
-class _Respread(_Said):
+class _Respread(_Observed):
     """Observes Respread by its policy's status."""
 
     def has_looked(self) -> bool:
         return bool(self._summary().get("groups"))
 
     def note_last_event(self) -> None:
-        """Do nothing: the status has everything."""
+        """Do nothing, because the status has all results."""
 
     def has_decided(self, world: BigWorld) -> bool:
         said = self._summary()
@@ -118,7 +118,7 @@ class _Respread(_Said):
         return summary
 
 
-class _Descheduler(_Said):
+class _Descheduler(_Observed):
     """Observes the descheduler by the ends of its cycles in its log."""
 
     _needed = 1
@@ -127,7 +127,7 @@ class _Descheduler(_Said):
         return self._cycles() >= 1
 
     def note_last_event(self) -> None:
-        self._needed = self._cycles() + 2  # the next to end may have begun before
+        self._needed = self._cycles() + 2  # the next cycle to end may have begun before
 
     def has_decided(self, world: BigWorld) -> bool:
         del world

@@ -2,8 +2,8 @@
 
     python -m bench.big_recording
 
-records it anew from a sandbox into bench/data: which pod of which Deployment, where it was, and what became of it when.
-The rest of a pod's JSON says nothing about what happened, so whoever replays it writes pods of a real size.
+makes a new recording from a sandbox in bench/data: the Deployment and node of each pod, and the times of its changes.
+The other fields of a pod are not recorded. A replay writes pods of a realistic size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORLD: Final = World(
     nodes=60, zones=3, namespaces=1, deployments=100, replicas=15, hostname=False, ready_seconds=0, seed=1
 )
 READ_SECONDS: Final = 60
-SETTLE_SECONDS: Final = 1.0
+LATE_EVENTS_SECONDS: Final = 1.0
 
 
 class Step(NamedTuple):
@@ -57,7 +57,7 @@ class Recording(msgspec.Struct, dict=True):
 
     @classmethod
     def read(cls, file: Path = FILE) -> Self:
-        """Return the recording that is kept in the project."""
+        """Return the recording in the repository."""
         head, *lines = gzip.decompress(file.read_bytes()).splitlines()
         return cls(
             zones=msgspec.json.decode(head, type=list[int]),
@@ -77,7 +77,7 @@ class Recording(msgspec.Struct, dict=True):
 
     @cached_property
     def events(self) -> list[Step]:
-        """Return the events from then on."""
+        """Return the events of the scale-down."""
         return [step for step in self.steps if step.milliseconds > 0]
 
     @cached_property
@@ -189,7 +189,7 @@ def main() -> None:
     with filled(WORLD, _say) as (sandbox, judge):
         recording = _Recorder(sandbox).recording
         scale_down(sandbox, judge, WORLD, _say)
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(LATE_EVENTS_SECONDS)
         sizes = judge.sizes()
     seen = {WORLD.workloads()[app]: sum(in_zone.values()) for app, in_zone in recording.in_zones().items()}
     if seen != sizes:

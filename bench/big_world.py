@@ -22,13 +22,13 @@ TERMINATED: Final = "2026-01-06T08:00:00Z"
 
 
 class BigWorld(NamedTuple):
-    """The number of copies of the recorded cluster. The first ones share one namespace; each other one has its own."""
+    """Copies of the recorded cluster. The first ones share one namespace, and each other one has its own."""
 
     recording: Recording
     nodes: int
     copies: int
     changing: int
-    """How many copies are in the large namespace and are scaled down."""
+    """The number of copies in the large namespace, which are scaled down."""
 
     @property
     def pods(self) -> int:
@@ -68,7 +68,7 @@ class BigWorld(NamedTuple):
     async def scale_down(self, directory: Path, rate: float) -> None:
         """Replay the recorded events in the copies at a rate, in the etcd of a sandbox.
 
-        Those of one copy come in their order; each has a revision of its own, since a watch goes on from a revision.
+        The events of a copy stay in order. Each has its own revision, because a watch continues from a revision.
         """
         loop = asyncio.get_running_loop()
         async with etcd(directory) as send:

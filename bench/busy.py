@@ -2,17 +2,18 @@
 
     python -m bench.busy [--small] [--namespaces 40] [--deployments 12 --replicas 500] [--hostname] [--default-limits]
 
-A real control plane for each side, one after the other: Deployments are scaled down from 15 to 5…9 replicas, and when
-no pod is being deleted or Pending any more, the side is started, from nothing. What it did is judged by what the API
-server shows of the pods: evictions made, and the fewest that would have done, computed by arithmetic of the bench's
-own; when every constraint held and every pod was Ready; constraints violated and pods Pending in the end. CPU (user and
-system) and peak memory are those of the whole process until then.
+Each side has its own real control plane. Deployments are scaled down from 15 to 5…9 replicas. The side is started when
+no pod is terminating or Pending any more. The result is judged by the pods that the API server shows: the evictions,
+and the fewest sufficient ones, which the bench computes itself; the time until every constraint held and every pod was
+Ready; the violated constraints and Pending pods at the end. CPU (user and system) and peak memory are those of the
+whole process until then.
 
-A third run shows how fast the cluster itself is: a process that decides nothing asks for as many evictions as are
-needed, all at once, of pods that it was told.
+A third run shows the speed of the cluster itself: a process gets the names of the needed evictions and requests all of
+them at once.
 
 The peer is kubernetes-sigs/descheduler with RemovePodsViolatingTopologySpreadConstraint every 5 s, without limits on
-evictions, topologyBalanceNodeFit as by default, with 100 requests a second instead of 5 (--peer-default-qps leaves 5).
+evictions, with the default of topologyBalanceNodeFit, and with 100 requests a second instead of the default 5
+(--peer-default-qps).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def main() -> int:
     arguments = _arguments()
     sides = [BUSY_SIDES[only] for only in arguments.only or BUSY_SIDES]
     if arguments.hostname and "evictions" in sides:
-        sides.remove("evictions")  # its choice of pods is for constraints over zones alone
+        sides.remove("evictions")  # it supports only constraints over zones
     if "descheduler" in sides:
         find_or_build()
     world, limits = _world(arguments), {} if arguments.default_limits else FAST_LIMITS
@@ -111,11 +112,11 @@ def measure(
     """Start a control plane, let one side restore the spread on it, and return the result.
 
     Args:
-        side: which one.
-        world: what is set up and scaled down.
-        limits: of Respread's policy; empty for its defaults.
+        side: the side.
+        world: the cluster to set up and scale down.
+        limits: the limits of Respread's policy; empty for its defaults.
         peer_client_limits: whether the peer's limit of 5 requests a second is raised.
-        keep_logs: whether the side's log is kept, and where it is said.
+        keep_logs: whether the side's log is kept and its path printed.
     """
 
     def say(line: str) -> None:
@@ -142,7 +143,7 @@ def measure(
 
 
 def _ideal(fewest: dict[tuple[str, str], int], limits: Limits | None, replacement_seconds: float) -> float:
-    """Return how long so many evictions take if they are made one after another, as far as the limits require."""
+    """Return the time for the evictions if they are made one after another as far as the limits require."""
     if limits is None:
         return 0.0
     per_namespace: dict[str, int] = {}
@@ -183,7 +184,7 @@ def _world(arguments: argparse.Namespace) -> World:
 
 
 def _ready_seconds(arguments: argparse.Namespace) -> float:
-    """Return how long pods take to become Ready. Limits wait for replacements, so with limits this takes time."""
+    """Return how long pods take to become Ready, which is longer with limits, because limits wait for replacements."""
     if arguments.ready_seconds is not None:
         seconds: float = arguments.ready_seconds
         return seconds

@@ -1,7 +1,7 @@
 """The fewest evictions after which spread constraints hold, computed independently of Respread's code.
 
-It is exact for the worlds of bench/busy: the pods that a constraint counts are those of one Deployment, each of them
-may go to any node, nodes have room, and hosts lie within zones.
+It is exact for the clusters of bench/busy: a constraint counts the pods of one Deployment, each pod may go to any node,
+nodes have room, and each host is in one zone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NEVER: Final = 10**9
 
 
 class _Zone(NamedTuple):
-    """What a zone needs if each of its hosts must have between `least` and `most` pods."""
+    """The needs of a zone if each of its hosts must have between `least` and `most` pods."""
 
     pods: int
     leaving: int
@@ -42,7 +42,7 @@ def fewest_evictions(zones: Mapping[str, Sequence[int]], *, zone_skew: int, host
     Args:
         zones: the pods on each host of each zone.
         zone_skew: maxSkew of the constraint over zones.
-        host_skew: maxSkew of the constraint over hosts, where there is one.
+        host_skew: maxSkew of the constraint over hosts, if there is one.
     """
     pods = sum(map(sum, zones.values()))
     if host_skew is None:

@@ -1,4 +1,4 @@
-"""The judge of bench/busy: the pods of each Deployment over zones and, if they count, hosts."""
+"""The judge of bench/busy: counts the pods of each Deployment by zone and, if needed, by host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BusyJudge(Judge):
         """Start watching. The nodes are read now.
 
         Args:
-            api: of the sandbox.
+            api: the API of the sandbox.
             zone_skew: maxSkew of every Deployment's constraint over zones.
             host_skew: maxSkew of its constraint over hostnames, if there is one.
         """
@@ -46,7 +46,7 @@ class BusyJudge(Judge):
     def victims(self) -> list[tuple[str, str]]:
         """Return the namespaces and names of the fewest pods that must be evicted, for constraints over zones alone.
 
-        From the fullest zone each time: the scheduler brings it back to the emptiest.
+        Takes each from the fullest zone. The scheduler places its replacement in the emptiest zone.
         """
         in_zone: dict[Key, dict[str, list[str]]] = defaultdict(lambda: {zone: [] for zone in self._zone_of.values()})
         for pod in self.staying():
@@ -60,7 +60,7 @@ class BusyJudge(Judge):
     def _counts(self) -> dict[Key, dict[str, list[int]]]:
         """Return the pods on each host of each zone, for each Deployment, without terminating ones.
 
-        Where no constraint is over hostnames, a zone counts as one host: it is asked for ten times a second.
+        Without a constraint over hostnames, a zone counts as one host, because this is called ten times a second.
         """
         staying = self.staying()
         if self._skews[1] is None:

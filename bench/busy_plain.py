@@ -1,8 +1,8 @@
-"""Only evictions: how fast the cluster itself replaces pods, as a reference for the programs.
+"""Only evictions, which shows how fast the cluster itself replaces pods.
 
     python -m bench.busy_plain KUBECONFIG < VICTIMS
 
-Reads a JSON list of [namespace, pod], asks for the eviction of each, sixteen at a time, and waits to be ended.
+Reads a JSON list of [namespace, pod], requests the eviction of each, sixteen at a time, and waits for a signal.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ def scale_down(sandbox: Sandbox, judge: BusyJudge, world: World, say: Callable[[
 def _quiet(sandbox: Sandbox) -> float:
     """Wait a limited time until the control plane has finished the work of the scale-down, and return its CPU use.
 
-    For a minute after the last pod has gone Events are written and KWOK deletes pods a second time: that is nobody's
-    whose time is taken.
+    For a minute after the last pod was deleted, Events are written and KWOK deletes pods a second time. No side should
+    be measured meanwhile.
     """
     deadline = time.monotonic() + QUIET_SECONDS
     processes = [sandbox.process_id(name) for name in (ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KWOK)]
@@ -137,7 +137,7 @@ def _deployment(world: World, name: str) -> dict[str, Any]:
 
 def _wait_for(judge: BusyJudge, wanted: dict[tuple[str, str], int]) -> None:
     deadline = time.monotonic() + FILL_SECONDS
-    while not (judge.settled() and judge.sizes() == wanted):
+    while not (judge.all_ready() and judge.sizes() == wanted):
         if time.monotonic() > deadline:
             raise SystemExit(f"the cluster did not come to rest within {FILL_SECONDS} s: {judge.describe()}")
         time.sleep(POLL_SECONDS)

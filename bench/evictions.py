@@ -2,13 +2,12 @@
 
     python -m bench.evictions [--tiny 400] [--small 150]
 
-Random clusters (`tests/properties/planning/small_worlds`) are planned for, carried out and planned for again until
-nothing is left to do, by schedulers of different tempers: one that takes any feasible node, one that goes by
-PodTopologySpread's score, and one that of these always takes the worst for us. The fewest evictions are those of an
-exact mixed-integer program that knows no order and chooses where replacements go; clusters that it can't cure, or that
-restore soft constraints, are carried out too but not compared. Not cured are those that it can cure, and safe steps
-could not. The exit code is 1 if a loop goes on for ever, a pod is left without a node, or a DoNotSchedule constraint
-gets worse.
+In random clusters (`tests/properties/planning/small_worlds`), plans are made and carried out until no move is planned.
+The scheduler chooses any feasible node, or one with the best PodTopologySpread score, or of these the worst one for the
+plan. The fewest evictions are those of an exact mixed-integer program, which ignores the order of moves and chooses the
+nodes of replacements. Clusters that it can't restore, and clusters with soft constraints to restore, are not compared.
+`violated` counts the clusters that it can restore and that safe steps did not. The exit code is 1 if a loop does not
+end, a pod is left without a node, or a DoNotSchedule constraint gets worse.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from hypothesis import assume
 
 from tests.properties.instances import try_on
 from tests.properties.planning.bound import bound_of
-from tests.properties.planning.closed_loop import EndlessError, PendingError, Temper, WorseError, run
+from tests.properties.planning.closed_loop import EndlessError, PendingError, SchedulerChoice, WorseError, run
 from tests.properties.planning.scheduler_model import SchedulerModel
 from tests.properties.planning.small_worlds import SMALL, TINY, Size, World, worlds
 
-TEMPERS: Final[tuple[Temper, ...]] = ("random", "score", "adversarial")
+CHOICES: Final[tuple[SchedulerChoice, ...]] = ("random", "score", "adversarial")
 SEED: Final = 7
 
 
@@ -38,37 +37,37 @@ class Row(NamedTuple):
     fewest: int
     most_extra: int
     most_rounds: int
-    uncured: int
+    violated: int
 
     def __str__(self) -> str:
         ratio = self.evictions / self.fewest if self.fewest else 1.0
         return (
             f"{self.clusters:>8,} {self.compared:>8,} {self.evictions:>9,} {self.fewest:>7,} {ratio:>6.3f} "
-            f"{self.most_extra:>10} {self.most_rounds:>11} {self.uncured:>8}"
+            f"{self.most_extra:>10} {self.most_rounds:>11} {self.violated:>8}"
         )
 
 
 def main() -> int:
     """Print a row for each size and scheduler."""
     arguments = _arguments()
-    print(f"{'':<18} clusters compared evictions  fewest  ratio most extra most rounds not cured")
+    print(f"{'':<18} clusters compared evictions  fewest  ratio most extra most rounds violated")
     for name, size, number in (("tiny", TINY, arguments.tiny), ("small", SMALL, arguments.small)):
-        for temper in TEMPERS:
+        for choice in CHOICES:
             try:
-                print(f"{name:<6} {temper:<11} {_measure(size, temper, number)}", flush=True)
+                print(f"{name:<6} {choice:<11} {_measure(size, choice, number)}", flush=True)
             except (EndlessError, PendingError, WorseError) as error:
-                print(f"{name:<6} {temper:<11} {type(error).__name__}: {error}", file=sys.stderr)
+                print(f"{name:<6} {choice:<11} {type(error).__name__}: {error}", file=sys.stderr)
                 return 1
     return 0
 
 
-def _measure(size: Size, temper: Temper, number: int) -> Row:
+def _measure(size: Size, choice: SchedulerChoice, number: int) -> Row:
     rows: list[Row] = []
 
     def carry_out(world: World) -> None:
         model = SchedulerModel(world)
-        assume(model.to_cure(model.start()))
-        ended = run(world, temper, seed=SEED)
+        assume(model.to_restore(model.start()))
+        ended = run(world, choice, seed=SEED)
         bound = None if world.restores_soft else bound_of(model)
         if bound is None or ended.excess:
             rows.append(Row(1, 0, 0, 0, 0, ended.rounds, int(bound is not None)))
@@ -84,7 +83,7 @@ def _measure(size: Size, temper: Temper, number: int) -> Row:
         fewest=sum(row.fewest for row in rows),
         most_extra=max(row.most_extra for row in rows),
         most_rounds=max(row.most_rounds for row in rows),
-        uncured=sum(row.uncured for row in rows),
+        violated=sum(row.violated for row in rows),
     )
 
 

@@ -1,7 +1,7 @@
 """bench/feasibility: the cost of predicting where pods may be placed, by the number of nodes.
 
-Everything is asked of one view, as a plan does, with 30 pods on each node and one workload for every 30 pods. Times are
-CPU time of this process; of what is repeated, the median.
+As in a plan, all predictions use one view. Each node has 30 pods, and there is one workload for every 30 pods. Times
+are CPU time of this process, with the median for repeated operations.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class World(NamedTuple):
 
 
 def world(nodes: int, *, seed: int = 1) -> World:
-    """Return a cluster of so many nodes with 30 pods each, 30 of every workload."""
+    """Return a cluster of this number of nodes with 30 pods each and 30 pods of each workload."""
     rng = random.Random(seed)
     state = ClusterState()
     made = [_node(number, rng) for number in range(nodes)]
@@ -74,7 +74,7 @@ def world(nodes: int, *, seed: int = 1) -> World:
 
 
 def _one_in(share: int, number: int, *, of: int = 1) -> bool:
-    """Return whether a number is one in so many that have a property; `of` distinguishes the properties."""
+    """Return whether a number belongs to this share of all numbers; `of` selects another subset."""
     return number % share == of
 
 

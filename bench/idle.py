@@ -1,11 +1,11 @@
-"""bench/idle: the operator's cost while nothing happens except heartbeats.
+"""bench/idle: the operator's cost while nothing changes except heartbeats.
 
     python -m bench.idle [--pods 30000] [--every 300] [--seconds 60]
 
-A real `respread run` leads, and follows an API server in memory (bench/served.py) with pods of spread Deployments, 20
-on each node. Each node's status is written every 300 s with new times of its heartbeat, as kubelets do where nothing
-changes (`nodeStatusReportFrequency`; `--every 10` for those that are set to do so each time they look). The Leases that
-kubelets renew every 10 s are not watched. CPU is user and system time of the whole process.
+A real `respread run` leads and follows an API server in memory (bench/served.py) with pods of spread Deployments, 20
+on each node. Each node's status is written every 300 s with new heartbeat times, as kubelets do by default without
+changes (`nodeStatusReportFrequency`; `--every 10` is the shortest usual setting). Respread does not watch the Leases
+that kubelets renew every 10 s. CPU is user and system time of the whole process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from bench.sides import cost_of
 
 IDLE_TARGET_PERCENT: Final = 0.3
 MEMORY_TARGET_MIB: Final = 110
-SETTLE_SECONDS: Final = 10.0
-"""From the first complete view of the cluster until the measurement, so that the operator leads and has reconciled
-once."""
+WARM_UP_SECONDS: Final = 10.0
+"""The time from the first complete view of the cluster until the measurement, so that the operator leads and has
+reconciled once."""
 TICK_SECONDS: Final = 0.1
 
 
@@ -74,7 +74,7 @@ async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> li
         try:
             await operator.ready(session)
             ready = cost_of(operator.process.pid)
-            await heart.run(SETTLE_SECONDS)
+            await heart.run(WARM_UP_SECONDS)
             say("measuring …")
             asked, beats, start = len(world.server.requests), heart.beats, time.monotonic()
             before = run_seconds(operator.process.pid)
@@ -96,7 +96,7 @@ async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> li
 
 
 def run_seconds(pid: int) -> float:
-    """Return a process's CPU time to the microsecond. Clock ticks are too coarse for so little."""
+    """Return a process's CPU time to the microsecond, because clock ticks are too coarse."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(each.read_text(encoding="utf-8").split()[0]) for each in threads) / 1e9
 

@@ -1,10 +1,10 @@
 """bench/ingest: the cost of loading a large cluster, and the rate at which the operator follows it.
 
-A real API server is filled with pods of about 4 KB. The operator's edge (Kopf, the session, the cluster state) runs
-as a process of its own: the only one that is measured, and all of it, from the start of its interpreter.
+A real API server is filled with pods of about 4 KB. The operator's informers and stores run in their own process, with
+Kopf and the session. Only this process is measured, from the start of its interpreter.
 
-Events: the process is stopped while the pods' readiness is changed, so that a backlog waits for it; then the time
-counts from its first event to its last. So the rate is the operator's, not that of a small machine's API server.
+For events, the process is stopped while the readiness of pods changes, so that a backlog waits for it. The time counts
+from its first event to its last, so the rate is the operator's and not that of the API server on a small machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Measured:
         return figures
 
     def after_events(self, count: int) -> dict[str, Any]:
-        """Wait until it has applied so many events, and return its figures."""
+        """Wait until it has applied this number of events, and return its figures."""
         print(count, file=self._process.stdin, flush=True)
         return self._read()
 
@@ -68,7 +68,7 @@ class Measured:
             os.kill(self._process.pid, signal.SIGCONT)
 
     def stop(self) -> float:
-        """Stop it as the kubelet would, and return the seconds that this took."""
+        """Stop it as the kubelet does, and return the seconds that this took."""
         start = time.monotonic()
         self._process.terminate()
         code = self._process.wait(timeout=30)
@@ -109,7 +109,7 @@ def measure(pods: int, events: int, say: Callable[[str], None]) -> list[Row]:
                 wait_until_served(sandbox)
             say("working off the changes …")
             end = measured.after_events(events)
-            check(end["relists"] == 0, "the API server no longer had the changes: the pods were listed anew")
+            check(end["relists"] == 0, "the API server no longer had the changes: the pods were listed again")
             stop_seconds = measured.stop()
         finally:
             measured.kill()

@@ -1,8 +1,8 @@
 """The cost of decoding LIST pages: CPU and memory per pod, without an API server or Kopf.
 
-Run `python bench/ingest_decode.py [--pods 30000] [--templates 2500]`. The pods are as a kubelet of 1.33 or
-later leaves them: about 4 KB each, with managedFields, a projected token volume of a random name, and the resources in
-force in every container's status.
+Run `python bench/ingest_decode.py [--pods 30000] [--templates 2500]`. The pods are like those of a kubelet of 1.33 or
+later: about 4 KB each, with managedFields, a projected token volume with a random name, and the allocated resources in
+each container's status.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def pod(template: int, ordinal: int, nodes: int, rng: random.Random) -> dict[str
 
 
 def pages(pods: int, templates: int, nodes: int) -> Iterator[bytes]:
-    """Yield LIST pages of pods. Pods of one template are as far apart as possible."""
+    """Yield LIST pages of pods, with pods of one template as far apart as possible."""
     rng = random.Random(1)
     metadata = {"resourceVersion": "123456789", "continue": "next", "remainingItemCount": 1}
     for start in range(0, pods, PAGE_SIZE):

@@ -1,8 +1,8 @@
-"""The measured process: the operator's edge without anything behind it.
+"""The measured process: only the operator's informers and stores.
 
-It writes one JSON line with its figures when every kind is synced, and then one for each line it reads: a number of
-events to wait for, counted from its start; or until pods are listed anew, since then some events never come. It ends
-by SIGTERM.
+It writes one JSON line with its figures when every kind is synced, and then one for each line that it reads. A line is
+the number of events to wait for, counted from its start. The wait also ends when pods are listed again, because some
+events are lost then. SIGTERM ends the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EVENTS = "respread_event_apply_duration_seconds_count"
 
 
 class _Measured:
-    """The edge, and its figures."""
+    """The informers and their figures."""
 
     def __init__(self) -> None:
         self._import_cpu_seconds = time.process_time()
@@ -43,7 +43,7 @@ class _Measured:
     @property
     def events(self) -> int:
         """Return how many events have been applied."""
-        # Only this one: to collect all metrics is a good deal of what little CPU events take.
+        # Reads only this metric, because collecting all metrics would cost much compared with events.
         families = self._registry.restricted_registry([_EVENTS]).collect()
         return int(sum(sample.value for family in families for sample in family.samples if sample.name == _EVENTS))
 
@@ -68,7 +68,7 @@ class _Measured:
 
 
 def _status_mib(field: str) -> float:
-    # Not getrusage: its greatest resident size begins with that of the process that started this one.
+    # getrusage can't be used, because its maximum resident size includes that of the parent process before exec.
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     kib = next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
     return int(kib) / 1024

@@ -1,9 +1,9 @@
 """A large cluster's objects, written directly into a sandbox's etcd.
 
-Through the API it would take the API server minutes to take 150,000 pods, and a second request each for their status.
-It reads JSON from etcd as well as what it would have written itself, and serves both alike.
+Creating 150,000 pods through the API would take minutes, with a second request for each status. The API server also
+reads JSON from etcd, and serves such objects like its own.
 
-Run as a program (`python -m bench.ingest_world DIRECTORY PODS CHANGES`) it changes pods as fast as etcd takes it.
+The program `python -m bench.ingest_world DIRECTORY PODS CHANGES` changes pods as fast as etcd allows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REQUESTS_AT_ONCE: Final = 8
 PUTS_PER_TRANSACTION: Final = 100
 ETCD_SOCKET: Final = "etcd:1"
-"""Relative to the sandbox's directory."""
+"""The path of etcd's socket, relative to the sandbox's directory."""
 CREATED: Final = "2026-01-05T08:00:00Z"
 
 _JsonObject: TypeAlias = dict[str, Any]
@@ -186,7 +186,7 @@ def node(number: int) -> _JsonObject:
 
 
 def cluster(pods: int) -> Iterator[Entry]:
-    """Yield everything in a cluster with so many pods, each object with its key in etcd."""
+    """Yield all objects of a cluster with this number of pods, with their keys in etcd."""
     for number in range((pods + PODS_PER_NODE - 1) // PODS_PER_NODE):
         yield f"/registry/minions/{node_name(number)}", node(number)
     for number in range(pods):
@@ -211,14 +211,14 @@ def fill(sandbox: Sandbox, entries: Iterable[Entry]) -> None:
 
 
 def wait_until_served(sandbox: Sandbox) -> None:
-    """Wait until the API server has read everything in etcd."""
+    """Wait until the API server has read all objects in etcd."""
     version = sandbox.api.get("/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
     path = f"/api/v1/pods?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan"
     while True:
         try:
             sandbox.api.get(path)
         except ApiError as error:
-            if error.status != HTTPStatus.GATEWAY_TIMEOUT:  # its words for "not that far yet"
+            if error.status != HTTPStatus.GATEWAY_TIMEOUT:  # the API server's answer while its cache is behind
                 raise
         else:
             return

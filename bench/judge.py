@@ -1,4 +1,4 @@
-"""The judge of two programs that restore a spread, based on what the API server shows and not on their reports."""
+"""The judge of programs that restore a spread. It uses the pods in the API server, and no reports of programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REFUSED: Final = re.compile(
 def waits(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float]]) -> list[float]:
     """Return how long each eviction took until a replacement was Ready, without evictions that have none.
 
-    Evictions of a Deployment, in their order, are paired with the pods that became Ready after them.
+    Evictions of a Deployment are paired in order with the pods that became Ready after them.
 
     Args:
         evicted: the Deployment of each evicted pod, and when it was evicted.
@@ -67,7 +67,7 @@ class Judge(ABC):
         """Return how many evictions the API server has refused so far, for a budget or another reason."""
         return refused_evictions(self._api) - self._refused_before
 
-    def settled(self) -> bool:
+    def all_ready(self) -> bool:
         """Return whether every pod is Ready and none is terminating."""
         return all(pod.ready and not pod.terminating for pod in self.now())
 

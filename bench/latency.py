@@ -1,13 +1,13 @@
-"""bench/latency: how soon the operator decides while thousands of pods per second change.
+"""bench/latency: the time until the operator evicts while thousands of pods per second change.
 
     python -m bench.latency [--pods 30000] [--namespaces 1] [--rate 2000] [--seconds 60]
 
 A real `respread run` follows an API server in memory (bench/served.py) on which pods change all the time: they become
-Ready and not Ready, and are replaced. Now and then a Deployment is scaled down so that it is no longer spread. The time
-counts from the last event of it until its eviction arrives: what was decided, with every last look before it.
+Ready and not Ready, and are replaced. Sometimes a Deployment is scaled down so that it is violated. The time counts
+from the last event of the scale-down until the eviction arrives, including the plan and the last look.
 
-Beside that: how late the Lease is renewed, how long probes wait for an answer, what `/metrics` says of how far behind
-the operator is, and what it costs. The bench shares the machine with the operator; it says how late it was itself.
+The bench also measures how late the Lease is renewed, how long probes wait for an answer, the lags in `/metrics`, and
+the operator's cost. It shares the machine with the operator, and reports its own lateness.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from respread.telemetry.metrics import Phase
 
 TICK_SECONDS: Final = 0.01
 WARM_UP_SECONDS: Final = 5.0
-"""How long pods change before the measurement."""
+"""The time for which pods change before the measurement."""
 VIOLATIONS_PER_SECOND: Final = 3.0
 PROBE_SECONDS: Final = 0.1
 SCRAPE_SECONDS: Final = 5.0
@@ -46,9 +46,9 @@ LONGEST_DECISION_SECONDS: Final = 60.0
 
 DECISION_TARGET_SECONDS: Final = QUIET_PERIOD_SECONDS + 1
 LEASE_TARGET_SECONDS: Final = 4.0
-"""The Lease is renewed every 2 s, and lost after 10 s."""
+"""The maximum delay of a renewal. The Lease is renewed every 2 s and lost after 10 s."""
 PROBE_TARGET_SECONDS: Final = 1.0
-"""A kubelet waits one second by default."""
+"""The maximum time for a probe. A kubelet waits one second by default."""
 
 _LAGS: Final = re.compile(
     rb'^respread_(?:(decision)_lag_seconds|watch_lag_seconds\{kind="(pods)"\}) (\S+)$', re.MULTILINE
@@ -64,14 +64,14 @@ class Noted(NamedTuple):
     events: int
     seconds: float
     late_seconds: list[float]
-    """How late the bench itself was with each tick."""
+    """The delay of the bench itself at each tick."""
     probe_seconds: list[float]
     lags_seconds: dict[str, list[float]]
     """The gauges of /metrics."""
     phases: dict[tuple[str, str], float]
     """The histogram of reconcile phases during the measurement: sum and count of each phase."""
     most_unsent: int
-    """The most events that waited for the operator to read them."""
+    """The maximum number of events that the operator had not read."""
     violations: list[Violation]
     cost: Cost
 
@@ -111,7 +111,7 @@ class Operator:
 
 
 class Load:
-    """Changes pods at a rate, violates Deployments now and then, and records the reaction."""
+    """Changes pods at a rate, sometimes violates a Deployment, and records the reaction."""
 
     def __init__(self, world: World, operator: Operator, address: str, session: aiohttp.ClientSession) -> None:
         self._world = world
@@ -156,7 +156,7 @@ class Load:
         violated: int,
         violations: list[Violation],
     ) -> tuple[int, int]:
-        """Change pods for a time; return the number of events, and the most that waited to be read."""
+        """Change pods for a time. Return the number of events, and the maximum number of unread ones."""
         start, events, most_unsent = time.monotonic(), 0, 0
         for tick in range(1, int(seconds / TICK_SECONDS) + 1):
             at = tick * TICK_SECONDS
@@ -239,7 +239,7 @@ def _rows(world: World, noted: Noted) -> list[Row]:
         Row("  answered after, longest", _share(noted.probe_seconds, 1), "s", PROBE_TARGET_SECONDS),
         Row("respread_decision_lag_seconds, most", _share(lags["decision"], 1), "s"),
         Row('respread_watch_lag_seconds{kind="pods"}, most', _share(lags["pods"], 1), "s"),
-        Row("turns of the control loop", noted.phases["all", "count"], ""),
+        Row("reconciles", noted.phases["all", "count"], ""),
         *(
             Row(f"  mean of {phase}", noted.phases[phase, "sum"] / max(1.0, noted.phases[phase, "count"]), "s")
             for phase in get_args(Phase)

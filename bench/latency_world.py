@@ -29,7 +29,7 @@ CREATED: Final = "2026-01-05T08:00:00Z"
 
 
 class Violation(NamedTuple):
-    """A Deployment that was scaled down so that it is violated, and when that was visible."""
+    """A Deployment that was scaled down so that it is violated, and the time of the last event."""
 
     app: int
     at: float
@@ -49,14 +49,14 @@ class World:
     def __init__(
         self, *, pods: int, namespaces: int, seed: int, replicas: int = REPLICAS, nodes: int | None = None
     ) -> None:
-        """Make a world; nothing is served until `fill`.
+        """Make a world. Nothing is served until `fill`.
 
         Args:
-            pods: how many.
-            namespaces: over which the Deployments are dealt out.
-            seed: of what happens.
-            replicas: of each Deployment.
-            nodes: how many; None for as many as have 20 pods each.
+            pods: the number of pods.
+            namespaces: the number of namespaces for the Deployments.
+            seed: the seed of random choices.
+            replicas: the replicas of each Deployment.
+            nodes: the number of nodes; None for 20 pods on each.
         """
         self.server = ApiServer(on_eviction=self._evicted)
         self.evicted: dict[int, float] = {}
@@ -104,7 +104,7 @@ class World:
             for number in range(self._replicas):
                 self._add(app, self._node_in(number % ZONES), ready=True)
 
-    # What happens
+    # Changes
 
     def violate(self, app: int) -> Violation:
         """Scale a Deployment down by two pods of one zone, so that its constraint is violated."""
@@ -125,9 +125,9 @@ class World:
                     await self._arrived.wait()
 
     def changes(self, apps: range) -> Iterator[None]:
-        """Yield endless changes of pods of some Deployments, in turn.
+        """Yield endless changes of pods of some Deployments, one Deployment after another.
 
-        Half of them become not Ready, and Ready again at their next turn. The others are replaced on their own node:
+        Half of the pods become not Ready, and Ready again in the next round. The others are replaced on their own node:
         deleted, created, bound, Ready. No Deployment lacks more than one pod at a time, so all stay spread.
         """
         while True:
@@ -144,7 +144,7 @@ class World:
 
         Args:
             apps: the Deployments.
-            at_once: of how many Deployments a pod is deleted before the first replacement is created.
+            at_once: the number of Deployments with a deleted pod before the first replacement is created.
         """
         spread = [app for app in apps if app not in self._unspread]
         for first in range(0, len(spread), at_once):
@@ -174,7 +174,7 @@ class World:
         task.add_done_callback(self._tasks.discard)
 
     async def _replace(self, app: int) -> None:
-        """Recreate a pod as the ReplicaSet, the scheduler and the kubelet would."""
+        """Recreate a pod as the ReplicaSet controller, the scheduler and the kubelet do."""
         pod = self._add(app, 0, ready=False, bound=False)
         await asyncio.sleep(SCHEDULED_SECONDS)
         in_zone = Counter(dict.fromkeys(range(ZONES), 0))
@@ -204,7 +204,7 @@ class World:
         self.server.delete("v1", "pods", self.namespace(app), name)
 
     def _body(self, app: int, pod: _Pod) -> Json:
-        """Return the pod as it is served: a pod of bench/ingest with these labels and this owner."""
+        """Return the pod as it is served: a pod of bench/ingest with the labels and the owner of its Deployment."""
         if app not in self._bodies:
             made = pod_of_ingest(app)
             made["metadata"] |= {"namespace": self.namespace(app), "labels": self._labels(app)}

@@ -2,9 +2,9 @@
 
     python -m bench.plan [--nodes 1000 5000 15000] [--one-namespace 200 2000 20000] [--violated 0.1]
 
-prints a row for each number of nodes, with a workload of 30 pods for each (and so a violated group in ten), 50 in a
-namespace; and one for each number of workloads of 15 pods that share a single namespace and half as many nodes. The
-garbage collector is set as the operator sets it.
+prints a row for each number of nodes, with a workload of 30 pods for each node, 50 workloads in a namespace, and one
+violated group in ten. It also prints a row for each number of workloads of 15 pods that share a single namespace and
+half as many nodes. The garbage collector has the operator's settings.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MIB: Final = 1 << 20
 
 
 def main() -> None:
-    """Measure each size in a process of its own, so that each has its own peak memory."""
+    """Measure each size in a new process, so that each has its own peak memory."""
     arguments = _arguments()
     if arguments.one:
         _measure(Shape(*map(int, arguments.one.split(","))), arguments.violated)

@@ -42,9 +42,9 @@ class Shape(NamedTuple):
     nodes: int
     workloads: int
     replicas: int
-    """Of each workload; a multiple of three."""
+    """The replicas of each workload, a multiple of three."""
     per_namespace: int
-    """How many workloads share a namespace."""
+    """The number of workloads in a namespace."""
 
     @classmethod
     def ordinary(cls, nodes: int) -> Shape:
@@ -65,9 +65,9 @@ def world(shape: Shape, violated: float, *, seed: int = 1) -> ClusterState:
     """Return a cluster.
 
     Args:
-        shape: how large.
+        shape: the size of the cluster.
         violated: the share of workloads with a violated zone constraint.
-        seed: of everything that is drawn.
+        seed: the seed of all random choices.
     """
     rng = random.Random(seed)
     state = ClusterState()

@@ -1,9 +1,9 @@
 """The benefit of Respread's ranking of pods over plain ordinals per domain, in quality and in patches.
 
-Run `python -m bench.ranking`. The same ReplicaSet lives through the same events (scale-ups, scale-downs, nodes that
-fail and come back), once with the product's ranks and once with a plain rule: a new pod takes the lowest free ordinal
-among the pods of its zone and keeps it. Printed for each: how many scale-downs left a constraint violated, and the
-patches for each pod that got a node.
+Run `python -m bench.ranking`. The same events happen to the same ReplicaSet (scale-ups, scale-downs, nodes that fail
+and return), once with the product's ranks and once with a plain rule: a new pod takes the lowest free ordinal among the
+pods of its zone and keeps it. The table shows how many scale-downs left a constraint violated, and the patches for each
+pod that got a node.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ WORLDS = {
 
 
 class PlainOrdinals(Churn):
-    """The same ReplicaSet, whose pods get ordinals and keep them."""
+    """The same ReplicaSet, whose pods get ordinals by the plain rule."""
 
-    def _turn(self) -> None:
+    def _reconcile(self) -> None:
         for each in self.pods:
             if each.node_name and POD_DELETION_COST not in each.annotations:
                 annotations = Map({POD_DELETION_COST: str(-STEP * (self._lowest_free(each) + 1))})

@@ -1,10 +1,10 @@
-"""bench/records: what the records of policies cost the operator, by the number of moves under way.
+"""bench/records: the operator's cost of the records of policies, by the number of moves in flight.
 
     python -m bench.records [--moves 60 250 500 1000]
 
-The moves are those of half of the pods of workloads of 50, and at most 500 belong to one policy. The last rows are what
-else a reconcile does with moves under way. Times are CPU time of this process, the median of several runs, without the
-API server's part.
+The moves are those of half of the pods of workloads of 50, and at most 500 belong to one policy. The last rows are the
+other work of a reconcile with moves in flight. Times are CPU time of this process, the median of several runs, without
+the API server.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def rows(count: int) -> list[Row]:
     moves = known.of(in_flight, snapshot)
     texts = [encode_record(Recorded(moves_in_flight=each)) for each in moves.values()]
     first = Recorded(moves_in_flight=next(iter(moves.values())))
-    turns = [in_flight.answered(one, Answer(result=EvictionResult.EVICTED), float(turn)) for turn in range(RUNS)]
+    registers = [in_flight.answered(one, Answer(result=EvictionResult.EVICTED), float(run)) for run in range(RUNS)]
     return [
         Row("records", len(texts), ""),
         Row("their text, for each move", sum(map(len, texts)) / count, "B"),
         Row("all moves, never recorded before", _milliseconds(lambda: RememberedMoves().of(in_flight, snapshot)), "ms"),
         Row("a reconcile in which none has changed", _milliseconds(lambda: known.of(in_flight, snapshot)), "ms"),
-        Row("a reconcile in which one has changed", _milliseconds(lambda: known.of(turns.pop(), snapshot)), "ms"),
+        Row("a reconcile in which one has changed", _milliseconds(lambda: known.of(registers.pop(), snapshot)), "ms"),
         Row("the text of the first record", _milliseconds(lambda: encode_record(first)), "ms"),
         Row(
             "following them, nothing changed", _milliseconds(lambda: in_flight.updated(snapshot, 1.0, _improved)), "ms"
@@ -66,7 +66,7 @@ def rows(count: int) -> list[Row]:
 
 
 def world(count: int) -> tuple[InFlight, ClusterSnapshot, Move]:
-    """Return moves under way, the cluster, and one of the moves."""
+    """Return moves in flight, the cluster, and one of the moves."""
     pods = [_pod(number) for number in range(2 * count)]
     snapshot, in_flight = cluster([], pods), InFlight()
     moves = [_move(each, f"policy-{number // MAX_MOVES_IN_FLIGHT}") for number, each in enumerate(pods[::2])]

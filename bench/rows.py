@@ -1,4 +1,4 @@
-"""Figures and their targets, as the benchmarks of one operator print them."""
+"""Figures of a bench and their targets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check(holds: bool, otherwise: str) -> None:
 
 
 def tell(line: str) -> None:
-    """Print the progress where it does not disturb the figures."""
+    """Print the progress to standard error, apart from the figures."""
     print(line, file=sys.stderr, flush=True)
 
 

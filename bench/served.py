@@ -1,7 +1,7 @@
 """An API server in memory, for loads that a real one can't produce beside an operator on two cores.
 
-It lists in pages, watches, and takes what an operator writes: Leases, statuses, Events and evictions. It validates
-nothing, admits everyone, and answers at once; so whatever takes time is the operator's.
+It serves lists in pages and watches, and accepts the writes of an operator: Leases, statuses, Events and evictions. It
+validates nothing, authorizes every request, and answers at once, so that the measured time is the operator's.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from respread.stores.watched_kinds import watched_kinds
 
 Json: TypeAlias = dict[str, Any]
 _Key: TypeAlias = tuple[str, str]
-"""Namespace and name."""
+"""A namespace and a name."""
 
 BOOKMARK_SECONDS: Final = 20.0
 EVENTS_KEPT: Final = 10_000
-"""How many events a watch may be behind when it begins."""
+"""The maximum number of events between the start of a watch and the current state."""
 _ONLY_READ: Final = (
     ("apps/v1", "deployments", "Deployment"),
     ("apps/v1", "replicasets", "ReplicaSet"),
@@ -77,12 +77,12 @@ class Collection:
         self.objects: dict[_Key, _Stored] = {}
         self._in_order: list[_Key] | None = None
         self.labelled: defaultdict[tuple[str, str, str], dict[_Key, None]] = defaultdict(dict)
-        """The objects with a label, by namespace, key and value, as they were when they were added."""
+        """The objects with a label by namespace, key and value, with the labels that they had when they were added."""
         self.recent: deque[tuple[int, bytes]] = deque(maxlen=EVENTS_KEPT)
         self.watches: set[_Watch] = set()
 
     def in_order(self) -> list[_Key]:
-        """Return the keys as pages of a list have them."""
+        """Return the keys in the order of a list."""
         if self._in_order is None:
             self._in_order = sorted(self.objects)
         return self._in_order
@@ -105,7 +105,7 @@ class Collection:
 
 
 class _Watch:
-    """Lines on their way to one client."""
+    """The lines that wait for one client."""
 
     def __init__(self, lines: list[bytes]) -> None:
         self._lines = lines
@@ -116,7 +116,7 @@ class _Watch:
         self._wakeup.set()
 
     async def take(self) -> bytes:
-        """Return the lines that have arrived, none if that takes long."""
+        """Return the waiting lines; none if there are none for some time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BOOKMARK_SECONDS):
                 if not self._lines:
@@ -141,7 +141,7 @@ class ApiServer:
         """Start without objects.
 
         Args:
-            on_eviction: called with a pod's name when its eviction has come; deletes the pod.
+            on_eviction: called with a pod's name when its eviction arrives; deletes the pod.
         """
         self.requests: list[tuple[float, str, str]] = []
         """The requests except watches, with their times (`time.monotonic`), method and path."""
@@ -160,7 +160,7 @@ class ApiServer:
     # The objects
 
     def put(self, group_version: str, resource: str, document: Json) -> None:
-        """Add an object, or replace it; its `resourceVersion` is set."""
+        """Add or replace an object, and set its `resourceVersion`."""
         collection = self._collections[group_version, resource]
         metadata = document["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
@@ -264,7 +264,7 @@ class ApiServer:
         )
         body["metadata"].setdefault("uid", f"00000000-0000-4000-8000-{self._version:012x}")
         if collection.resource == "events":
-            return _answer(body, status=201)  # read by nobody here
+            return _answer(body, status=201)  # no client reads it here
         self.put(collection.group_version, collection.resource, body)
         return _encoded(collection.objects[path.namespace, name].body, status=201 if method == "POST" else 200)
 

@@ -21,7 +21,7 @@ from tests.integration.operator_process import OperatorProcess, policy
 
 Side = Literal["respread", "descheduler", "evictions"]
 SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
-"""The sides, as the command line names them."""
+"""The names of the sides on the command line."""
 
 FAST_LIMITS: Final = {"inFlight": 50, "inFlightPerNamespace": 50, "inFlightPerNode": 50, "inFlightPerWorkload": "100%"}
 HARD: Final = ("DoNotSchedule",)
@@ -30,8 +30,8 @@ POLICY: Final = "bench"
 QUIET_PERIOD_SECONDS: Final = 2.0
 PEER_INTERVAL_SECONDS: Final = 5
 PEER_LOG: Final = "descheduler.log"
-"""Relative to the directory."""
-# Without these it makes 5 requests a second, and that alone is what it waits for.
+"""The path of the side's log, relative to the directory."""
+# Without these options it makes 5 requests a second, which would be its only limit.
 PEER_CLIENT_LIMITS: Final = ("--client-connection-qps=100", "--client-connection-burst=200")
 
 
@@ -43,7 +43,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(pid: int) -> Cost:
-    """Return the cost of a process, its children and those that have ended; zero once it is gone."""
+    """Return the cost of a process and its children, including those that have ended; zero if it does not exist."""
     seconds, mib = 0.0, 0.0
     for each in processes_of(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -55,7 +55,7 @@ def cost_of(pid: int) -> Cost:
 
 
 def processes_of(pid: int) -> Iterator[int]:
-    """Yield a process and those that it started."""
+    """Yield a process and its descendants."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -78,15 +78,15 @@ def running(
     """Run one side until the end of the block.
 
     Args:
-        side: which one.
+        side: the side.
         sandbox: its cluster.
         directory: for its log and its configuration.
-        limits: of Respread's policy; empty for its defaults.
-        constraints: whether it restores those with `DoNotSchedule`, `ScheduleAnyway`, or both.
+        limits: the limits of Respread's policy; empty for its defaults.
+        constraints: whether it restores constraints with `DoNotSchedule`, `ScheduleAnyway`, or both.
         peer_client_limits: whether the peer's limit of 5 requests a second is raised.
-        evicts: whether it may; if not, Respread is in DryRun, and the peer is limited to no evictions at all: its own
-            dry run copies all objects first, which is not what it costs in earnest.
-        victims: namespace and name of each pod that the side `evictions` evicts, which decides nothing itself.
+        evicts: whether it may evict. If not, Respread is in DryRun, and the peer has a limit of no evictions. The
+            peer's own dry run would copy all objects first.
+        victims: the namespaces and names of the pods that the side `evictions` evicts.
     """
     if side == "evictions":
         plain_command = [sys.executable, "-m", "bench.busy_plain", str(sandbox.kubeconfig)]
@@ -99,13 +99,13 @@ def running(
             plain.kill()
         return
     if side == "respread":
-        # The limits of the one that the manifests bring would count for ours too.
+        # The limits of the default policy of the manifests would also apply.
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
         mode, quiet_period = "Enforce" if evicts else "DryRun", f"{QUIET_PERIOD_SECONDS:g}s"
         restored = {"whenUnsatisfiable": list(constraints)}
         spec = {"quietPeriod": quiet_period, "limits": dict(limits), "constraints": restored}
         sandbox.apply(yaml.safe_dump(policy(POLICY, mode=mode, **spec)))
-        compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as it is wherever it is installed
+        compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as in an installation
         with OperatorProcess(sandbox, directory) as operator:
             yield operator.process
         return

@@ -1,10 +1,10 @@
-"""bench/ui: what a browser shows of a big cluster, how soon, and whether it stays smooth while the cluster changes.
+"""bench/ui: how soon a browser shows a large cluster, and whether it stays smooth while the cluster changes.
 
     python -m bench.ui [--pods 150000] [--nodes 5000] [--replicas 18] [--rate 2000] [--seconds 15]
 
-`respread ui` follows an API server in memory (bench/served.py), and Chromium opens the page. Measured is the time until
-the first picture, from each input to the next frame that shows its effect, frames while pods change, and memory. The
-server, the page's server and the browser share the machine.
+`respread ui` follows an API server in memory (bench/served.py), and Chromium opens the page. The bench measures the
+time until the first picture, the time from each input to the frame with its effect, the frames while pods change, and
+memory. The API server, `respread ui` and the browser share the machine.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tests.chromium import Tab, browser, find_chromium
 
 TICK_SECONDS: Final = 0.01
 VIOLATED: Final = 100
-"""Constraints that are violated from the beginning."""
+"""The number of constraints that are violated from the start."""
 SYNC_SECONDS: Final = 120.0
 REPETITIONS: Final = 8
 FRESH: Final = 5
-"""How often the time from a change until it is shown is measured."""
+"""The number of measurements from a change until the page shows it."""
 PAUSE_SECONDS: Final = 0.3
 ROW_PIXELS: Final = 48
 ROWS_ABOVE: Final = 1_000
-"""That are not in view while frames are counted."""
+"""The number of rows above the visible ones while frames are counted."""
 
 AT_ONCE: Final = 500
-"""Of how many Deployments a pod is away at the same time: long enough for the page to show it."""
+"""The number of Deployments that lack a pod at the same time, long enough for the page to show it."""
 
 FIRST_PICTURE_SECONDS: Final = 3.0
 INTERACTION_MILLISECONDS: Final = 100.0
@@ -107,7 +107,7 @@ INTERACTIONS: Final = {
         "document.querySelector({n} % 2 ? '.loading, .verdict' : '.rows .group')",
     ),
 }
-"""What a person does, and when its effect is there if that is not at once. {n} counts."""
+"""The inputs, and the condition for the effect if it is not immediate. {n} is a counter."""
 COMPLETE_WORKLOAD: Final = (
     "location.hash = '#/workload/busy-{n}/deploy%2Fapp-{n}'",
     "document.querySelector('.stage')",
@@ -115,29 +115,29 @@ COMPLETE_WORKLOAD: Final = (
 
 
 class Memory(NamedTuple):
-    """What the page's process holds."""
+    """The memory of the page's process."""
 
     heap_mib: float
-    """Of JavaScript, after a garbage collection."""
+    """The JavaScript heap after a garbage collection."""
     resident_mib: float
-    """With the browser's own program, of which other processes share most."""
+    """All memory, including the browser's program, most of which is shared with other processes."""
     private_mib: float
 
 
 class Look:
-    """A person at the page."""
+    """A user of the page."""
 
     def __init__(self, tab: Tab) -> None:
         self.tab = tab
 
     async def first_picture(self, url: str) -> float:
-        """Open the page, and return the seconds until constraints are seen."""
+        """Open the page, and return the seconds until it shows constraints."""
         await self.tab.send("Page.addScriptToEvaluateOnNewDocument", source=SCRIPT)
         await self.tab.open(url)
         return float(await self.tab.wait_for("window.bench?.firstPicture")) / 1000
 
     async def interactions(self) -> dict[str, list[float]]:
-        """Do what a person does; return the milliseconds until each effect was seen."""
+        """Make each input, and return the milliseconds until its effect was visible."""
         await self.home()
         taken: dict[str, list[float]] = {}
         for what, (act, condition) in INTERACTIONS.items():
@@ -150,7 +150,7 @@ class Look:
         return taken
 
     async def workload(self) -> list[float]:
-        """Open workloads; return the milliseconds until everything was seen of each."""
+        """Open workloads, and return the milliseconds until each was shown completely."""
         taken = []
         for number in range(1, REPETITIONS + 1):
             await self.home()
@@ -168,11 +168,11 @@ class Look:
         return float(await self.tab.run(script.replace("{n}", str(number))))
 
     async def shown(self, violated: int) -> None:
-        """Wait until the page says that so many constraints are violated."""
+        """Wait until the page shows this number of violated constraints."""
         await self.tab.run(f"bench.until(() => document.querySelector('h1').textContent.includes('✗ {violated} of'))")
 
     async def memory(self) -> Memory:
-        """Return what the page's process holds."""
+        """Return the memory of the page's process."""
         await self.tab.send("HeapProfiler.collectGarbage")
         await self.tab.send("Performance.enable")
         metrics = (await self.tab.send("Performance.getMetrics"))["metrics"]
@@ -182,7 +182,7 @@ class Look:
         return Memory(heap / 2**20, _status(page, "status", "VmRSS:"), private)
 
     def process(self) -> int:
-        """Return the page's process: the largest of those that show pages."""
+        """Return the page's process, which is the largest renderer."""
         renderers = [each for each in processes_of(self.tab.browser_process) if b"--type=renderer" in _command(each)]
         return max(renderers, key=lambda each: _status(each, "status", "VmRSS:"))
 
@@ -227,7 +227,7 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
 
 
 def _changes(world: World) -> Iterator[None]:
-    """Change a pod each time it is asked for more: in turns whether one is Ready, and where pods are."""
+    """Make a change for each step: alternately the readiness of a pod, and a replacement on another node."""
     spread = range(VIOLATED + FRESH, world.apps)
     readiness, half = world.changes(spread[::2]), spread[1::2]
     while True:
@@ -250,7 +250,7 @@ async def _change(changes: Iterator[None], rate: float, late: list[float]) -> No
 
 
 class Seen(NamedTuple):
-    """What was measured."""
+    """The measured values."""
 
     read_seconds: float
     first_picture_seconds: float
@@ -260,7 +260,7 @@ class Seen(NamedTuple):
     asked: Asked
     resting: Memory
     frames: list[float]
-    """When each frame was begun while pods changed, in milliseconds."""
+    """The start time of each frame while pods changed, in milliseconds."""
     drawings_per_second: float
     in_burst: dict[str, list[float]]
     frames_in_use: list[float]
@@ -271,7 +271,7 @@ class Seen(NamedTuple):
 
 
 async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
-    """Run it all, and return the result."""
+    """Run the bench, and return the result."""
     program = find_chromium()
     if program is None:
         raise SystemExit("no Chromium is installed: `make browser` installs Debian's, as root")
@@ -307,7 +307,7 @@ async def _look(
     resting = await look.memory()
     say(f"at rest: {json.dumps({what: round(max(each)) for what, each in at_rest.items()})}, {max(complete):.0f}")
     fresh = [await _fresh(look, world, VIOLATED + number) for number in range(FRESH)]
-    say(f"a change is shown after {max(fresh):.2f} s at most; now somebody asks what if …")
+    say(f"a change is shown after {max(fresh):.2f} s at most; now simulations are run …")
     asked = await ask_what_if(look.tab, pid)
     scaled, drained = max(asked.scale_seconds), max(asked.drain_seconds)
     say(f"a workload scaled after {scaled:.2f} s, a node drained after {drained:.2f} s; now pods change …")
@@ -324,7 +324,7 @@ async def _look(
     seconds = time.monotonic() - begun
     cores = (cost_of(pid).cpu_seconds - before) / seconds
     page_cores = (cost_of(page).cpu_seconds - page_before) / seconds
-    say("and somebody uses the page …")
+    say("and the page is used …")
     await look.tab.run("bench.watch()")
     in_burst = await look.interactions()
     in_use = await look.tab.run("bench.watchedUntilNow()")
@@ -350,7 +350,7 @@ async def _look(
 
 
 async def _fresh(look: Look, world: World, app: int) -> float:
-    """Violate a constraint, and return the seconds until the page says so."""
+    """Violate a constraint, and return the seconds until the page shows it."""
     begun = time.monotonic()
     world.violate(app)
     await look.shown(app + 1)
@@ -390,7 +390,7 @@ def _rows(world: World, options: argparse.Namespace, seen: Seen) -> list[Row]:
 
 
 def _worst_second(frames: Sequence[float]) -> float:
-    """Return the fewest frames that were begun in any second."""
+    """Return the fewest frames that began in any second."""
     fewest, last = float("inf"), 0
     for first, begun in enumerate(frames):
         if begun + 1000 > frames[-1]:

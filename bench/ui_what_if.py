@@ -1,4 +1,4 @@
-"""The part of bench/ui that asks what if: how soon an outcome is shown, and whether the page stays smooth meanwhile."""
+"""The part of bench/ui for simulations: how soon an outcome is shown, and whether the page stays smooth meanwhile."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ SHOWN: Final = (
     "document.querySelector('.outcome').getAttribute('aria-busy') === 'false'"
     " && Boolean(document.getElementById('command')?.textContent.includes({words!r}))"
 )
-"""Whether the outcome is there whose command line has some words."""
+"""Whether the page shows the outcome of a command line with some words."""
 NOTHING: Final = "document.querySelector('.outcome').textContent.startsWith('Nothing is changed yet')"
 DRAINS: Final = "[...document.querySelectorAll('.nodes button')].filter((each) => each.id.startsWith('drain-'))"
 ZONE_AWAY: Final = "document.querySelector('[id^=\"removeDomain-\"]').click()"
 
 
 class Asked(NamedTuple):
-    """What was measured."""
+    """The measured values."""
 
     first_seconds: float
     scale_seconds: list[float]
     scale_cpu_seconds: float
-    """Of `respread ui`, the mean."""
+    """The mean CPU time of `respread ui`."""
     drain_seconds: list[float]
     drain_cpu_seconds: float
     letters_milliseconds: list[float]
-    """From a letter until the frame that shows its effect, while a lost zone is simulated."""
+    """The time from a typed letter until the frame with its effect, while a lost zone is simulated."""
     watched: dict[str, Any]
-    """Frames meanwhile."""
+    """The frames meanwhile."""
     undo_seconds: float
-    """From Undo, while the lost zone is still simulated, until the outcome before it is shown again."""
+    """The time from Undo, while the lost zone is still simulated, until the earlier outcome is shown again."""
 
 
 async def ask_what_if(tab: Tab, pid: int) -> Asked:
-    """Ask what if, as somebody does who has not done so before.
+    """Run simulations on a page that has made none before.
 
     Args:
-        tab: shows the cluster.
-        pid: of `respread ui`.
+        tab: the page, which shows the cluster.
+        pid: the process of `respread ui`.
     """
     first = await _scale(tab, 1)
     before = cost_of(pid).cpu_seconds
@@ -100,7 +100,7 @@ async def _drain(tab: Tab, number: int) -> float:
 
 
 async def _nothing(tab: Tab) -> None:
-    """Take all changes back."""
+    """Undo all changes."""
     if not await tab.run("document.getElementById('reset') !== null"):
         return
     await tab.run("document.getElementById('reset').click()")
@@ -119,7 +119,7 @@ def rows_of(asked: Asked, worst_second: float, longest_milliseconds: float) -> l
     """Return the lines of the result.
 
     Args:
-        asked: what was measured.
+        asked: the measured values.
         worst_second: the fewest frames in any second of `watched`.
         longest_milliseconds: the longest time between two of these frames.
     """

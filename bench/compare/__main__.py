@@ -2,12 +2,12 @@
 
     python -m bench.compare [--worlds scale-down soft] [--only respread] [--print-only]
 
-The small clusters (bench/compare/worlds.py) are set up one after another on one real control plane, each in the same
-state for both programs. What they did is judged by what the API server shows, and the fewest evictions are found by
-trying every end (bench/compare/spread.py). 6000-pods is bench/busy, on a control plane of its own for each program.
+The small clusters (bench/compare/worlds.py) are set up one after another on one real control plane, in the same state
+for both programs. The result is judged by the pods that the API server shows. The fewest evictions are found by trying
+all final placements (bench/compare/spread.py). 6000-pods is bench/busy, with a control plane for each program.
 
-Each world's results are written to docs/compare.md, beside those of the same day and versions; --print-only, and a run
-of one program alone, leave the page as it is.
+The results of each world are written to docs/compare.md, beside those of the same day and versions. --print-only and
+runs of one program do not change the page.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def compare(names: Sequence[str], sides: Sequence[Side], longest_seconds: float)
     """Yield the outcome of each side in each world, with the world's name.
 
     Args:
-        names: which worlds.
-        sides: which programs.
-        longest_seconds: after how long a program is given up on in a small world.
+        names: the names of the worlds.
+        sides: the programs.
+        longest_seconds: the maximum time of a program in a small world.
     """
     patience = Patience(longest_seconds, least_seconds=LEAST_SECONDS)
     worlds = [SMALL[name] for name in names if name != BIG]
@@ -79,10 +79,10 @@ def run(stage: Stage, world: World, side: Side, patience: Patience, directory: P
     """Set up a world, let one side restore the spread, and return the outcome.
 
     Args:
-        stage: the control plane for it.
-        world: which one.
-        side: which program.
-        patience: how long it is watched.
+        stage: the control plane.
+        world: the world.
+        side: the program.
+        patience: how long the program is watched.
         directory: for its log and its configuration.
     """
     best = fewest(world)

@@ -37,7 +37,7 @@ class WorldJudge(Judge):
         ]
 
     def is_as_declared(self) -> bool:
-        """Return whether each workload's pods are Ready on the nodes where the world has them at the start."""
+        """Return whether each workload's pods are Ready on the nodes of the world's start."""
         found = Counter((key_of(pod)[1], pod.spec.node_name) for pod in self.staying())
         wanted = Counter(
             {
@@ -46,7 +46,7 @@ class WorldJudge(Judge):
                 for node, pods in self._world.start(each).items()
             }
         )
-        return self.settled() and found == wanted
+        return self.all_ready() and found == wanted
 
 
 def _placements(pods: list[WatchedPod], *, each_template: bool) -> list[Counter[str]]:

@@ -1,4 +1,4 @@
-"""The page docs/compare.md: the outcome of each world, and where the descheduler did better."""
+"""The page docs/compare.md: the outcome of each world, and the results in which the descheduler was better."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Report(NamedTuple):
     """The report of a run on a page."""
 
     made_by: str
-    """When, on what machine and with which versions."""
+    """The date, the machine and the versions."""
     results: Lines
     better: Lines
 
 
 def made_by() -> str:
-    """Return the date and the versions, as the page shows them."""
+    """Return the text of the page about the date and the versions."""
     today = datetime.now(UTC).date().isoformat()
     processors = len(os.sched_getaffinity(0))
     return (
@@ -57,7 +57,7 @@ def made_by() -> str:
 
 
 def report_of(outcomes: Mapping[str, Sequence[Outcome]]) -> Report:
-    """Return the report of the worlds that were just run, Respread's outcome first if there are both."""
+    """Return the report of the worlds that were just run. If both sides ran, Respread's outcome is first."""
     results = {world: [row(world, each) for each in of] for world, of in outcomes.items()}
     told = {world: "; ".join(_better(*of)) for world, of in outcomes.items()}
     better = {world: [f"- **{world}**: {words}.\n"] for world, words in told.items() if words}
@@ -87,8 +87,8 @@ def written(page: str, report: Report, about: Mapping[str, str]) -> str:
 
     Args:
         page: the page's text.
-        report: what it shall tell.
-        about: every world in its order, and what it is about.
+        report: the report.
+        about: the description of every world, in order.
     """
     worlds = [f"| {name} | {text} |\n" for name, text in about.items()]
     page = PARTS.write(page, WORLDS, "".join(["| world | what is hard |\n", "|---|---|\n", *worlds]))
@@ -118,9 +118,9 @@ def row(world: str, outcome: Outcome) -> str:
 
 
 def _better(ours: Outcome, peers: Outcome | None = None) -> Iterator[str]:
-    """Yield the respects in which the descheduler did better, as the table shows them.
+    """Yield the columns of the table in which the descheduler was better.
 
-    Fewer violations and evictions are not better where pods are left Pending for them.
+    Fewer violations and evictions are not better if they leave pods Pending.
     """
     if peers is None:
         return

@@ -1,7 +1,7 @@
 """Whether a constraint holds, and the fewest evictions until all do, computed independently of Respread's code.
 
-The fewest are found by trying every way to place the pods in the end. The order of evictions is left out, so it may be
-that nobody can do with so few.
+The fewest are found by trying all final placements. The order of evictions is ignored, so it may be impossible to reach
+the placement with so few evictions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def holds(world: World, workload: Workload, constraint: Constraint, placement: M
     """Return whether a constraint holds, as kube-scheduler counts.
 
     Args:
-        world: which nodes there are.
-        workload: whose constraint it is.
-        constraint: which one.
+        world: the world with its nodes.
+        workload: the workload with the constraint.
+        constraint: the constraint.
         placement: the workload's pods on each node.
     """
     zone_of = world.zone_of()
@@ -51,7 +51,7 @@ def holds(world: World, workload: Workload, constraint: Constraint, placement: M
 def fewest(world: World) -> Fewest:
     """Return the best end that evictions can reach, given room, nodes and budgets.
 
-    A workload whose template is changed takes none: the rollout replaces all its pods anyway.
+    A workload with a changed template needs none, because the rollout replaces all its pods.
     """
     ends = [sorted(_ends(world, each)) for each in world.workloads if not each.changed]
     used = [each.milli_cpu for each in world.workloads if not each.changed]
@@ -109,9 +109,9 @@ def _best(room: Sequence[int], used: Sequence[int], ends: Sequence[Sequence[_End
     """Return the best combination of ends for all workloads that fits the nodes.
 
     Args:
-        room: of each node, in thousandths of a processor.
-        used: by a pod of each workload.
-        ends: of each workload, the best first.
+        room: the free CPU of each node, in thousandths.
+        used: the CPU of a pod of each workload.
+        ends: the ends of each workload, the best first.
     """
     best = Fewest(sum(each[-1].violated for each in ends) + 1, 0)
     beyond = [Fewest(*map(sum, zip(*[each[0][:2] for each in ends[at:]], strict=True))) for at in range(len(ends))]
@@ -125,7 +125,7 @@ def _best(room: Sequence[int], used: Sequence[int], ends: Sequence[Sequence[_End
             after = Fewest(so_far.violated + end.violated, so_far.evictions + end.evictions)
             ahead = beyond[at + 1] if at + 1 < len(ends) else Fewest(0, 0)
             if (after.violated + ahead.violated, after.evictions + ahead.evictions) >= best:
-                return  # the ends that follow are no better
+                return  # the following ends are no better
             rest = [free - used[at] * pods for free, pods in zip(left, end.placement, strict=True)]
             if min(rest) >= 0:
                 search(at + 1, rest, after)

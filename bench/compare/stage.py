@@ -43,7 +43,7 @@ class Stage:
         """Start the control plane, and stop it at the end of the block.
 
         Args:
-            binaries: where its programs are; by default they are found or built.
+            binaries: its programs; by default they are found or built.
         """
         with Sandbox.start(SandboxOptions(nodes=0), binaries=binaries) as sandbox:
             install(sandbox)

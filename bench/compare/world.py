@@ -39,7 +39,7 @@ class Workload(NamedTuple):
 
     name: str
     pods: Mapping[str, Sequence[int]]
-    """By zone, the number of its pods on the first node of the zone, on the second, and so on, at the start."""
+    """The number of its pods at the start on each node of each zone."""
     constraints: tuple[Constraint, ...] = (Constraint(),)
     milli_cpu: int = 100
     only_zones: str = ""
@@ -50,7 +50,7 @@ class Workload(NamedTuple):
     """Whether it has required anti-affinity to itself over hostnames."""
     ready_seconds: float = 0
     max_unavailable: int | None = None
-    """Of its PodDisruptionBudget, if it has one; 0 allows no eviction."""
+    """The maxUnavailable of its PodDisruptionBudget, if it has one; 0 allows no eviction."""
     changed: bool = False
     """Whether its template is changed just before a program starts, so that a rollout replaces all pods."""
 
@@ -79,7 +79,7 @@ class World(NamedTuple):
         return {node_name(zone, at): zone for zone, shape in self.zones.items() for at in range(shape.nodes)}
 
     def start(self, workload: Workload) -> Placement:
-        """Return where a workload's pods are at the start."""
+        """Return the nodes of a workload's pods at the start."""
         return {
             node_name(zone, at): dict(enumerate(workload.pods.get(zone, ()))).get(at, 0)
             for zone, shape in self.zones.items()

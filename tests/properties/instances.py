@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 FACTOR_VARIABLE = "RESPREAD_INSTANCES_FACTOR"
-"""`make test-all` sets it to 25, `make properties` and `make tight` to 250."""
+"""The environment variable for the factor: 25 in `make test-all`, 250 in `make properties` and `make tight`."""
 
 _T = TypeVar("_T")
 
@@ -24,10 +24,10 @@ def try_on(instances: SearchStrategy[_T], ordinarily: int, part: int, holds: Cal
     """Test a property on random instances, different for each part, but the same in every run.
 
     Args:
-        instances: where they are drawn from.
-        ordinarily: on how many. Those on which the property rejects its assumptions don't count.
-        part: of a test that is cut into parts so that they can run side by side.
-        holds: raises an AssertionError where it does not.
+        instances: the strategy that draws them.
+        ordinarily: the number of instances with factor 1. Only instances that meet its assumptions count.
+        part: the number of the part, if a test is divided into parts that can run side by side.
+        holds: raises an AssertionError for an instance without the property.
     """
     count = ordinarily * factor()
 
@@ -36,7 +36,7 @@ def try_on(instances: SearchStrategy[_T], ordinarily: int, part: int, holds: Cal
         max_examples=count,
         deadline=None,
         database=None,
-        phases=[Phase.generate],  # to shrink a world that takes a search for every try takes too long
+        phases=[Phase.generate],  # without shrinking, which would need a search for each try
         suppress_health_check=list(HealthCheck),
     )
     @given(instances)

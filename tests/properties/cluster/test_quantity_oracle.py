@@ -75,7 +75,7 @@ def test_a_quantity_equals_the_number_in_its_text(quantity: tuple[str, Fraction]
 @given(quantities())
 def test_the_canonical_form_has_the_same_value_and_is_stable(quantity: tuple[str, Fraction]) -> None:
     text, number = quantity
-    assume(abs(number) < 10**18)  # beyond that the API may write no suffix, and so something else
+    assume(abs(number) < 10**18)  # above that, the API may print no suffix
     parsed = parse_quantity(text)
     again = parse_quantity(parsed.canonical)
 

@@ -32,7 +32,7 @@ _MOMENTS_ONCE = (
 
 
 def status_schema(kind: PolicyKind) -> dict[str, Any]:
-    """Return the schema of a policy's status, as the API server has it."""
+    """Return the schema of a policy's status in the CRD."""
     (version,) = custom_resource_definition(kind)["spec"]["versions"]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["status"]
     return schema
@@ -42,9 +42,9 @@ def statuses(schema: Mapping[str, Any], words: Sequence[str], *, older: bool) ->
     """Values that a schema allows.
 
     Args:
-        schema: as the CRD has it.
-        words: strings that mean something to who reads them, such as names of what there is.
-        older: whether values that only schemas without bounds of numbers and times admitted are among them.
+        schema: the schema in the CRD.
+        words: strings that have a meaning for the operator, such as names of existing objects.
+        older: whether to include values that only schemas without bounds of numbers and times admitted.
     """
     match schema["type"]:
         case "object":
@@ -92,9 +92,9 @@ def largest(schema: Mapping[str, Any], number: int = 0, *, most_items: int) -> A
     """Return the largest value that a schema allows.
 
     Args:
-        schema: as the CRD has it.
-        number: of the item of a list that it is in, so that no two are equal.
-        most_items: of a list, where the schema admits more.
+        schema: the schema in the CRD.
+        number: the index of the list item, so that no two items are equal.
+        most_items: the maximum length of a list if the schema admits more.
     """
     match schema["type"]:
         case "object":

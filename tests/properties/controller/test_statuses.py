@@ -98,12 +98,12 @@ def run(found: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         body = {"metadata": metadata_of(plural), "spec": rules, "status": status}
         loop.parts.informer(plural).take_page(page(body, version=200))
 
-    async def turns() -> None:
+    async def reconcile() -> None:
         for seconds in (0.0, 60.0, 400.0, 5 * 3600.0):
             loop.seconds = seconds
             await loop.loop.reconcile()
 
-    asyncio.run(turns())
+    asyncio.run(reconcile())
     return requests.written
 
 
@@ -113,7 +113,7 @@ def assert_admitted(schema: Mapping[str, Any], value: Any, at: str = "status") -
         case "object":
             assert set(schema.get("required", ())) <= set(value), at
             for name, each in value.items():
-                if each is not None:  # which a merge patch takes for absent
+                if each is not None:  # a merge patch treats null as absent
                     assert_admitted(schema["properties"][name], each, f"{at}.{name}")
         case "array":
             assert len(value) <= schema["maxItems"], at
@@ -150,7 +150,7 @@ def test_any_status_is_recovered_and_overwritten(of_cluster: Any, of_namespace: 
 
 
 def test_the_largest_status_is_processed_quickly() -> None:
-    """Sixteen of every item. With more, the object would exceed the 1.5 MiB that the API server stores."""
+    """Every list has sixteen items. With more, the object would exceed the 1.5 MiB that the API server stores."""
     status = largest(status_schema(CLUSTER), most_items=16)
     size = len(json.dumps(status))
     assert _MIB / 4 < size < 3 * _MIB / 2

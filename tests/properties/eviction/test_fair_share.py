@@ -1,4 +1,4 @@
-"""Tenants whose replacements never get Ready slow the others down little: pacing and following in a closed loop."""
+"""Tenants whose replacements never get Ready slow the others down little. Pacing and follow-up run in a closed loop."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.eviction_moves import SPEC, group, move
 from tests.properties.instances import factor
 from tests.worlds import NOW, cluster, pod
 
-TURN_SECONDS = 1.0
+RECONCILE_SECONDS = 1.0
 GREEDY = ("a-greedy", "b-greedy")
-"""A name before all others, so that plans have its moves first."""
+"""A name that sorts before all others, so that its moves are first in plans."""
 
 
 class Tenant(NamedTuple):
@@ -35,16 +35,16 @@ class Tenant(NamedTuple):
     namespace: str
     moves: int
     ready_seconds: float | None
-    """How long its replacements take to become Ready; None if they never do."""
+    """The time until its replacements are Ready; None if they never are."""
     from_seconds: float = 0.0
-    """When its moves are planned first."""
+    """The time of the first plan with its moves."""
 
 
 class Ran(NamedTuple):
     """The result of a run."""
 
     balanced_after: Mapping[str, float]
-    """Seconds from the first plan of a tenant's moves until its last replacement was Ready."""
+    """The seconds from the first plan of a tenant's moves until its last replacement was Ready."""
     used: float
     """The used share of the limits while healthy tenants had moves left."""
 
@@ -96,7 +96,7 @@ def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_00
             used += len(in_flight.moves)
             possible += limits.in_flight
         assert len(in_flight.moves) <= limits.in_flight
-        now += TURN_SECONDS
+        now += RECONCILE_SECONDS
     return Ran(done, used / possible if possible else 1.0)
 
 
@@ -125,7 +125,7 @@ def test_two_namespaces_that_never_get_ready_slow_the_others_down_by_half_at_mos
     beside = run([*(Tenant(name, 300, None) for name in GREEDY), *healthy], limits).balanced_after
     for namespace, seconds in alone.items():
         (ready_seconds,) = (each.ready_seconds or 0.0 for each in healthy if each.namespace == namespace)
-        proving = ready_seconds + TURN_SECONDS  # its first replacement is waited for before it gets more places
+        proving = ready_seconds + RECONCILE_SECONDS  # it gets more moves only after its first replacement
         assert beside[namespace] <= 1.5 * seconds + proving, (namespace, healthy, alone, beside)
 
 
@@ -179,10 +179,10 @@ def test_a_namespace_that_failed_gets_its_share_back_with_the_first_replacement_
         )
         history.learn(ended, {}, None)
 
-    assert made() == 8  # nobody else wants any
+    assert made() == 8  # no other namespace has moves
     end(ready=False, seconds=300)
     assert made() == 2
-    end(ready=False, seconds=1)  # its controller wanted none: that tells nothing
+    end(ready=False, seconds=1)  # its controller wanted no replacement, which is no failure
     assert made() == 2
     end(ready=True, seconds=20)
     assert made() == 8

@@ -1,6 +1,6 @@
 """The lower bound for larger clusters: a final placement with the fewest moved pods, whatever the order of moves.
 
-An exact mixed-integer program, solved by HiGHS. No sequence of safe steps that cures all restored groups can have fewer
+An exact mixed-integer program, solved by HiGHS. No sequence of safe steps that restores all groups can have fewer
 evictions, because it ends in such a state.
 """
 
@@ -20,18 +20,18 @@ class Bound(NamedTuple):
 
     evictions: int
     evicted: tuple[Kind, ...]
-    """Shape and host of each evicted pod."""
+    """The shape and host of each evicted pod."""
     placed: tuple[Kind, ...]
-    """Shape and host of each replacement."""
+    """The shape and host of each replacement."""
 
 
 def bound_of(model: SchedulerModel) -> Bound | None:
     """Return a final placement with the fewest evictions, or None if there is none."""
     program = _Program()
     ends = _Ends(model, program)
-    cure = model.to_cure(model.start())
+    to_restore = model.to_restore(model.start())
     for at in range(len(model.groups)):
-        over = [(excess, 1.0) for excess in ends.excesses(at, None if at not in cure else 0)]
+        over = [(excess, 1.0) for excess in ends.excesses(at, None if at not in to_restore else 0)]
         program.row(over, None, model.excess(model.groups[at], model.start()))
     values = program.solve()
     if values is None:
@@ -42,15 +42,15 @@ def bound_of(model: SchedulerModel) -> Bound | None:
 
 
 def fewest_violated(model: SchedulerModel, ranks: Mapping[int, int], ranks_in_all: int) -> tuple[int, ...]:
-    """Return how many groups stay violated at least, by their rank: the fewest of rank 0, then of rank 1, and so on.
+    """Return the minimum number of groups that stay violated for each rank: first the fewest of rank 0, then of rank 1.
 
-    No sequence of safe steps can leave fewer, because it ends in a state with the pods where they have room, in which
-    no group has more excess than at the start.
+    No sequence of safe steps can leave fewer. It ends in a state in which all pods have room and no group has more
+    excess than at the start.
 
     Args:
-        model: the world.
-        ranks: of the groups that are to be cured, 0 for the most important ones.
-        ranks_in_all: how many ranks there are.
+        model: the cluster.
+        ranks: the ranks of the groups to restore. Rank 0 is the most important one.
+        ranks_in_all: the number of ranks.
     """
     start = model.start()
     program = _Program(eviction_cost=0)
@@ -194,7 +194,7 @@ class _Program:
         solver.setOptionValue("output_flag", False)
         solver.setOptionValue("threads", 1)
         solver.setOptionValue("mip_rel_gap", 0.0)
-        solver.setOptionValue("presolve", "off")  # that of HiGHS 1.15.1 loses the best end of scarce world 408
+        solver.setOptionValue("presolve", "off")  # the presolve of HiGHS 1.15.1 loses the best end of scarce world 408
         solver.passModel(lp)
         solver.run()
         status = solver.getModelStatus()

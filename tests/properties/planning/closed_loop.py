@@ -1,4 +1,4 @@
-"""Plan, evict, place, and plan again until nothing is left to do: on small clusters, with different schedulers."""
+"""A loop on small clusters with different schedulers: plan, evict and place until no move is planned."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.properties.planning.scheduler_model import Kind, Position, SchedulerM
 from tests.properties.planning.small_worlds import NOW, Place, World, policy_of, snapshot_of
 from tests.spreads import spread_of
 
-Temper: TypeAlias = Literal["random", "score", "adversarial"]
-"""The scheduler's choice among feasible nodes: any, one with the best PodTopologySpread score, or the worst for the
+SchedulerChoice: TypeAlias = Literal["random", "score", "adversarial"]
+"""How the scheduler chooses a feasible node: any, one with the best PodTopologySpread score, or the worst one for the
 plan."""
 MOST_ROUNDS = 100
 
@@ -33,7 +33,7 @@ class Ended(NamedTuple):
 
 
 class EndlessError(AssertionError):
-    """It continued for `MOST_ROUNDS` rounds."""
+    """The loop did not end within `MOST_ROUNDS` rounds."""
 
 
 class PendingError(AssertionError):
@@ -44,12 +44,12 @@ class WorseError(AssertionError):
     """A group has more excess than before."""
 
 
-def run(world: World, temper: Temper, seed: int) -> Ended:
+def run(world: World, choice: SchedulerChoice, seed: int) -> Ended:
     """Run a cluster until no move is planned any more."""
     random = Random(seed)
     model = SchedulerModel(world)
     start = model.start()
-    cure = model.to_cure(start)
+    to_restore = model.to_restore(start)
     back_offs = BackOffs()
     evictions = 0
     for round_number in range(MOST_ROUNDS):
@@ -65,10 +65,10 @@ def run(world: World, temper: Temper, seed: int) -> Ended:
         wave = [move for move in plan.moves if move.wave == 0]
         if not wave:
             position = SchedulerModel(world).start()
-            return Ended(evictions, round_number, sum(model.excess(model.groups[at], position) for at in cure))
+            return Ended(evictions, round_number, sum(model.excess(model.groups[at], position) for at in to_restore))
         evictions += len(wave)
         before = model.excesses(_position(model, world))
-        world, placed, likely = _carry_out(model, world, wave, temper, random)
+        world, placed, likely = _carry_out(model, world, wave, choice, random)
         after = model.excesses(_position(model, world))
         for group, excess_before, excess_after in zip(model.groups, before, after, strict=True):
             if excess_after > excess_before and (group.hard or likely):
@@ -82,12 +82,12 @@ def _position(model: SchedulerModel, world: World) -> Position:
 
 
 def _carry_out(
-    model: SchedulerModel, world: World, wave: Sequence[Move], temper: Temper, random: Random
+    model: SchedulerModel, world: World, wave: Sequence[Move], choice: SchedulerChoice, random: Random
 ) -> tuple[World, list[int], bool]:
     """Evict a wave in any order, with the scheduler acting in between, and terminations of any length.
 
     Returns:
-        The world after it; for each move the host of the replacement; and whether all of these were likely.
+        The world after the wave, the host of each move's replacement, and whether all of these hosts were likely.
     """
     pods = list(world.pods)
     victims = [int(move.pod.name) for move in wave]
@@ -117,7 +117,7 @@ def _carry_out(
         else:
             feasible = model.feasible(kind[0], position, list(terminating.values()))
             best = model.likeliest(kind[0], feasible, position)
-            host = _choose(model, position, kind[0], feasible, best, temper, random)
+            host = _choose(model, position, kind[0], feasible, best, choice, random)
             likely = likely and host in best
             waiting.remove(victim)
             position = position.place((kind[0], host))
@@ -132,12 +132,12 @@ def _choose(
     shape: int,
     feasible: list[int],
     best: list[int],
-    temper: Temper,
+    choice: SchedulerChoice,
     random: Random,
 ) -> int:
-    if temper == "random":
+    if choice == "random":
         return random.choice(feasible)
-    if temper == "score":
+    if choice == "score":
         return random.choice(best)
     worst: Callable[[int], tuple[int, float]] = lambda host: (  # noqa: E731 - it is used as a key once
         sum(model.excesses(position.place((shape, host)))),

@@ -1,4 +1,4 @@
-"""Small clusters without room for all, of every kind: constraints, taints, namespaces and policies that differ."""
+"""Small clusters without room for all pods, with different constraints, taints, namespaces and policies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, TRIED, 
 from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
 
 _MOST_PODS: Final = 15
-"""Of all applications together, so that every sequence of evictions can be looked at."""
+"""The maximum number of pods, small enough to examine every sequence of evictions."""
 
 
 def mixed_world(seed: int) -> ScarceWorld:
@@ -41,7 +41,7 @@ def mixed_world(seed: int) -> ScarceWorld:
                 Place(len(shapes) - 1, host, movable=not _seldom(random, 0.1))
                 for host in skewed(random, hosts, shape, min(most, random.randint(2, 4)))
             )
-    if _seldom(random, 0.2):  # as of a DaemonSet, whose labels an application's constraint selects
+    if _seldom(random, 0.2):  # like pods of a DaemonSet with labels that an application's constraint selects
         shapes.append(Shape({**shapes[0].labels}, (), namespace=shapes[0].namespace, tolerates=True))
         importance.append(importance[0])
         pods.extend(Place(len(shapes) - 1, host, movable=False) for host in range(len(hosts)))
@@ -91,7 +91,7 @@ def _application(random: Random, name: str, importance: str, namespace: str, zon
 
 
 def _variants(random: Random, app: Shape) -> list[Shape]:
-    """Return another template of the same application, seldom: the pods of both are counted together."""
+    """Return the templates of an application: seldom a second one, whose pods are counted together with the first."""
     if not _seldom(random, 0.2):
         return []
     return [

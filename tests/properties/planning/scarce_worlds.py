@@ -1,4 +1,4 @@
-"""Small clusters in which several applications compete for a few places, and not all of them fit."""
+"""Small clusters in which several applications compete for the room on a few nodes, and not all of them fit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, 
 
 IMPORTANT, ORDINARY, TRIED = "important", "ordinary", "tried"
 RANKS: Final = {IMPORTANT: 0, ORDINARY: 1, TRIED: 2}
-"""Of their policies, the most important first."""
+"""The importance of policies, the most important first."""
 _PRIORITIES: Final = {IMPORTANT: 10, ORDINARY: 0, TRIED: 20}
-"""That of a policy which only plans does not count."""
+"""The importance of a policy in dry run, which does not count."""
 
 
 class ScarceWorld(NamedTuple):
@@ -90,7 +90,7 @@ def _application(random: Random, name: str, importance: str) -> Shape:
 
 
 def skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[int]:
-    """Place pods as after the return of the last zone: rarely there."""
+    """Place few pods in the last zone, as after its return."""
     allowed = [at for at, host in enumerate(hosts) if shape.pools is None or host.labels["pool"] in shape.pools]
     last = hosts[-1].labels["zone"]
     elsewhere = [at for at in allowed if hosts[at].labels["zone"] != last]
@@ -100,7 +100,7 @@ def skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[
 
 
 def spare(random: Random, host: Host, zones: int) -> int:
-    """Return how much more than its pods a host has room for: something in the last zone, and little elsewhere."""
+    """Return the free room of a host: some in the last zone, and little elsewhere."""
     if host.labels["zone"] == f"z{zones - 1}":
         return random.randint(1, 4)
     return random.choice((0, 0, 0, 1))

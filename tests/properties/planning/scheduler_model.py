@@ -1,7 +1,7 @@
 """The scheduler's rules and the definition of a safe step (docs/planning.md), written again for small clusters.
 
-Only the plain data of `small_worlds` is read, and nothing of the product is used: what the planner is compared with
-must not share its mistakes. Everything is counted anew whenever it is asked for.
+The model reads only the plain data of `small_worlds` and uses no code of the product, because an oracle must not share
+the mistakes of the planner. It counts everything from scratch for every question.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.properties.planning.small_worlds import HOSTNAME, Host, Rule, Shape, 
 _T = TypeVar("_T")
 
 Kind: TypeAlias = tuple[int, int]
-"""Equal pods of a shape on a host."""
+"""The pods of one shape on one host, which are equal."""
 LARGEST_STEP = 3
 
 
@@ -46,10 +46,10 @@ class _Group(NamedTuple):
     identity: tuple[object, ...]
     """Equal for constraints that the product keeps as one group."""
     domain_of: tuple[str | None, ...]
-    """By host; None for hosts that are not eligible."""
+    """The domain of each host; None for hosts that are not eligible."""
     domains: frozenset[str]
     counts: tuple[bool, ...]
-    """By shape, whether its pods are counted."""
+    """Whether the pods of each shape are counted."""
     max_skew: int
     at_least_zero: bool
     """Whether the minimum is 0 because of too few domains."""
@@ -82,7 +82,7 @@ class SchedulerModel:
             (movable if pod.movable else staying)[pod.shape][pod.host] += 1
         return Position(tuple(map(tuple, movable)), tuple(map(tuple, staying)))
 
-    # How the constraints stand
+    # The state of the constraints
 
     def counts(self, group: _Group, position: Position) -> dict[str, int]:
         counts = dict.fromkeys(group.domains, 0)
@@ -104,7 +104,7 @@ class SchedulerModel:
     def excesses(self, position: Position) -> tuple[int, ...]:
         return tuple(self.excess(group, position) for group in self.groups)
 
-    def to_cure(self, position: Position) -> list[int]:
+    def to_restore(self, position: Position) -> list[int]:
         """Return the groups that a plan must restore."""
         return [at for at, group in enumerate(self.groups) if group.restored and self.excess(group, position)]
 
@@ -114,9 +114,9 @@ class SchedulerModel:
         """Return the hosts that are feasible for one more pod of a shape.
 
         Args:
-            shape: of the pod.
-            position: where the pods are that it counts.
-            terminating: evicted pods that still take room.
+            shape: the shape of the pod.
+            position: the positions of the pods that the constraints count.
+            terminating: evicted pods that still use room.
         """
         return [
             host
@@ -165,9 +165,9 @@ class SchedulerModel:
         """Yield every safe step, single ones first, with the likely final positions.
 
         Args:
-            position: before the step.
-            largest: how many pods a step evicts at the most.
-            kinds: the only ones that are evicted; None for all there are.
+            position: the position before the step.
+            largest: the maximum number of pods of a step.
+            kinds: the kinds that may be evicted; None for all.
         """
         safe: set[tuple[Kind, ...]] = set()
         listed = [kind for kind in self.kinds(position) if kinds is None or kind in kinds]
@@ -200,7 +200,7 @@ class SchedulerModel:
     def outcomes_if_safe(self, position: Position, step: tuple[Kind, ...]) -> set[Position] | None:
         """Return the likely final positions of a step, or None if it is not safe."""
         before = self.excesses(position)
-        cure = self.to_cure(position)
+        to_restore = self.to_restore(position)
         likely: set[Position] = set()
         seen: set[object] = set()
         for outcome in self._outcomes(position, step, seen):
@@ -211,7 +211,7 @@ class SchedulerModel:
             if any(self.groups[at].hard for at in worse):
                 return None
             if outcome.likely:
-                if worse or not any(after[at] < before[at] for at in cure):
+                if worse or not any(after[at] < before[at] for at in to_restore):
                     return None
                 likely.add(outcome.position)
         return likely
@@ -219,8 +219,8 @@ class SchedulerModel:
     def _outcomes(self, start: Position, step: tuple[Kind, ...], seen: set[object]) -> Iterator[Outcome | None]:
         """Yield the possible ends of a step, and None if a replacement stays without a node.
 
-        Evictions come one after the other, in any order; the scheduler may place a replacement as soon as its pod is
-        evicted, and does so on any feasible node.
+        Pods are evicted one after another, in any order. The scheduler may place a replacement on any feasible node as
+        soon as its pod is evicted.
         """
         todo: list[tuple[Position, tuple[Kind, ...], tuple[Kind, ...], tuple[int, ...], bool]] = [
             (start, step, (), (), True)

@@ -1,7 +1,7 @@
 """Small clusters for the oracles of planning: plain data, drawn by hypothesis, with the snapshot for the planner.
 
-Nothing here knows how spread is counted or a plan is made. What a world means is said twice, independently: by the
-product, which sees the snapshot, and by `scheduler_model`, which sees the plain data.
+This module does not count spread and makes no plan. Two independent implementations do: the product reads the snapshot,
+and `scheduler_model` reads the plain data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Host(NamedTuple):
     labels: dict[str, str]
     """The labels, including its own name under `HOSTNAME`."""
     room: int = PLENTY
-    """Its units of room for pods. Each pod uses as many as its template says."""
+    """Its units of room for pods. The template of a pod says how many units the pod uses."""
     tainted: bool = False
     cordoned: bool = False
 
@@ -89,7 +89,7 @@ class World(NamedTuple):
     pods: tuple[Place, ...]
     restores_soft: bool = False
     restored_keys: tuple[str, ...] = ()
-    """Empty for all keys."""
+    """The topology keys that the policy selects; empty for all."""
 
     def restores(self, rule: Rule) -> bool:
         """Return whether the policy selects a constraint."""

@@ -1,6 +1,6 @@
-"""The ledger's verdict is the API server's, for any budgets and pods, and the API server accepts a plan within it.
+"""The verdict of the ledger of budgets equals the API server's, and the API server accepts plans within the ledger.
 
-The model below is written from `EvictionREST.Create` alone, on objects as the API sends them.
+The model below is written from `EvictionREST.Create` alone, for objects in the form of the API.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def matches(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:
         return False
     for expression in selector["matchExpressions"]:
         if (expression["operator"] in {"In", "NotIn"}) != bool(expression["values"]):
-            return False  # it can't be converted, and the handler passes over the budget
+            return False  # it can't be converted, and the handler ignores the budget
     return all(holds(expression, labels) for expression in selector["matchExpressions"])
 
 
@@ -197,8 +197,8 @@ def test_the_api_server_accepts_all_evictions_that_the_ledger_allows(
     for pod in pods:
         verdict = ledger.verdict(typed_pod(pod))
         if isinstance(verdict, Held):
-            # what the plan took counts as the server counts it, but for pods that are not Ready and would go freely
-            # only while the others, who are not gone yet, are counted as healthy
+            # The ledger counts like the server, except for unready pods. The server evicts these without a disruption
+            # only while it still counts the other evicted pods as healthy.
             before = BudgetLedger(snapshot).verdict(typed_pod(pod))
             assert evict(pod, budgets)[0] != 201 or (not pod["ready"] and isinstance(before, Free))
         else:

@@ -1,4 +1,4 @@
-"""Plans are minimal: equal to the truth in tiny clusters, to the static bound in larger ones if it can be reached."""
+"""Plans are minimal: equal to the exact result in tiny clusters, and to the lower bound in larger ones if reachable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.spreads import spread_of
 
 PARTS = range(4)
 OF_LARGER_WORLDS = PARTS if factor() > 1 else (1, 3)
-"""Those in which it is soon known what the best is."""
+"""The sizes of clusters for which an exhaustive search is quick."""
 
 
 def excess_after(plan: Plan, snapshot: ClusterSnapshot) -> int:
@@ -39,7 +39,7 @@ def excess_after(plan: Plan, snapshot: ClusterSnapshot) -> int:
 def test_in_tiny_clusters_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: int) -> None:
     def equals_the_truth(world: World) -> None:
         model = SchedulerModel(world)
-        assume(model.to_cure(model.start()))
+        assume(model.to_restore(model.start()))
         try:
             truth = truth_of(model)
         except TooLargeError:
@@ -59,7 +59,7 @@ def test_in_tiny_clusters_a_plan_is_the_best_of_all_sequences_of_safe_steps(part
 def test_in_larger_clusters_a_plan_meets_the_lower_bound_if_its_moves_have_a_safe_order(part: int) -> None:
     def meets_the_bound(world: World) -> None:
         model = SchedulerModel(world)
-        assume(model.to_cure(model.start()))
+        assume(model.to_restore(model.start()))
         bound = bound_of(model)
         snapshot = snapshot_of(world)
         plan = plan_cluster(snapshot, [policy_of(world)], now=NOW)

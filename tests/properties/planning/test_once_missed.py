@@ -1,4 +1,4 @@
-"""A cluster for which a plan once had one eviction too many, or left some excess."""
+"""A cluster in which single safe steps lead to a dead end. Its plan once had an unnecessary eviction or left excess."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_step_of_two_pods_is_found_where_single_steps_are_safe_too() -> None:
 
 
 @pytest.mark.long
-def test_no_plan_for_it_has_fewer_evictions() -> None:
+def test_a_plan_around_a_dead_end_has_the_fewest_evictions() -> None:
     bound = bound_of(SchedulerModel(world_with_a_dead_end()))
     assert bound is not None
     assert bound.evictions == FEWEST

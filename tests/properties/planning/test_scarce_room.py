@@ -23,13 +23,13 @@ from tests.spreads import spread_of
 
 PARTS = range(4) if factor() > 1 else (2,)
 WORLDS = 20
-"""For each part; `make test-all` runs 25 times as many."""
+"""The number of clusters for each part. `make test-all` runs 25 times as many."""
 MOST_POSITIONS = 150
 MOST_UNKNOWN = 0.1
 LEAST_SCARCE = 0.3
 """The room is insufficient in half of the first 200 clusters, and in at least 19 of any 50 in a row."""
-MOST_TURNS = {0: 0, 1: 2, 2: 10, 3: 10} if factor() > 1 else {2: 10}
-"""The most turns that a replacement may take, by seed."""
+MOST_TICKS = {0: 0, 1: 2, 2: 10, 3: 10} if factor() > 1 else {2: 10}
+"""The maximum number of ticks until a pod has terminated, by seed."""
 
 
 def violated_after(plan: Plan, snapshot: ClusterSnapshot) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def ranks_of(model: SchedulerModel) -> dict[int, int]:
     shapes = model.world.shapes
     return {
         at: RANKS[shapes[model.groups[at].counts.index(True)].labels["importance"]]
-        for at in model.to_cure(model.start())
+        for at in model.to_restore(model.start())
     }
 
 
@@ -112,7 +112,7 @@ def test_the_plan_restores_as_many_groups_as_possible(part: int, draw: Callable[
 
 
 @pytest.mark.parametrize("seed", [408, 1745])
-def test_cases_found_by_longer_runs_stay_fixed(seed: int) -> None:
+def test_the_plan_restores_as_many_groups_as_possible_in_clusters_that_once_failed(seed: int) -> None:
     """In 408, the presolve of the exact program was wrong. In 1745, it matters which of two nodes a group uses."""
     assert not tried(seed).unknown
 
@@ -134,9 +134,9 @@ def applications(number: int, room: int) -> World:
     [(5, 5), pytest.param(6, 7, marks=pytest.mark.long), pytest.param(8, 8, marks=pytest.mark.long)],
 )
 def test_a_started_group_is_finished_before_others_get_the_room(number: int, room: int, in_flight: int) -> None:
-    """Each group needs two moves. However slowly pods terminate, no group starts with the room of another one."""
+    """Each group needs two moves. Even if pods terminate slowly, no group uses the room of a started group."""
     limits = Limits(in_flight=in_flight, in_flight_per_namespace=50, in_flight_per_node=50, in_flight_per_workload=3)
-    for seed, most_turns in MOST_TURNS.items():
-        tight = TightWorld(applications(number, room), number, frozenset(), ((),), most_turns, limits)
+    for seed, most_ticks in MOST_TICKS.items():
+        tight = TightWorld(applications(number, room), number, frozenset(), ((),), most_ticks, limits)
         ended = run(tight, seed)
         assert (number - ended.violated, ended.evictions) == (room // 2, room)

@@ -184,13 +184,13 @@ def test_tasks_equal_those_built_from_scratch_after_any_change(
             held = Held(Reason.HELD_BY_BUDGET, "refused")
             refused = Refused(lambda pod, _: held if pod.name < "p4" else None, frozenset({refusing}))  # noqa: B023
         selection.advance(snapshot, index.update(snapshot))
-        anew = Selection(PolicyIndex(SETTING.policies))
-        anew.advance(snapshot, spread_of(snapshot))
+        from_scratch = Selection(PolicyIndex(SETTING.policies))
+        from_scratch.advance(snapshot, spread_of(snapshot))
         after = minutes * 10
         found = tasks.advance(snapshot, rules_of(snapshot, selection, leaving, after, refused, known_budgets))
-        expected = Tasks().advance(snapshot, rules_of(snapshot, anew, leaving, after, refused))
+        expected = Tasks().advance(snapshot, rules_of(snapshot, from_scratch, leaving, after, refused))
         assert plain(found) == plain(expected)
-        assert selection.selected == anew.selected
+        assert selection.selected == from_scratch.selected
         again = tasks.advance(snapshot, rules_of(snapshot, selection, leaving, after, refused, known_budgets))
         assert all(one is other for one, other in zip(found, again, strict=True))
 

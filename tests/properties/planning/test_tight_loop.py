@@ -1,4 +1,4 @@
-"""However slowly pods terminate and replacements are created, no move leaves a pod Pending."""
+"""No move leaves a pod Pending, even if pods terminate slowly and replacements are created late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.properties.planning.tight_loop import run
 from tests.properties.planning.tight_worlds import tight_world
 
 WORLDS: Final = 2
-"""For each part; `make test-all` runs 25 times as many, `make tight` 250 times."""
+"""The number of clusters for each part. `make test-all` runs 25 times as many, `make tight` 250 times."""
 PARTS: Final = 4
 MOST_PER_FEWEST: Final = 1.02
 
@@ -28,7 +28,7 @@ def test_no_move_leaves_a_pod_pending_and_few_evictions_are_unnecessary(part: in
         ended = run(tight, seed)
         compared += ended.compared
         if ended.preemptions or len(tight.foreign) > 1 or ended.excess:
-            continue  # what was preempted is spread anew, and what came later found another cluster
+            continue  # preempted pods get other nodes, so later pods found another cluster
         hosts = tuple(host._replace(room=room) for host, room in zip(tight.world.hosts, ended.room, strict=True))
         if (bound := bound_of(SchedulerModel(tight.world._replace(hosts=hosts)))) is not None:
             evicted += ended.evictions

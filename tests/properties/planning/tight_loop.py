@@ -1,8 +1,8 @@
 """The operator's parts in a loop on clusters with little room: moves in flight, planning, pacing, and a slow scheduler.
 
-Pods take up to 30 turns to be gone, replacements come late, those of a StatefulSet only when the old pod is gone; the
-scheduler binds in any order, takes any feasible host, and preempts. What is told of the cluster is never behind. The
-scheduler is `scheduler_model` with `undisturbed`, which share nothing with the product.
+Time passes in ticks. Pods take up to 30 ticks to terminate. Replacements are created late, and those of a StatefulSet
+only after the old pod is deleted. The scheduler binds pods in any order, chooses any feasible host, and preempts. The
+watched state is always current. The scheduler is `scheduler_model` with `undisturbed`, without code of the product.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from tests.properties.planning.small_worlds import HOSTNAME, NOW, Place, World, 
 from tests.properties.planning.tight_worlds import TightWorld
 from tests.properties.planning.undisturbed import NOWHERE, Scene, ends_of, feasible, preemptable
 
-MOST_TURNS: Final = 2_000
+MOST_TICKS: Final = 2_000
 _LOOKS: Final = 0.8
-"""How often the operator reconciles per turn."""
-STILL_TURNS: Final = 3
-"""The loop ends after this many turns without work."""
+"""The probability that the operator reconciles in a tick."""
+STILL_TICKS: Final = 3
+"""The loop ends after this many ticks without work."""
 
 
 class Ended(NamedTuple):
@@ -56,7 +56,7 @@ class Ended(NamedTuple):
     pending: int
     compared: bool
     """Whether the cluster was small enough to know which pods would be Pending without evictions."""
-    turns: int
+    ticks: int
     room: tuple[int, ...]
     """The room that foreign pods leave on each host at the end."""
 
@@ -66,11 +66,11 @@ class LeftPendingError(AssertionError):
 
 
 class EndlessError(AssertionError):
-    """It continued for `MOST_TURNS` turns."""
+    """The loop did not end within `MOST_TICKS` ticks."""
 
 
 class _Mover:
-    """Everything that happens to the pods without the operator: controllers, kubelets and the scheduler."""
+    """All other components: controllers, kubelets and the scheduler."""
 
     def __init__(self, tight: TightWorld, random: Random) -> None:
         self.model = SchedulerModel(tight.world)
@@ -91,7 +91,7 @@ class _Mover:
         for pod, place in zip(sorted(begun, key=lambda pod: pod.name), tight.world.pods, strict=True):
             self._add(place.shape, f"shape{place.shape}-{pod.name}", pod.node_name)
 
-    # Who is where
+    # The state of the pods
 
     @property
     def pods(self) -> list[Pod]:
@@ -118,7 +118,7 @@ class _Mover:
     def _who(self, pod: Pod) -> tuple[int, int]:
         return self.shape(pod), self._hosts.get(pod.nominated_node_name, NOWHERE)
 
-    # What is done to them
+    # Changes of the pods
 
     def add_foreign(self, shapes: Iterable[int]) -> None:
         for shape in shapes:
@@ -129,15 +129,15 @@ class _Mover:
 
         Args:
             pod: the pod.
-            now: the turn.
-            late: whether its controller takes its time. Only the operator's own moves are followed so closely that this
-                is seen.
+            now: the tick.
+            late: whether its controller creates the replacement late. Only for the operator's own moves, because it
+                follows no others.
         """
         current = self.state.snapshot.pods[pod.key]
         assert current.uid == pod.uid
         assert not current.terminating
         self._put(msgspec.structs.replace(current, deletion_timestamp=NOW))
-        self._gone_at[pod.uid] = now + self._random.randint(0, self._tight.most_turns)
+        self._gone_at[pod.uid] = now + self._random.randint(0, self._tight.most_ticks)
         self._late_by[pod.uid] = self._random.choice((0, 0, 1, 3)) if late else 0
         if self.shape(pod) not in self._tight.stateful:
             self._replace(pod, now, "")
@@ -148,8 +148,8 @@ class _Mover:
         else:
             self._create(self.shape(pod), name)
 
-    def turn(self, now: int) -> bool:
-        """Advance by one turn, and return whether anything will still happen without the operator."""
+    def tick(self, now: int) -> bool:
+        """Advance by one tick, and return whether anything will still happen without the operator."""
         for pod in self.pods:
             if pod.terminating and self._gone_at[pod.uid] <= now:
                 self.state.apply("pods", [(pod.key, None)])
@@ -215,7 +215,7 @@ class _Mover:
                 left[self.shape(other)] -= 1
                 self.preemptions += 1
                 self.evict(other, now, late=False)
-        for other in self.waiting:  # whoever was to have this room and must give way looks for another
+        for other in self.waiting:  # pods that lose their nomination need another host
             if other.nominated_node_name == names[host] and other.spec.priority < pod.spec.priority:
                 self._put(msgspec.structs.replace(other, nominated_node_name=""))
         self._put(msgspec.structs.replace(pod, nominated_node_name=names[host]))
@@ -223,7 +223,7 @@ class _Mover:
 
 
 class _Operator:
-    """The operator's work in a turn, with its own parts."""
+    """The operator's work in a tick, with its own parts."""
 
     def __init__(self, tight: TightWorld) -> None:
         spec = ClusterPolicySpec(mode="Enforce", limits=tight.limits, victims=VictimRules(min_age=timedelta()))
@@ -236,7 +236,7 @@ class _Operator:
         self._back_offs = BackOffs()
         self.evictions = 0
 
-    def turn(self, mover: _Mover, now: int) -> bool:
+    def tick(self, mover: _Mover, now: int) -> bool:
         """Observe the cluster and evict, and return whether anything was done or is in flight."""
         snapshot = mover.state.snapshot
         spread = self._index.update(snapshot)
@@ -291,11 +291,11 @@ def run(tight: TightWorld, seed: int) -> Ended:
     mover.add_foreign(epochs.pop(0))
     evictions, ends = 0, ends_of(mover.model, mover.scene(), tight.stateful)
     still = 0
-    for now in range(MOST_TURNS):
-        busy = operator.turn(mover, now) if random.random() < _LOOKS else True
-        busy = mover.turn(now) or busy
+    for now in range(MOST_TICKS):
+        busy = operator.tick(mover, now) if random.random() < _LOOKS else True
+        busy = mover.tick(now) or busy
         still = 0 if busy else still + 1
-        if still < STILL_TURNS:
+        if still < STILL_TICKS:
             continue
         left = Counter(map(mover.shape, mover.waiting))
         if ends is None:
@@ -311,7 +311,7 @@ def run(tight: TightWorld, seed: int) -> Ended:
                 preemptions=mover.preemptions,
                 pending=len(mover.waiting),
                 compared=compared,
-                turns=now,
+                ticks=now,
                 room=_left_by_foreign(tight, position),
             )
         still = 0
@@ -332,7 +332,7 @@ def _left_by_foreign(tight: TightWorld, position: Position) -> tuple[int, ...]:
 
 
 def _spec_of(tight: TightWorld, shape: int) -> Pod:
-    """Return a pod of a shape, for what pods of one template share."""
+    """Return a pod of a shape, for the values that pods of one template share."""
     world = World(hosts=tight.world.hosts, shapes=tight.world.shapes, pods=(Place(shape, 0),))
     (pod,) = snapshot_of(world).pods.values()
     return pod

@@ -1,7 +1,6 @@
-"""Clusters with little room: several applications compete for a few places, and pods wait for one.
+"""Clusters with little room: several applications compete for the room on a few nodes, and pods are Pending.
 
-Drawn from a seed rather than by hypothesis: a loop takes seconds, and there is nothing to shrink that a seed would not
-show as well.
+They are made from a seed and not by hypothesis, because a loop takes seconds, which is too long to shrink an example.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ class TightWorld(NamedTuple):
     applications: int
     """The number of shapes that are applications."""
     stateful: frozenset[int]
-    """Shapes whose pods are replaced only after their deletion, under the same name."""
+    """The shapes whose pods are replaced only after their deletion, under the same name."""
     foreign: tuple[tuple[int, ...], ...]
-    """The shapes of foreign pods: those that wait at the start, and those created when all is at rest."""
-    most_turns: int
+    """The shapes of foreign pods: those that are Pending at the start, and those created once all pods are at rest."""
+    most_ticks: int
     """The longest termination of a pod."""
     limits: Limits
 
@@ -67,7 +66,7 @@ def tight_world(seed: int) -> TightWorld:
         applications=applications,
         stateful=frozenset(shape for shape in range(applications) if random.random() < 0.3),
         foreign=foreign,
-        most_turns=random.choice((0, 2, 10, 30)),
+        most_ticks=random.choice((0, 2, 10, 30)),
         limits=random.choice((Limits(), Limits(), _WIDE)),
     )
 

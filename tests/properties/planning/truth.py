@@ -1,4 +1,4 @@
-"""The truth for tiny clusters: every sequence of safe steps with every likely landing is examined."""
+"""The exact result for tiny clusters, from an exhaustive search of safe steps with all likely landings."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def truth_of(model: SchedulerModel, most_positions: int = 3_000) -> Truth:
 
 
 def fewest_of_any_group(model: SchedulerModel) -> int:
-    """Return the evictions that some selected group needs at least, found by trying all final placements."""
+    """Return the minimum evictions of the selected group that needs most, found by trying all final placements."""
     start = model.start()
     fewest = 0
-    for at in model.to_cure(start):
+    for at in model.to_restore(start):
         group = model.groups[at]
         counts = model.counts(group, start)
         elsewhere = sum(
@@ -80,15 +80,15 @@ def _ends(domains: int, pods: int) -> tuple[tuple[int, ...], ...]:
 
 def _search(model: SchedulerModel, largest: int, most_positions: int) -> Truth:
     start = model.start()
-    cure = model.to_cure(start)
-    best = Truth(sum(model.excess(model.groups[at], start) for at in cure), 0)
+    to_restore = model.to_restore(start)
+    best = Truth(sum(model.excess(model.groups[at], start) for at in to_restore), 0)
     reached = {start: 0}
     queue: list[tuple[int, int, Position]] = [(0, 0, start)]
     while queue and best.excess:
         evictions, _, position = heappop(queue)
         if reached[position] < evictions:
             continue
-        best = min(best, Truth(sum(model.excess(model.groups[at], position) for at in cure), evictions))
+        best = min(best, Truth(sum(model.excess(model.groups[at], position) for at in to_restore), evictions))
         for step, outcomes in model.safe_steps(position, largest):
             for after in outcomes:
                 if reached.get(after, evictions + len(step) + 1) > evictions + len(step):

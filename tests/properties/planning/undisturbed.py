@@ -1,7 +1,7 @@
-"""What may become of pods that wait for a node without any eviction: every end that the scheduler may cause.
+"""The possible ends of pods without a node if nothing is evicted, for any order and choice of the scheduler.
 
-Pods are placed in any order, on any feasible host; where there is none, pods of lower priority are preempted on any
-host where that helps, and may take long to be gone. Of plain data, like `scheduler_model`, and by its rules.
+Pods are placed in any order on any feasible host. Without one, pods of lower priority are preempted on any host where
+that helps, and may take long to terminate. Like `scheduler_model`, whose rules it uses, it reads only plain data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Scene(NamedTuple):
     """The pods that are not terminating. None of them moves without an eviction."""
     waiting: Waiting
     terminating: tuple[Kind, ...] = ()
-    """Sorted."""
+    """The pods without a node, sorted."""
 
 
 def ends_of(model: SchedulerModel, scene: Scene, stateful: Collection[int]) -> list[Counter[int]] | None:
@@ -33,8 +33,8 @@ def ends_of(model: SchedulerModel, scene: Scene, stateful: Collection[int]) -> l
 
     Args:
         model: the rules.
-        scene: how things stand.
-        stateful: the shapes of pods that are replaced only when they are gone.
+        scene: the state of the cluster.
+        stateful: the shapes of pods that are replaced only after their deletion.
     """
     ends: set[tuple[int, ...]] = set()
     seen: set[Scene] = set()
@@ -58,8 +58,8 @@ def feasible(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> list[
 
     Args:
         model: the rules.
-        scene: how things stand.
-        who: its shape, and the host on which room was made for it.
+        scene: the state of the cluster.
+        who: its shape, and the host that it is nominated for.
     """
     found = model.feasible(who[0], scene.position, list(scene.terminating))
     beside = _with_nominated(model, scene, who)
@@ -74,7 +74,7 @@ def preemptable(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> li
     shape, nominated = who
     priority = model.world.shapes[shape].priority
     if any(host == nominated and model.world.shapes[other].priority < priority for other, host in scene.terminating):
-        return []  # it waits for these to be gone
+        return []  # it waits until these are deleted
     position = _with_nominated(model, scene, who)
     hosts = range(len(model.world.hosts))
     found = ((host, _preempted(model, position, scene.terminating, shape, host)) for host in hosts)
@@ -137,8 +137,8 @@ def _preempted(
 ) -> tuple[int, ...] | None:
     """Return the shapes of the pods preempted on a host for one of a shape; None if that does not help.
 
-    All of lower priority are taken away, and brought back as far as there is room, the highest priority first, and of
-    equal ones those that are terminating last.
+    All pods of lower priority are removed, and then put back as far as there is room: first those with the highest
+    priority, and of equal ones, terminating pods last.
     """
     shapes = model.world.shapes
     priority = shapes[shape].priority

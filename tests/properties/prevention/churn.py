@@ -1,7 +1,6 @@
 """A ReplicaSet on a small simulated cluster, ranked by the product while it is scaled and nodes are added and removed.
 
-Scheduler and ReplicaSet controller are models; time goes only as told. What is simulated is everything around
-`CostPlanner`, which decides as it does in the operator.
+Scheduler, ReplicaSet controller and time are simulated. `CostPlanner` is the operator's.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ class Churn:
         """Create nodes without pods.
 
         Args:
-            seed: of everything that is left to chance.
-            spec: of the pods; its zone constraint is DoNotSchedule with maxSkew 1.
-            zones: how many there are.
-            nodes_per_zone: how many nodes each has.
+            seed: the seed of all random choices.
+            spec: the spec of the pods. Its zone constraint is DoNotSchedule with maxSkew 1.
+            zones: the number of zones.
+            nodes_per_zone: the number of nodes in each zone.
             hard_hosts: whether the hostname constraint is DoNotSchedule as well.
         """
         self.rng = random.Random(seed)
@@ -94,20 +93,20 @@ class Churn:
         )
         return Model(nodes, (ModelRule(ZONE), ModelRule(HOSTNAME, hard=self._hard_hosts)))
 
-    # What happens
+    # Events
 
     def restart(self) -> None:
         """Continue without any memory, as after a restart."""
         self.prevention = CostPlanner(self._now)
 
     def wait(self, seconds: float) -> None:
-        """Advance the time, and do everything that becomes due."""
+        """Advance the time, and reconcile whenever that is due."""
         end = self._now + seconds
         while (due := self.prevention.next_examination()) < end:
             self._now = max(self._now, due)
-            self._turn()
+            self._reconcile()
         self._now = end
-        self._turn()
+        self._reconcile()
 
     def scale(self, replicas: int) -> None:
         """Scale the ReplicaSet up or down."""
@@ -131,10 +130,10 @@ class Churn:
         self._state.apply("nodes", [(back.key, back)])
         self._bring_back()
 
-    # How
+    # Their effects
 
     def _bring_back(self) -> None:
-        """Create missing pods, and let the scheduler bind one after another."""
+        """Create missing pods, and bind them one after another."""
         self._delete([each.name for each in self.pods if not each.node_name])
         coming = []
         for _ in range(self.replicas - len(self.pods)):
@@ -143,13 +142,13 @@ class Churn:
                 pod(f"web-{self.created}", "", self._spec, creation_timestamp=NOW + timedelta(seconds=self._now))
             )
         self._put(coming)
-        self._turn()
+        self._reconcile()
         for each in coming:
             if (chosen := self._choose()) is not None:
                 self.placed += 1
                 self._put([msgspec.structs.replace(each, node_name=chosen, phase="Running", ready=True)])
                 self._now += 0.02
-                self._turn()
+                self._reconcile()
 
     def _choose(self) -> str | None:
         """Return the node that the scheduler would choose: by hard constraints, then mostly by soft ones."""
@@ -164,12 +163,12 @@ class Churn:
         ]
         if not feasible:
             return None
-        if self.rng.random() < 0.3:  # something else made it score higher
+        if self.rng.random() < 0.3:  # another score plugin preferred it
             return self.rng.choice(feasible)
         least = min(hosts[name] for name in feasible)
         return self.rng.choice([name for name in feasible if hosts[name] == least])
 
-    def _turn(self) -> None:
+    def _reconcile(self) -> None:
         """Let the operator observe, and make its patches."""
         snapshot = self._state.snapshot
         self.prevention.observe(View(snapshot, self._spread.update(snapshot), self._policies))

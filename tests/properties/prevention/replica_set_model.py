@@ -1,7 +1,7 @@
-"""A ReplicaSet and its constraints as plain data: the deletions of its controller, and the resulting skew.
+"""A ReplicaSet and its constraints as plain data: which pods its controller deletes, and the resulting skew.
 
 Written from Kubernetes' source (`ActivePodsWithRanks` in pkg/controller/controller_utils.go, `getPodsToDelete` in
-pkg/controller/replicaset) and from what the constraints mean, knowing nothing of how the product ranks pods.
+pkg/controller/replicaset) and from the meaning of constraints, independently of the product.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 Violation = tuple[int, int]
-"""Pods above the allowed number, in hard and in soft constraints."""
+"""The pods above the allowed number in hard and in soft constraints."""
 
 
 class ModelNode(NamedTuple):
@@ -76,11 +76,11 @@ class Model(NamedTuple):
     def best(self, deletable: Sequence[int], staying: Sequence[int] = ()) -> Violation:
         """Return the least violations of any order of deletion, summed over all numbers of remaining pods.
 
-        Every subset of the pods is looked at, as how many are left on each node: nothing is left out.
+        Examines every subset of the pods, by the number of pods that are left on each node.
 
         Args:
-            deletable: the node of each pod that is deleted in the order looked for.
-            staying: the node of each pod that is there all the time.
+            deletable: the node of each pod that the order deletes.
+            staying: the node of each pod that stays.
         """
         nodes = sorted(set(deletable))
         full = tuple(deletable.count(node) for node in nodes)

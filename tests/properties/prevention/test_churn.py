@@ -1,4 +1,4 @@
-"""The cost and the benefit of ranks over many scale-ups, scale-downs and node failures."""
+"""Ranks keep the spread over many scale-ups, scale-downs and node failures with few patches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOFT_HOSTS = spec(constraint(ZONE), constraint(HOSTNAME, when="ScheduleAnyway"))
 HARD_HOSTS = spec(constraint(ZONE), constraint(HOSTNAME))
 MOST_REPLICAS = 24
 SMALL = 12
-"""Few enough pods to examine every choice that a scale-down could leave."""
+"""Few enough pods to examine every possible result of a scale-down."""
 
 
 @pytest.mark.parametrize("of", [ZONE_ONLY, SOFT_HOSTS, HARD_HOSTS], ids=["zone", "zone-and-soft-host", "zone-and-host"])
@@ -40,7 +40,7 @@ def test_a_thousand_scale_events_need_about_one_patch_per_pod(of: PodSpec, seed:
             before, places = churn.counts(), churn.places()
             churn.scale(max(1, churn.replicas - rng.randint(1, 6)))
             if len(places) <= churn.replicas:
-                continue  # some had no node: there was nothing else to delete
+                continue  # a pod without a node is always deleted first
             if of is not HARD_HOSTS:
                 assert sorted(churn.counts().values()) == levelled(before.values(), churn.replicas)
             elif len(places) <= SMALL:
@@ -48,7 +48,7 @@ def test_a_thousand_scale_events_need_about_one_patch_per_pod(of: PodSpec, seed:
                 assert model.violation(churn.places()) == model.least(places, churn.replicas)
     assert churn.placed > 900
     assert churn.patched.total() <= 1.2 * churn.placed
-    # The greatest part of it is once for every pod.
+    # Most patches are the first one of a pod.
     assert churn.patched[Purpose.RANK] <= churn.placed
     assert churn.patched[Purpose.RERANK] <= 0.1 * churn.placed
     assert churn.patched[Purpose.REMOVE] == 0
@@ -67,7 +67,7 @@ def test_an_oscillating_autoscaler_costs_one_patch_per_created_pod(of: PodSpec) 
     assert churn.patched[Purpose.RANK] == churn.created
     assert churn.patched[Purpose.RERANK] <= 2
     if of is ZONE_ONLY:
-        # Who came last goes first: those that were there at the beginning still are.
+        # The newest pods are deleted first, so the initial pods still exist.
         assert {each.name for each in churn.pods} == {f"web-{number}" for number in range(1, 11)}
 
 

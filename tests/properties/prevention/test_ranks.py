@@ -41,7 +41,7 @@ class World(NamedTuple):
     """Pods whose cost another writer set."""
 
 
-# The product's view of a world
+# The product's view of a cluster
 
 
 def replica_set_of(world: World, costs: Mapping[str, int] = Map()) -> ReplicaSetPods:
@@ -95,12 +95,12 @@ def named(replica_set: ReplicaSetPods, costs: Costs) -> dict[str, int]:
 
 
 def ranked(world: World) -> dict[str, int]:
-    """Return the costs of pods without any, and then those after reranking."""
+    """Return the costs for pods without costs, after reranking."""
     fresh = replica_set_of(world)
     costs = named(fresh, rank_new(fresh, roles_of(fresh)))
-    settled = replica_set_of(world, costs)
-    again = rerank(settled, roles_of(settled))
-    return costs if again is None else {**costs, **named(settled, again.costs)}
+    current = replica_set_of(world, costs)
+    again = rerank(current, roles_of(current))
+    return costs if again is None else {**costs, **named(current, again.costs)}
 
 
 def order_under(world: World, costs: Mapping[str, int]) -> list[ModelPod]:
@@ -113,8 +113,8 @@ def order_under(world: World, costs: Mapping[str, int]) -> list[ModelPod]:
 def best_within_bands(world: World, order: Sequence[ModelPod]) -> Violation:
     """Return the least violations of any ranking, given the criteria before costs.
 
-    Pods are deleted in bands: by phase, whether Ready, and there first those that somebody else gave a negative cost,
-    then ours, then the rest of the others'. Only within our bands can costs of ours decide.
+    Pods are deleted in bands: by phase, by readiness, and then first those with a negative cost of another writer, then
+    ours, then the other ones of other writers. Our costs decide only within our bands.
     """
     hard = soft = 0
     left = list(order)
@@ -198,7 +198,7 @@ def disturbed(draw: st.DrawFn) -> World:
     return world._replace(pods=tuple(pods), foreign=frozenset(foreign))
 
 
-# What holds
+# Properties
 
 
 @given(st.one_of(worlds((ZONE,), most_pods=9), worlds((HOSTNAME,), most_pods=9)))
@@ -243,9 +243,9 @@ def test_costs_of_others_are_never_overwritten(world: World) -> None:
 
 @given(st.one_of(worlds((ZONE,)), worlds((HOSTNAME,))), st.data())
 def test_new_pods_do_not_change_the_costs_of_other_pods(world: World, data: st.DataObject) -> None:
-    """Scale-downs delete pods in order and scale-ups add others: each is patched once, and every order is optimal."""
+    """Scale-downs delete pods in order, and scale-ups add pods. Each pod is patched once; every order is optimal."""
     costs: dict[str, int] = {}
-    for turn in range(3):
+    for change in range(3):
         replica_set = replica_set_of(world, costs)
         new = named(replica_set, rank_new(replica_set, roles_of(replica_set)))
         assert new.keys() == {each.name for each in world.pods} - costs.keys()
@@ -258,14 +258,14 @@ def test_new_pods_do_not_change_the_costs_of_other_pods(world: World, data: st.D
             st.lists(st.integers(0, len(world.model.nodes) - 1), min_size=2 if len(kept) < 2 else 0, max_size=3)
         )
         world = world._replace(
-            pods=(*kept, *(ModelPod(f"new-{turn}-{number}", at) for number, at in enumerate(coming)))
+            pods=(*kept, *(ModelPod(f"new-{change}-{number}", at) for number, at in enumerate(coming)))
         )
 
 
 @given(disturbed())
 def test_reranking_twice_changes_nothing(world: World) -> None:
-    settled = replica_set_of(world, ranked(world))
-    assert rerank(settled, roles_of(settled)) is None
+    current = replica_set_of(world, ranked(world))
+    assert rerank(current, roles_of(current)) is None
 
 
 @given(worlds((ZONE, HOSTNAME)), st.data())
@@ -277,14 +277,14 @@ def test_reranking_reports_its_gain(world: World, data: st.DataObject) -> None:
             strict=False,
         )
     )
-    settled = replica_set_of(world, costs)
+    current = replica_set_of(world, costs)
     before = world.model.total(order_under(world, costs))
-    found = rerank(settled, roles_of(settled))
+    found = rerank(current, roles_of(current))
     best = world.model.best([each.node for each in world.pods])
     if found is None:
         assert before == best
         return
-    after = order_under(world, {**costs, **named(settled, found.costs)})
+    after = order_under(world, {**costs, **named(current, found.costs)})
     assert world.model.total(after) == best < before
     assert (found.before, found.after) == tuple(hard * HARD + soft for hard, soft in (before, best))
     assert found.hard == (best[0] < before[0])

@@ -104,13 +104,11 @@ def test_undone_steps_leave_the_view_equal_to_a_new_one(
     predictor = Predictor(view, configured(profile), workloads_complete=True)
     asked = [data.draw(pods(known, f"new{number}").map(unbound)) for number in range(2)]
     held = dict(snapshot.pods.items())
-    objects = dict(held)  # the very object that the view knows each pod by
+    objects = dict(held)  # the same object by which the view identifies a pod
     history: list[tuple[int, dict[ObjectKey, Pod], dict[ObjectKey, Pod]]] = []
     for number in range(data.draw(st.integers(0, 6))):
         if data.draw(st.booleans()):
-            assert_same_answers(
-                predictor, rebuilt(snapshot, held), asked
-            )  # prepares, and makes tallies that must be kept
+            assert_same_answers(predictor, rebuilt(snapshot, held), asked)  # fills caches that must stay correct
         history.append((view.mark(), dict(held), dict(objects)))
         action = data.draw(st.sampled_from(["evict", "remove", "place", "revert"]))
         bound = sorted(key for key, pod in held.items() if pod.node_name and not pod.finished)
@@ -164,7 +162,7 @@ def test_an_updated_view_equals_a_new_one(
         if data.draw(st.booleans()):
             state.replace("services", [])
         if names := sorted(view.table.slot_of):
-            view.place(asked[0], data.draw(st.sampled_from(names)))  # forgotten by advancing
+            view.place(asked[0], data.draw(st.sampled_from(names)))  # advancing discards this step
         view.advance(state.snapshot)
         assert_same_answers(predictor, rebuilt(state.snapshot, dict(state.snapshot.pods)), asked)
 

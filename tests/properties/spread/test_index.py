@@ -66,8 +66,8 @@ def test_the_index_equals_one_built_from_scratch_after_any_change(
     index = SpreadIndex(rules)
     for _ in range(data.draw(st.integers(1, 4))):
         found = index.update(state.snapshot)
-        anew = spread_of(state.snapshot, rules)
-        assert plain(found) == plain(anew)
+        from_scratch = spread_of(state.snapshot, rules)
+        assert plain(found) == plain(from_scratch)
         for what in data.draw(changes):
             change(data, state, known, what)
 
