@@ -1,4 +1,4 @@
-"""JSON schemas of what an API server serves, for kubeconform: made from the OpenAPI document of that very server."""
+"""JSON schemas of the kinds that an API server serves, for kubeconform, made from that server's OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ LOCATION: Final = "{{ .Group }}/{{ .ResourceAPIVersion }}/{{ .ResourceKind }}.js
 _KINDS: Final = "x-kubernetes-group-version-kind"
 _OPEN: Final = "x-kubernetes-preserve-unknown-fields"
 _TEXT_OR_NUMBER: Final = {"io.k8s.apimachinery.pkg.api.resource.Quantity"}
-"""What the API server takes as a number as well, though its OpenAPI says a string."""
+"""The definitions that the API server also accepts as a number, although its OpenAPI document says a string."""
 
 
 def write_schemas(openapi: Mapping[str, Any], folder: Path) -> int:
-    """Write a schema for each kind, and return how many. A field that the server does not know fits none of them.
+    """Write a schema for each kind, and return how many. Each rejects fields that the server does not know.
 
     Args:
-        openapi: what `/openapi/v2` answers.
-        folder: where they are written.
+        openapi: the answer of `/openapi/v2`.
+        folder: for the schemas.
     """
     definitions = {name: _schema(name, each) for name, each in openapi["definitions"].items()}
     (folder / DEFINITIONS).write_text(json.dumps({"definitions": definitions}), encoding="utf-8")
     kinds = 0
     for name, definition in openapi["definitions"].items():
         for kind in definition.get(_KINDS, ()):
-            group = kind["group"] or kind["version"]  # as kubeconform has it for the core group
+            group = kind["group"] or kind["version"]  # kubeconform's name of the core group
             file = folder / group / kind["version"] / f"{kind['kind'].lower()}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
             reference = (folder / DEFINITIONS).as_uri() + f"#/definitions/{name}"
@@ -42,7 +42,7 @@ def _schema(name: str, definition: Mapping[str, Any]) -> Any:
 
 
 def _strict(schema: Any) -> Any:
-    """Return a schema, and all below it, as JSON Schema has it: closed where fields are named."""
+    """Return a JSON Schema that rejects unknown fields, also in nested objects."""
     if isinstance(schema, list):
         return [_strict(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -51,7 +51,7 @@ def _strict(schema: Any) -> Any:
         return {"type": ["string", "integer"]}
     found: dict[str, Any] = {}
     for key, value in schema.items():
-        if key == "properties":  # their names may be those of keywords
+        if key == "properties":  # a property may have the name of a keyword
             found[key] = {name: _strict(each) for name, each in value.items()}
         elif not key.startswith("x-kubernetes") and key not in ("description", "format"):
             found[key] = _strict(value)

@@ -25,7 +25,7 @@ import pytest
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE_VERSION: Final = "4.10.3"
 REQUIRED: Final = "RESPREAD_BROWSER_REQUIRED"
-"""The environment variable with which `make test-ui` and CI make a missing browser a failure."""
+"""The environment variable that makes a missing browser a failure, in `make test-ui` and CI."""
 PATIENCE_SECONDS: Final = 60.0
 FLAGS: Final = (
     "--headless=new",
@@ -60,7 +60,7 @@ class Tab:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, browser_process: int) -> None:
         self._socket = socket
         self.browser_process = browser_process
-        """Its number. The page's own process is one of those that it started."""
+        """The process ID. The page's own process is one of its children."""
         self._numbers = count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.problems: list[str] = []
@@ -97,7 +97,7 @@ class Tab:
         await self.send("Page.navigate", url=url)
 
     async def run(self, script: str) -> Any:
-        """Return the value of an expression in the page; a promise's result."""
+        """Return the value of a JavaScript expression in the page, or the result if it is a Promise."""
         result = await self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
@@ -177,9 +177,9 @@ def _lines(file: Path) -> list[str]:
 
 
 def axe_core() -> str:
-    """Return the source of axe-core, which finds barriers for people with disabilities.
+    """Return the source of axe-core, which finds accessibility problems.
 
-    The first time, npm fetches it into the cache. Without npm, the test is skipped, or fails as without a browser.
+    The first call downloads it with npm into the cache. Without npm, the test is skipped or fails as without a browser.
     """
     folder = Path.home() / ".cache" / "respread" / f"axe-core-{AXE_VERSION}"
     source = folder / "package" / "axe.min.js"

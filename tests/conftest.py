@@ -3,21 +3,21 @@
 Booting one takes about 3 s, so a test can have a cluster of its own:
 
 `sandbox`
-    a whole one (12 nodes in 3 zones) for each module; its tests keep apart by `namespace`.
+    a complete one (12 nodes in 3 zones) for each module; each test uses its own `namespace`.
 `start_sandbox`
-    a function that starts one to measure, such as `start_sandbox(SandboxOptions(nodes_per_zone=(5, 3, 1)))`; stopped
-    after the test.
+    a function that starts one with given options, such as `start_sandbox(SandboxOptions(nodes_per_zone=(5, 3, 1)))`;
+    stopped after the test.
 `installed_sandbox`
-    one for tests that need no options of their own: reset before each to its first state, with Respread installed, an
-    audit log, and no node yet. A boot and an installation take as long as many a test.
+    one for tests that need no options of their own. Before each test it is reset to its initial state: with Respread
+    installed, an audit log and no nodes. That saves starting and installing, which take as long as many tests.
 `api_sandbox`
-    only etcd and kube-apiserver: for what the API server alone decides.
+    only etcd and kube-apiserver, for tests of decisions of the API server alone.
 
-The last two are shared by the files that a worker runs one after another, and stopped before a file that needs none of
-them: at rest a control plane takes 3% of a processor. For that the files that need the same come together.
+The files that a worker runs one after another share the last two, which are stopped before a file that does not need
+them, because an idle control plane uses 3% of a CPU. For this reason, files that need the same one run together.
 
-A test that uses any of them is marked `controlplane` by itself. Missing programs are built before the first test runs,
-when one of the selected tests needs them, so that no test's time limit can interrupt the build.
+A test that uses any of them gets the mark `controlplane` automatically. Missing programs are built before the first
+test runs if a selected test needs them, so that no test's time limit can interrupt the build.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 from tests.integration.as_new import AsNew, started_as_new
 from tests.properties.instances import factor
 
-# Without a limit of time for each example of a property: a busy machine is no fault of the code.
+# There is no time limit for the examples of a property, because a busy machine is no fault of the code.
 settings.register_profile("respread", deadline=None, max_examples=100 if factor() > 1 else 50)
 settings.load_profile("respread")
 
-# A job in the background of a script ignores SIGINT, and so would the programs that tests start and interrupt.
+# Background jobs of a script ignore SIGINT, and programs that tests start and interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SANDBOX_FIXTURES = {"sandbox", "start_sandbox", "as_new", "api_sandbox", "binaries"}
 SHARED_FIXTURES = ("as_new", "api_sandbox")
 """The shared objects of a worker's files."""
-TURNS = ("as_new", "long", "api_sandbox", "short")
+FILE_ORDER = ("as_new", "long", "api_sandbox", "short")
 LONG_SECONDS = 3.0
 RUNNING = pytest.StashKey[dict[str, tuple[Any, ExitStack]]]()
-"""What is shared now, by fixture, and the function that stops it."""
+"""The objects that are shared now and the functions that stop them, by fixture."""
 NEEDED = pytest.StashKey[dict[Path, set[str]]]()
 """The fixtures that the tests of each file use."""
 NO_BINARIES = pytest.StashKey[str]()
@@ -69,9 +69,10 @@ WORKER_BYTES = 3 * 10**9 // 2
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return three workers per processor for `-n auto`, because a test on a control plane mostly waits, and one more.
+    """Return the workers for `-n auto`: three per CPU, because tests on a control plane mostly wait, and one more.
 
-    That one computes meanwhile (see `mixed_files`). There are fewer if memory is scarce: each may have a control plane.
+    That one runs tests that compute (see `mixed_files`). With little memory there are fewer, because each worker may
+    have a control plane.
     """
     if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
@@ -81,7 +82,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Return what gives out files if whole files are given out; None: xdist decides."""
+    """Return the scheduler of whole files if xdist distributes whole files; None leaves the choice to xdist."""
     if config.getvalue("dist") != "loadfile":
         return None
     from tests.mixed_files import MixedFiles  # noqa: PLC0415 - tests run without xdist too
@@ -90,7 +91,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_collection() -> None:
-    """Collect tests without collecting garbage, because almost nothing that is imported becomes garbage."""
+    """Disable garbage collection while tests are imported, because imports leave almost no garbage."""
     gc.disable()
 
 
@@ -104,20 +105,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         seconds[item.path] += about_seconds(item)
         needed[item.path].update(getattr(item, "fixturenames", ()))
-    turns = {path: turn_of_file(needed[path], took) for path, took in seconds.items()}
-    items.sort(key=lambda item: (turns[item.path], -seconds[item.path], item.path))
+    order = {path: order_of_file(needed[path], took) for path, took in seconds.items()}
+    items.sort(key=lambda item: (order[item.path], -seconds[item.path], item.path))
     for item in items[:1]:
         item.config.stash[NEEDED] = needed
 
 
-def turn_of_file(fixtures: set[str], seconds: float) -> int:
-    """Return the sort key of a file: files that share a control plane run together, and the short ones last.
+def order_of_file(fixtures: set[str], seconds: float) -> int:
+    """Return the sort key of a file: files that share a control plane run together, and short files run last.
 
-    With these, which are many, all workers end at the same time.
+    There are many short files, so all workers end at about the same time.
     """
     if shared_by := [name for name in SHARED_FIXTURES if name in fixtures]:
-        return TURNS.index(shared_by[0])
-    return TURNS.index("long" if seconds >= LONG_SECONDS else "short")
+        return FILE_ORDER.index(shared_by[0])
+    return FILE_ORDER.index("long" if seconds >= LONG_SECONDS else "short")
 
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the last test that used it
@@ -141,7 +142,7 @@ def shared(config: pytest.Config, name: str, start: Callable[[ExitStack], T]) ->
 
 
 def about_seconds(item: pytest.Item) -> float:
-    """About how long a test takes. The files that take longest are first."""
+    """Return about how long a test takes. The files that take longest run first."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if not item.get_closest_marker("controlplane"):
         return 1 if "properties" in item.path.parts else 0.05
@@ -149,15 +150,15 @@ def about_seconds(item: pytest.Item) -> float:
         return 15
     if "api_sandbox" in fixtures:
         return 0.3
-    return 3 if "sandbox" in fixtures else 10  # without any of these fixtures, programs of its own start them
+    return 3 if "sandbox" in fixtures else 10  # a test without these fixtures starts control planes by other programs
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build missing programs now, in every process with tests that need them, and show the progress.
 
-    Under xdist that is every worker: one builds, the others wait for it, and standard error is that of the terminal.
+    Under xdist, one worker builds and the others wait for it. Standard error is that of the terminal.
     """
-    gc.freeze()  # everything imported so far stays: later collections need not look at it
+    gc.freeze()  # all imported objects stay, so later garbage collections can skip them
     gc.enable()
     needed = any(item.get_closest_marker("controlplane") for item in session.items)
     if not needed or session.config.option.collectonly:
@@ -182,7 +183,7 @@ def binaries(request: pytest.FixtureRequest) -> Binaries:
 
 @pytest.fixture(scope="module")
 def sandbox(binaries: Binaries) -> Iterator[Sandbox]:
-    """A whole control plane for this module: 12 nodes in 3 zones."""
+    """A complete control plane for this module: 12 nodes in 3 zones."""
     with Sandbox.start(binaries=binaries) as running:
         yield running
 
@@ -217,13 +218,13 @@ def as_new(binaries: Binaries, pytestconfig: pytest.Config) -> AsNew:
 
 @pytest.fixture
 def installed_sandbox(as_new: AsNew) -> Sandbox:
-    """A whole control plane without nodes, with Respread installed and an audit log, in its initial state."""
+    """A complete control plane without nodes, with Respread installed and an audit log, in its initial state."""
     return as_new.put_back()
 
 
 @pytest.fixture(scope="module")
 def api_sandbox(binaries: Binaries, pytestconfig: pytest.Config) -> Sandbox:
-    """Only etcd and kube-apiserver, without nodes, but with objects that other files have left."""
+    """Only etcd and kube-apiserver, without nodes. Other files may have left objects."""
     options = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
     return shared(
         pytestconfig, "api_sandbox", lambda stack: stack.enter_context(Sandbox.start(options, binaries=binaries))

@@ -22,7 +22,7 @@ _SUITE: Final = "trixie"
 _PACKAGES: Final = "python3,python3-venv,ca-certificates"
 _SOURCES: Final = Path("/etc/apt")
 _MIRROR: Final = re.compile(r"https?://\S+/debian/?(?=\s|$)")
-"""As in the lists of package sources, in either format."""
+"""A line of a list of package sources, in either format."""
 _DOCKERFILE: Final = """\
 FROM scratch
 ADD base.tar /

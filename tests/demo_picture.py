@@ -1,4 +1,4 @@
-"""The README's picture: what `respread demo` leaves on a terminal, as SVG.
+"""The README's picture: the final output of `respread demo` on a terminal, as SVG.
 
     python -m tests.demo_picture docs/demo.svg
 
@@ -29,7 +29,7 @@ COLUMNS: Final = 126
 """As wide as the longest line."""
 DEPLOYMENTS: Final = 40
 SEED: Final = 1
-"""Both as the demo has them by default."""
+"""The defaults of the demo."""
 FORMAT: Final = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{about}">
 <style>
@@ -53,11 +53,11 @@ font-size: {char_height}px; line-height: {line_height}px; white-space: pre }}
 </g>
 </svg>
 """
-"""As rich's, without fonts from another host."""
+"""The template of rich without fonts from another host."""
 CLIPPED_LINE: Final = re.compile(
     r' clip-path="url\(#demo-line-\d+\)"|<clipPath id="demo-line-.*?</clipPath>\n*', re.DOTALL
 )
-"""No line is too long, and a third of the file would say so."""
+"""Clip paths for lines that are too long. There is none, and the clip paths would be a third of the file."""
 ABOUT: Final = (
     "The demo: scale-downs leave zone constraints violated without prevention and none with it; Respread then restores "
     "them by the fewest evictions"
@@ -65,11 +65,11 @@ ABOUT: Final = (
 
 
 class LastPictures(Screen):
-    """A screen that has only what stays on a terminal in the end."""
+    """A screen that shows only the final output."""
 
     @contextmanager
     def step(self, doing: str) -> Iterator[DemoStep]:
-        """Show what came of something."""
+        """Show the result of a step."""
         step, begun = DemoStep(), time.monotonic()
         yield step
         self.say(f"[{WITHIN}]✓[/] {step.result or doing} [{FAINT}]({time.monotonic() - begun:.1f} s)[/]")

@@ -1,4 +1,4 @@
-"""Policies of descheduler: one document for each example of its repository, written anew, and their content.
+"""Policies of descheduler: our own version of each example in its repository, and their content.
 
 Each document of tests/descheduler has the form of the example that its comment names, with other names and numbers.
 """
@@ -30,8 +30,7 @@ EXAMPLES: Final = {name: text for name, text in DOCUMENTS.items() if not any(eac
 def lines(document: Any) -> Iterator[str]:
     """Yield the path of every meaningful value of a document.
 
-    What only calls something by its name says nothing: of what form the document is, and the plugin that a policy of
-    ours stands for.
+    Names without meaning are left out: the kind of the document, and the plugin that a policy of ours stands for.
     """
     if document.get("kind") == "ConfigMap":
         document = yaml.safe_load(document["data"]["policy.yaml"])

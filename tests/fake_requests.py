@@ -46,7 +46,7 @@ class PassedOn(Requests):
         self._inner = inner
 
     async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
-        """Prepare the request there."""
+        """Prepare the request with the inner requests."""
         prepared = await self._inner.prepare(method, path, names, **options)
         return Prepared(lambda: self.pass_on(path, names, prepared.send, **options))
 

@@ -1,4 +1,4 @@
-"""The parts of a page that a make target writes, each between two comments that name it."""
+"""The parts of a page that a make target generates, each between two comments that name the part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GeneratedParts(NamedTuple):
         """Return the content of a part in a page's text.
 
         Raises:
-            ValueError: the page has no place for it, or several.
+            ValueError: the page does not have exactly one place for it.
         """
         pattern = re.escape(self._part(name, "\0")).replace("\0", "(.*?)")
         found = re.findall(pattern, text, re.DOTALL)
@@ -30,7 +30,7 @@ class GeneratedParts(NamedTuple):
         """Return a page's text with new content in a part.
 
         Raises:
-            ValueError: the page has no place for it, or several.
+            ValueError: the page does not have exactly one place for it.
         """
         return text.replace(self._part(name, self.read(name, text)), self._part(name, content))
 

@@ -50,7 +50,7 @@ def find_or_build(program: GoProgram) -> Path:
     """Return the program, after building it if necessary. Other processes that need it wait.
 
     Raises:
-        RuntimeError: Go is missing or failed; the message has what it said.
+        RuntimeError: Go is missing or failed. The message has its output.
     """
     folder = cache_directory(os.environ).parent.parent / "tools" / f"{program.name}-{program.version}"
     found = folder / program.name
@@ -90,7 +90,7 @@ def source_of(program: GoProgram) -> Path:
     """Return the folder of a program's module, with its CustomResourceDefinitions if there are any.
 
     Raises:
-        RuntimeError: Go is missing or failed; the message has what it said.
+        RuntimeError: Go is missing or failed. The message has its output.
     """
     downloaded = _go(program, Path(__file__).parent, "mod", "download", "-json", f"{program.module}@{program.version}")
     return Path(json.loads(downloaded)["Dir"])

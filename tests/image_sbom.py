@@ -2,7 +2,7 @@
 
     python -m tests.image_sbom IMAGE.tar IMAGE.cdx.json
 
-It prints the image's digest and how large it is for whoever pulls it.
+It prints the image's digest and the size of a pull.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Image(NamedTuple):
     """An image in an archive as `podman save --format oci-archive` writes it."""
 
     digest: str
-    """Of its manifest."""
+    """The digest of its manifest."""
     compressed_bytes: int
-    """Of its layers, as a registry keeps and sends them."""
+    """The compressed size of its layers, as a registry stores and sends them."""
     config: dict[str, Any]
     package_files: dict[str, str]
     """The files that list installed packages, by path: those of dpkg and of Python distributions."""

@@ -1,7 +1,7 @@
 """The versions of Respread whose CRDs and objects are kept in tests/golden/versions, and how to add one.
 
-`python -m tests.kept_versions NAME [REVISION]` runs the operator of a git revision on a sandbox until its policies have
-a status with all that an operator remembers, and keeps the policies and the CustomResourceDefinitions.
+`python -m tests.kept_versions NAME [REVISION]` runs the operator of a git revision on a sandbox until the statuses of
+its policies have all fields, and keeps the policies and the CustomResourceDefinitions.
 """
 
 from __future__ import annotations

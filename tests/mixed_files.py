@@ -1,7 +1,7 @@
-"""Which file a worker of pytest-xdist takes next: those that compute run beside those that wait for a control plane.
+"""Which file a worker of pytest-xdist takes next: files that compute run beside files that wait for a control plane.
 
-A test on a control plane leaves its processor idle most of the time, and a test without one never does. So the last
-worker begins with the files that only compute, while the others wait. A worker without such a file left takes another.
+A test on a control plane leaves its CPU idle most of the time, and a test without one uses it all the time. The last
+worker therefore takes the files that compute first, and the other workers take the others first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COMPUTING: Final = ("tests/unit/", "tests/properties/", "tests/conformance/")
 
 
 class MixedFiles(LoadFileScheduling):  # type: ignore[misc]  # as above
-    """Gives out whole files in the order of the collection, those that compute first to the last worker."""
+    """Distributes whole files in the order of the collection. The last worker gets the files that compute first."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         last = next(reversed(self.assigned_work))

@@ -1,11 +1,11 @@
-"""Checks that `make test` detects faults: plausible ones are put into a copy of the code, one after another.
+"""Checks that `make test` detects faults: puts plausible faults into a copy of the code, one after another.
 
     python -m tests.mutants [--only WORD] [--with-control-plane]
 
-For each fault the tests run until the first one fails, those of the rooms that it is about first. By default the tests
-on the control plane are left out, which makes it harder: what is caught is caught by the tests that run within seconds.
-Prints which test caught which fault, and ends with 1 if one was caught by none, or can't be put in any more because
-the code has changed.
+For each fault, the tests run until one fails. The tests of the rooms that the fault concerns run first. By default,
+the tests on the control plane are left out, so that only tests that run within seconds can catch a fault. Prints which
+test caught which fault. The exit code is 1 if no test caught a fault, or if its code has changed so that it can't be
+put in.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ FAULTS: Final = (
         ("planning",),
     ),
     Fault(
-        "preemption is ignored: nobody makes room for a pod of higher priority",
+        "preemption is ignored: no pod is preempted for a pod of higher priority",
         "planning/preemption.py",
         "return Preemptor(seeker, reach) if reach else None",
         "return None",
@@ -229,10 +229,10 @@ def tree() -> Iterator[Path]:
 
 
 def caught(copy: Path, fault: Fault | None, selections: Sequence[Sequence[str]]) -> Verdict:
-    """Run tests in a copy with a fault, one selection after another until one fails, and fails again by itself.
+    """Run selections of tests in a copy with a fault until a test fails, and fails again when it runs alone.
 
     Raises:
-        LookupError: what the fault replaces is not there, or more than once; or the test fails without it, too.
+        LookupError: the code to replace does not occur exactly once, or the test also fails without the fault.
     """
     begun = time.monotonic()
     if fault is not None:
@@ -267,7 +267,7 @@ def first_failure(copy: Path, selected: Sequence[str]) -> str:
 
 
 def selections_for(copy: Path, rooms: Sequence[str], *, marked: Sequence[str]) -> list[list[str]]:
-    """Return the tests to run: first those of some rooms, type after type, then all."""
+    """Return the tests to run: first those of some rooms, by type, then all."""
     by_kind = [[str(path) for room in rooms for path in copy.glob(f"tests/{kind}/{room}")] for kind in KINDS]
     return [[*folders, *marked] for folders in by_kind if folders] + [["tests", *marked]]
 

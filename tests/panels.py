@@ -1,10 +1,10 @@
-"""Pictures of the dashboard's panels, drawn from what a real Prometheus has of a real operator.
+"""Pictures of the dashboard's panels, drawn from data of a real Prometheus that scraped a real operator.
 
     python -m tests.panels docs/monitoring
 
-`make panels` runs it. In a cluster of simulated nodes, three Deployments begin in one zone, and a fourth whose pods may
-not be evicted. Two zones are added, the policy plans, and then it evicts; at last the Deployments are scaled down with
-prevention.
+`make panels` runs it. In a cluster of simulated nodes, three Deployments start in one zone, and a fourth whose pods
+may not be evicted. Two zones are added. The policy first only plans and then evicts. Finally the Deployments are scaled
+down with prevention.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ REPLICAS: Final = {"web": 6, "api": 9, "search": 12}
 HELD: Final = "legacy"
 PHASE_SECONDS: Final = 30
 WIDTH, HEIGHT = 3.6, 2.3
-"""Of a panel, in inches."""
+"""The size of a panel in inches."""
 MIB: Final = 2**20
 STYLE: Final = {
     "font.family": "sans-serif",
@@ -76,12 +76,12 @@ class Line(NamedTuple):
 
     legend: str
     seconds: tuple[float, ...]
-    """Since the recording began."""
+    """Seconds since the start of the recording."""
     values: tuple[float, ...]
 
 
 def main() -> None:
-    """Record a run, and draw the pictures into the folder that is named."""
+    """Record a run, and draw the pictures into the given folder."""
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as here, mpl.rc_context(STYLE):
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def recorded(folder: Path) -> dict[str, list[Line]]:
-    """Return what each panel of the pictures shows of the run."""
+    """Return the lines of each panel."""
     with Sandbox.start(SandboxOptions(nodes_per_zone=(8,))) as sandbox:
         _begin(sandbox)
         with OperatorProcess(sandbox, folder) as operator:
@@ -140,7 +140,7 @@ def _policy(mode: str) -> str:
 
 
 def _scale_down(sandbox: Sandbox) -> None:
-    """Scale down again and again: what prevention avoids is chance each time."""
+    """Scale down repeatedly, because chance decides how many evictions prevention saves each time."""
     for _ in range(3):
         for share in (1.0, 0.5):
             for name, replicas in REPLICAS.items():

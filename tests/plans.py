@@ -34,12 +34,12 @@ def plan_cluster(
         snapshot: the cluster.
         policies: of both kinds.
         now: the time, with a time zone.
-        spread: the snapshot's spread groups, where they are at hand.
-        predictor: of what the cluster's schedulers do, where one is at hand; its view is advanced to the snapshot.
+        spread: the snapshot's spread groups; None computes them.
+        predictor: a predictor to use, whose view is advanced to the snapshot; None creates one.
         priority_classes: values of the cluster's PriorityClasses by name.
-        on_hold: which groups to leave alone for now, and why.
+        on_hold: the groups that are held, with the reason.
         in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
-        unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
+        unreplaced: pods that are being evicted and whose replacements are not created yet.
     """
     setting = PolicySetting(tuple(policies), priority_classes)
     return Planner(predictor).plan(

@@ -1,4 +1,4 @@
-"""Waiting for conditions, and looking at processes that a test did not start itself."""
+"""Functions that wait for conditions, and for processes that a test did not start itself."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def wait_until_dead(pids: Iterable[int], *, seconds: float = PATIENCE_SECONDS) -
 def wait_until(
     condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Wait until a condition is true: check it ten times a second at first, and once a second in the end.
+    """Wait until a condition is true. Check it ten times a second at first, and later once a second.
 
-    A check takes the API server's time as well, and several tests wait at the same time: so the checks take at most a
-    tenth of the time, and what has taken long is looked at less often.
+    Checks load the API server, and several tests wait at the same time. So checks take at most a tenth of the time,
+    and their interval grows with the time waited.
     """
     started_at = time.monotonic()
     while True:

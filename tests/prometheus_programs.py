@@ -2,7 +2,7 @@
 
     python -m tests.prometheus_programs
 
-It fetches the package, where neither is there and apt is, and prints where the programs are.
+It downloads the package with apt if the programs are missing, and prints where they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMES: Final = ("prometheus", "promtool")
 
 
 def require(name: str) -> Path:
-    """Return one of the programs; a test without it is skipped."""
+    """Return one of the programs. Without it, the test is skipped."""
     found = _find(name)
     if found is None:
         pytest.skip(f"{name} is not installed: `make prometheus` fetches it from Debian's package")

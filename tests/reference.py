@@ -1,8 +1,8 @@
-"""Pages that are made from what they describe: the options of every command, and the examples of policies.
+"""Generated pages of docs/: the options of every command, and the examples of policies.
 
     python -m tests.reference
 
-`make reference` runs it; a test compares the pages with what it would write.
+`make reference` runs it. A test checks that the pages are current.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ORDER: Final = (
     "empty-zone",
     "other-controllers",
 )
-"""The examples of policies as the page has them: what most people need comes first."""
+"""The examples of policies in the order of the page: the most common ones are first."""
 
 
 def pages() -> dict[Path, str]:
-    """Return each page as it should be.
+    """Return the current content of each page.
 
     Raises:
-        ValueError: a page has no place for what is generated.
+        ValueError: a page has no place for a generated part.
     """
     found = {}
     for name, content in (("command-line-options", options()), ("examples", examples())):
@@ -50,7 +50,7 @@ def pages() -> dict[Path, str]:
 
 
 def options() -> str:
-    """Return a section for each command: how it is typed, what its --help says, and its options."""
+    """Return a section for each command: its usage, its help text and its options."""
     lines: list[str] = []
     for entry in COMMANDS:
         lines += _command(load(entry), f"respread {entry.name}")
@@ -80,12 +80,12 @@ def _command(command: click.Command, typed: str) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a text as a cell of a table, in which a bar would end it."""
+    """Return a text as a cell of a table, with escaped bars."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def examples() -> str:
-    """Return a section for each example: its title and its text, which are the comment that it begins with, and it."""
+    """Return a section for each example: its title and description from its first comment, and its YAML."""
     found = {path.stem: path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.yaml")}
     if found.keys() != set(ORDER):
         raise ValueError(f"ORDER and {EXAMPLES} differ: {sorted(found.keys() ^ set(ORDER))}")

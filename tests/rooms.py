@@ -1,6 +1,6 @@
 """The packages of operator/ and their imports, as a Mermaid diagram and a table: `make architecture`.
 
-An arrow is left out where a longer way of arrows says the same, so that the picture shows the layers.
+The diagram leaves out transitive imports, so that it shows the layers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "architecture.md"
 PACKAGES: Final = ("respread", "respread_sandbox")
 EVERYWHERE: Final = "respread"
-"""The package itself, with its version, which is not a room."""
+"""The package itself, which has only the version and is not a room."""
 PARTS: Final = GeneratedParts("make architecture")
 
 
 def rooms() -> dict[str, set[str]]:
-    """Return each room's direct imports of other rooms: `respread.eviction` is a room, and so is `respread_sandbox`."""
+    """Return each room's direct imports of other rooms. Examples of rooms: `respread.eviction`, `respread_sandbox`."""
     modules = dict(_modules())
     imports: dict[str, set[str]] = {_room(name): set() for name in modules}
     del imports[EVERYWHERE]
@@ -98,7 +98,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _room(module: str) -> str:
-    """Return the room of a module; those directly in respread (`__init__`, and names imported from it) have none."""
+    """Return the room of a module. Modules directly in respread, such as `__init__`, have none."""
     first, *rest = module.split(".")
     if first != EVERYWHERE:
         return first

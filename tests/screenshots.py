@@ -1,8 +1,8 @@
-"""Makes the pictures of the page in docs/images, of a made-up cluster, in Chromium.
+"""Makes the pictures of the page in docs/images in Chromium. The cluster is made up.
 
     python -m tests.screenshots [FOLDER [WIDTHxHEIGHT [dark]]]
 
-With a folder, all views are put there at that size, for a look at them.
+With a folder, the pictures of all views are written there in that size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POLICY: Final[dict[str, Any]] = {
 
 
 class View(NamedTuple):
-    """A view, and what is there when it is complete."""
+    """A view, and the elements that it has once it is complete."""
 
     path: str
     complete: str
@@ -82,7 +82,7 @@ def _deployment(
 
 
 def events() -> ReadEvents:
-    """Return what the operator reported."""
+    """Return the operator's Events."""
     note = f"Evicted pod web-1: {ZONE} zone-a holds more than maxSkew 1 allows, and the replacement goes to zone-c"
     subjects = EventSubject("Deployment", "shop", "web"), EventSubject("ClusterRebalancePolicy", "", "default")
     return ReadEvents(
@@ -102,7 +102,7 @@ def events() -> ReadEvents:
 
 
 async def shoot(tab: Tab, page: Served, name: str, file: Path) -> None:
-    """Show a view, and write what the window shows."""
+    """Open a view, and write a picture of the window."""
     view = VIEWS[name]
     await tab.open("about:blank")
     await tab.open(page.url + view.path)

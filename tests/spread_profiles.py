@@ -10,7 +10,7 @@ from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, read_c
 
 
 def spread_profile(arguments: Mapping[str, Any]) -> Profile:
-    """The profile that differs from the default only in PodTopologySpread's arguments."""
+    """Return the default profile with other arguments of PodTopologySpread."""
     document = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -3,10 +3,10 @@
     python -m tests.versions [--versions 1.33 1.36] [--only planning faults demo] [--print-only]
     python -m tests.versions --versions 1.36 --reports junit.xml
 
-Prints a matrix of what passed, and writes it with the date to docs/versions.md and, in short, to the README. The
-versions' control planes are built into the cache first, some minutes each the first time. A run of `--only` some suites
-keeps what the others gave on the same day. With `--reports` nothing is run: the results are those of earlier runs, such
-as `make test` with `--junitxml`. Ends with 1 if anything failed.
+Prints a matrix of the passed tests, and writes it with the date to docs/versions.md and a summary to the README. The
+control planes are first built into the cache, which takes some minutes for each version. A run with `--only` keeps the
+results of the other suites from the same day. `--reports` runs nothing and takes the results of earlier runs, such as
+`make test` with `--junitxml`. The exit code is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CELL: Final = re.compile(r"(\d+) of (\d+) passed")
 Matrix = dict[str, dict[str, str]]
 """The results of each suite and their time, for each minor version."""
 Passed = tuple[int, int]
-"""How many of how many tests passed."""
+"""The numbers of passed tests and of all tests."""
 
 
 def suites() -> dict[str, Path | None]:
@@ -125,7 +125,7 @@ def read(page: str) -> Matrix:
 
 
 def results(reports: Iterable[Path]) -> dict[str, Passed]:
-    """Return what JUnit files say of each suite. A test that is in several files counts once, as in the last one."""
+    """Return the results in JUnit files for each suite. If several files have a test, the last result counts."""
     last: dict[tuple[str, str], bool] = {}
     for report in reports:
         for case in ET.parse(report).iter("testcase"):  # noqa: S314  # our own pytest wrote it
@@ -141,7 +141,7 @@ def results(reports: Iterable[Path]) -> dict[str, Passed]:
 
 
 def _run(version: str, only: Sequence[str]) -> dict[str, Passed]:
-    """Run these suites on a version, which is built first if need be."""
+    """Run these suites on a version, which is built first if necessary."""
     environment = {**os.environ, VERSION_VARIABLE: version}
     Binaries.find_or_build(environment)
     known = suites()

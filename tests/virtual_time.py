@@ -32,7 +32,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual)
 
     def time(self) -> float:
-        # a hair ahead, or rounding keeps a timer from being due at its own time
+        # slightly later, because rounding could keep a timer from being due at its own time
         return self._virtual.now + 1e-9 * round(self._virtual.now)
 
 

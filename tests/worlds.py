@@ -1,4 +1,4 @@
-"""Small clusters in a short notation, for tests that read like a drawing."""
+"""Small clusters in a short notation."""
 
 from __future__ import annotations
 
