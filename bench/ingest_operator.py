@@ -21,6 +21,7 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import load_access
+from respread.kube.renewal import Renewal
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.logs import LogLevel, configure_logging
 from respread.telemetry.metrics import Metrics
@@ -95,7 +96,8 @@ async def _run() -> None:
     measured = _Measured()
     load = partial(load_access, kubeconfig=sys.argv[1])
     answering = asyncio.create_task(_answer(measured))
-    await run_operator(measured.informers, measured.metrics, access=load(), load_access=load, stop=asyncio.Event())
+    renewal = Renewal(load(), load, time.monotonic)
+    await run_operator(measured.informers, measured.metrics, renewal=renewal, stop=asyncio.Event())
     answering.cancel()
 
 

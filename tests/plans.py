@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from respread.api.policy import Policy
@@ -12,6 +13,7 @@ from respread.planning.plan import Plan
 from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES
 from respread.scheduling.predictor import Predictor
+from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 from tests.spreads import spread_of
 
@@ -25,6 +27,7 @@ def plan_cluster(
     predictor: Predictor | None = None,
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
     on_hold: OnHold = never_on_hold,
+    begun: AbstractSet[GroupKey] = frozenset(),
     in_flight: Iterable[Pod] = (),
     unreplaced: Iterable[Pod] = (),
 ) -> Plan:
@@ -38,6 +41,7 @@ def plan_cluster(
         predictor: a predictor to use, whose view is advanced to the snapshot; None creates one.
         priority_classes: values of the cluster's PriorityClasses by name.
         on_hold: the groups that are held, with the reason.
+        begun: groups that our moves have begun to restore.
         in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
         unreplaced: pods that are being evicted and whose replacements are not created yet.
     """
@@ -48,6 +52,7 @@ def plan_cluster(
         setting,
         now=now,
         on_hold=on_hold,
+        begun=begun,
         in_flight=in_flight,
         unreplaced=unreplaced,
     )

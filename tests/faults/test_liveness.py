@@ -14,6 +14,7 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import load_access
+from respread.kube.renewal import Renewal
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 from respread_sandbox import Sandbox
@@ -57,7 +58,7 @@ def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(
     async def scenario() -> None:
         access, stop = load_access(kubeconfig=str(kubeconfig)), asyncio.Event()
         running = asyncio.create_task(
-            run_operator(informers, metrics, access=access, load_access=lambda: access, stop=stop)
+            run_operator(informers, metrics, renewal=Renewal(access, lambda: access, time.monotonic), stop=stop)
         )
         async with asyncio.timeout(90):
             while not health.synced or {each.path for each in proxy.asked if each.is_watch} < {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import load_access
+from respread.kube.renewal import Renewal
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 from respread_sandbox import Sandbox
@@ -39,8 +41,7 @@ class Edge:
         await run_operator(
             self.informers,
             self.metrics,
-            access=self.load(),
-            load_access=self.load,
+            renewal=Renewal(self.load(), self.load, time.monotonic),
             stop=self.stop,
             signalled=self.signalled,
         )

@@ -50,9 +50,11 @@ from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex, reach
-from respread.provisioning.room_loop import RoomLoop, RoomView
+from respread.provisioning.room_loop import RoomLoop
+from respread.provisioning.room_view import RoomView
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
+from respread.telemetry.forgetting import Forgetting
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -120,8 +122,7 @@ class ControlLoop:
         )
         self._policies: Policies = Map()
         self._policy_index = PolicyIndex(())
-        self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-        """The policies and namespaces for which metrics exist."""
+        self._forgetting = Forgetting(metrics)
         self._takeover = Takeover(acting, leading, notify=informers.changes.notify, clock=clock, wall_clock=wall_clock)
         self._conclusions = Conclusions(acting, metrics, clock)
         self._waiting = Waiting(informers.changes, heartbeat, clock)
@@ -232,7 +233,6 @@ class ControlLoop:
             limiters = self._limiters.of(policies)
             leads = await self._takeover.acts(snapshot, spread, setting, limiters, known=known)
         with self._metrics.reconciling("follow"):
-            sent = {move.pod.uid for move in self._register.in_flight.moves}  # some end before they are seen to begin
             self._follow(snapshot, spread, policies, leads=leads)
         under_way = self._register.with_chosen(snapshot)
         leaving = _pods(under_way.moves)
@@ -241,7 +241,7 @@ class ControlLoop:
         seconds = self._wall_clock()
         time = datetime.fromtimestamp(seconds, UTC)
         if leads:
-            self._others.observe(snapshot, leaving | sent, time)
+            self._others.observe(snapshot, self._evicted_pods.uids, time)
         else:
             self._others.forget()
         return Observation(
@@ -297,6 +297,7 @@ class ControlLoop:
             observation.setting,
             now=observation.time,
             on_hold=left_alone(observation, self._quiet_periods, self._others),
+            begun=self._quiet_periods.begun,
             in_flight=under_way.in_flight,
             unreplaced=under_way.unreplaced,
             refused=observation.refused,
@@ -314,12 +315,7 @@ class ControlLoop:
         self._history.forget_settled(groups, busy)
         self._history.forget_others(policies)
         self._history.forget_other_namespaces(observation.snapshot.namespaces)
-        namespaces = frozenset(observation.snapshot.namespaces)
-        for gone in self._shown[0] - set(policies):
-            self._metrics.forget_policy(gone)
-        for gone in self._shown[1] - namespaces:
-            self._metrics.forget_namespace(gone)
-        self._shown = (frozenset(policies), namespaces)
+        self._forgetting.keep(policies, observation.snapshot.namespaces)
 
     def _ask_for_room(self, observation: Observation, planned: Plan) -> None:
         """Pass the plan to whatever asks for room in domains without a node."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
-from math import inf
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
@@ -20,8 +20,6 @@ class _Known(NamedTuple):
     group: SpreadGroup
     since: float
     """Since when nobody else has changed it."""
-    ours: float
-    """When a move of ours last changed it, since it has been violated; -infinity if none has."""
 
 
 class QuietPeriods:
@@ -31,11 +29,13 @@ class QuietPeriods:
     don't count, because these restore the group.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_begun", "_known")
 
     def __init__(self) -> None:
         """Know of no group yet."""
         self._known: dict[GroupKey, _Known] = {}
+        self._begun: dict[GroupKey, float] = {}
+        """When a move of ours last changed a group that has been violated since."""
 
     def observe(self, groups: Mapping[GroupKey, SpreadGroup], ours: Collection[WorkloadName], now: float) -> None:
         """Take over the current groups.
@@ -51,16 +51,23 @@ class QuietPeriods:
             if known is not None and known.group is group:
                 self._known[key] = known
             elif known is not None and any(workload in ours for workload in group.workloads):
-                self._known[key] = _Known(group, known.since, now if group.violated else -inf)
+                self._known[key] = _Known(group, known.since)
+                self._begun[key] = now
             else:
-                self._known[key] = _Known(group, now, known.ours if known is not None and group.violated else -inf)
+                self._known[key] = _Known(group, now)
+        self._begun = {
+            key: at
+            for key, at in self._begun.items()
+            if now < at + BEGUN_SECONDS and key in groups and groups[key].violated
+        }
+
+    @property
+    def begun(self) -> AbstractSet[GroupKey]:
+        """The groups that our moves have begun to restore, and for which room is kept."""
+        return self._begun.keys()
 
     def held(self, key: GroupKey, quiet_period: timedelta, now: float) -> Held | None:
-        """Return why a group is left alone, or None once it has been quiet for long enough.
-
-        Room is kept for a group that our moves have begun to restore. Otherwise other groups would take it, and nothing
-        would come of the evictions that were made.
-        """
+        """Return why a group is left alone, or None once it has been quiet for long enough."""
         known = self._known[key]
         left = known.since + quiet_period.total_seconds() - now
         if left <= 0:
@@ -69,7 +76,6 @@ class QuietPeriods:
             Reason.QUIET_PERIOD,
             f"it changed {now - known.since:.0f} s ago, and the policy's quietPeriod is "
             f"{quiet_period.total_seconds():.0f} s",
-            keeps_room=now < known.ours + BEGUN_SECONDS,
         )
 
     def release(self, key: GroupKey, quiet_period: timedelta) -> float:

@@ -46,8 +46,8 @@ from respread.kube.renewal import Renewal
 from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
-from respread.provisioning.asked import RoomEnd
 from respread.provisioning.buffers import Buffers
+from respread.provisioning.ends import RoomEnd
 from respread.provisioning.placeholders import Placeholders
 from respread.provisioning.room_loop import RoomLoop
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
@@ -55,6 +55,7 @@ from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
 from respread.telemetry.server import serve_telemetry
+from respread.telemetry.watch_gauges import register_watch_gauges
 
 _log: Final = get_logger(__name__)
 
@@ -88,7 +89,6 @@ async def run(options: OperatorOptions) -> None:
     policy_kinds = [kind for kind in kinds if kind in POLICY_KINDS]
     health = WatchHealth([kind.resource for kind in kinds])
     registry = CollectorRegistry()
-    made: list[Informers] = []
     metrics = Metrics.create(
         registry,
         version=__version__,
@@ -97,13 +97,15 @@ async def run(options: OperatorOptions) -> None:
         from_the_start=CountedFromTheStart(
             results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome), room_results=tuple(RoomEnd)
         ),
-        read_watch_ages_seconds=health.ages_seconds,
-        read_object_counts=lambda: made[0].object_counts() if made else {},
-        read_watch_lags_seconds=lambda: made[0].lags_seconds() if made else {},
-        read_decision_lag_seconds=lambda: made[0].changes.lag_seconds() if made else 0.0,
     )
     informers = Informers(kinds, health=health, metrics=metrics)
-    made.append(informers)
+    register_watch_gauges(
+        registry,
+        ages_seconds=health.ages_seconds,
+        object_counts=informers.object_counts,
+        lags_seconds=informers.lags_seconds,
+        decision_lag_seconds=informers.changes.lag_seconds,
+    )
     heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=monotonic)
     signalled, stop = asyncio.Event(), asyncio.Event()
     _log.info("Starting", version=__version__, server=access.server)
@@ -119,7 +121,7 @@ async def run(options: OperatorOptions) -> None:
         contextlib.AsyncExitStack() as acting,
     ):
         feeding = asyncio.create_task(
-            run_operator(informers, metrics, access=access, load_access=renewal.load, stop=stop, signalled=signalled),
+            run_operator(informers, metrics, renewal=renewal, stop=stop, signalled=signalled),
             name="operator",
         )
         try:

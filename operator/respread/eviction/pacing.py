@@ -12,7 +12,7 @@ from sys import maxsize
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
-from respread.eviction.fair_order import FairOrder
+from respread.eviction.fair_order import fair_order
 from respread.eviction.limits.hour import Begun, HourShares
 from respread.eviction.limits.tallies import Counted, LimitTallies
 from respread.eviction.limits.unready import ControllerPods
@@ -79,7 +79,7 @@ class Pace(Counted, frozen=True, kw_only=True):
         begun: Counter[str] = Counter()
         placed = sorted(enumerate(steps), key=lambda each: hour.precedence(each[1], self.ranks))
         served = {} if self.standings is None else self.standings.served
-        order = FairOrder((step for _, step in placed), self.in_flight, served)
+        in_flight = Counter(move.pod.namespace for move in self.in_flight)
 
         def why_not(step: Step) -> Held | None:
             namespace = step[0].pod.namespace
@@ -97,7 +97,7 @@ class Pace(Counted, frozen=True, kw_only=True):
                 tally.add(step)
 
         unfinished: list[tuple[int, Step]] = []
-        for place, step in order:
+        for place, step in fair_order((step for _, step in placed), in_flight, served):
             position, component = placed[place][0], step[0].component
             if (why := waiting.get(component) or why_not(step)) is not None:
                 waiting[component] = why
@@ -106,7 +106,7 @@ class Pace(Counted, frozen=True, kw_only=True):
                 waiting[component] = why
                 unfinished.append((position, step))
             else:
-                order.made(step)
+                in_flight[step[0].pod.namespace] += len(step)
                 make(position, step)
         for position, step in unfinished:
             if (why := why_not(step) or hour.why_not(step)) is not None:

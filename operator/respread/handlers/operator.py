@@ -16,7 +16,7 @@ from respread.handlers.informers import Informers
 from respread.handlers.installed import wait_until_installed
 from respread.handlers.registry import make_registry
 from respread.handlers.settings import make_settings, quieten_kopf
-from respread.kube.access import ClusterAccess
+from respread.kube.renewal import Renewal
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -28,8 +28,7 @@ async def run_operator(
     informers: Informers,
     metrics: Metrics,
     *,
-    access: ClusterAccess,
-    load_access: Callable[[], ClusterAccess],
+    renewal: Renewal,
     stop: asyncio.Event,
     signalled: asyncio.Event | None = None,
 ) -> None:
@@ -41,8 +40,7 @@ async def run_operator(
     Args:
         informers: The informers with their stores.
         metrics: Receive the duration of events.
-        access: The API server, with the initial credentials.
-        load_access: Loads credentials again when they are no longer accepted; called in a thread.
+        renewal: Knows the API server, and loads credentials again when they are no longer accepted.
         stop: Set it to stop, which takes well under a second.
         signalled: Set when SIGTERM or SIGINT arrives; `stop` itself by default.
 
@@ -54,12 +52,12 @@ async def run_operator(
     quieten_kopf()
     relax_garbage_collection()
     policy_kinds = [informer.kind for informer in informers.all if informer.kind in POLICY_KINDS]
-    if not await _before(stop, wait_until_installed(policy_kinds, access, informers.health)):
+    if not await _before(stop, wait_until_installed(policy_kinds, renewal.access, informers.health)):
         return
     started = asyncio.Event()
     running = asyncio.create_task(
         kopf.operator(
-            registry=make_registry(informers.all, metrics, access, load_access),
+            registry=make_registry(informers.all, metrics, renewal),
             settings=make_settings(),
             clusterwide=True,
             standalone=True,

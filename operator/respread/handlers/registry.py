@@ -11,7 +11,8 @@ import kopf
 
 from respread.handlers.informer import Informer
 from respread.handlers.session import open_session
-from respread.kube.access import AccessError, ClusterAccess
+from respread.kube.access import AccessError
+from respread.kube.renewal import Renewal
 from respread.kube.retry import Retry
 from respread.telemetry.metrics import Metrics
 
@@ -19,20 +20,17 @@ _SETTLED_SECONDS: Final = 60.0
 """Credentials that worked for this long were valid. A later problem has another cause."""
 
 
-def make_registry(
-    informers: Iterable[Informer], metrics: Metrics, access: ClusterAccess, load_access: Callable[[], ClusterAccess]
-) -> kopf.OperatorRegistry:
+def make_registry(informers: Iterable[Informer], metrics: Metrics, renewal: Renewal) -> kopf.OperatorRegistry:
     """Return a registry with all handlers. Nothing is registered globally.
 
     Args:
         informers: One for each watched kind.
         metrics: Receive the duration of each event.
-        access: The API server, with the initial credentials.
-        load_access: Loads credentials again when the API server no longer accepts these; called in a thread.
+        renewal: Knows the API server, and loads credentials again when it no longer accepts the initial ones.
     """
     informers = tuple(informers)
     registry = kopf.OperatorRegistry()
-    kopf.on.login(id="login", registry=registry)(_login(informers, access, load_access))
+    kopf.on.login(id="login", registry=registry)(_login(informers, renewal))
     for informer in informers:
         kind = informer.kind
         kopf.on.event(kind.group, kind.version, kind.resource, id=kind.resource, registry=registry)(
@@ -50,11 +48,9 @@ def _on_event(informer: Informer, metrics: Metrics) -> Callable[..., Awaitable[N
     return on_event
 
 
-def _login(
-    informers: tuple[Informer, ...], access: ClusterAccess, load_access: Callable[[], ClusterAccess]
-) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
+def _login(informers: tuple[Informer, ...], renewal: Renewal) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
     by_path = {informer.kind.path: informer for informer in informers}
-    known: list[ClusterAccess] = [access]
+    known = [renewal.access]
     retry = Retry()
     last_login_seconds = -_SETTLED_SECONDS
 
@@ -65,7 +61,7 @@ def _login(
         else:  # Kopf would ask again at once, and again
             await asyncio.sleep(retry.failed())
         try:
-            current = known.pop() if known else await asyncio.to_thread(load_access)
+            current = known.pop() if known else await asyncio.to_thread(renewal.load)
         except AccessError as error:
             raise kopf.TemporaryError(str(error), delay=retry.failed()) from error
         last_login_seconds = time.monotonic()

@@ -18,7 +18,7 @@ LEAST_INTERVAL_SECONDS: Final = 2.0
 class Renewal:
     """Loads credentials from their source, and passes them to all users of the access."""
 
-    __slots__ = ("_access", "_clock", "_find", "_looked_at", "_looking")
+    __slots__ = ("_clock", "_find", "_looked_at", "_looking", "access")
 
     def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
         """Create it.
@@ -28,7 +28,7 @@ class Renewal:
             find: loads an access. It may read files and run plugins, so it is called in a thread.
             clock: a monotonic clock in seconds.
         """
-        self._access = access
+        self.access = access
         self._find = find
         self._clock = clock
         self._looked_at = -inf
@@ -41,7 +41,7 @@ class Renewal:
             AccessError: there is none.
         """
         found = self._find()
-        self._access.adopt(found)
+        self.access.adopt(found)
         return found
 
     async def __call__(self) -> None:

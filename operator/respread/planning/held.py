@@ -18,8 +18,6 @@ class Held(msgspec.Struct, frozen=True):
     """A sentence for the user: what holds it, with the numbers, and what would change that."""
     until: datetime | None = None
     """When it ends, with a time zone; None if only a change ends it, or if that is unknown."""
-    keeps_room: bool = False
-    """Whether room is kept meanwhile for what is still to be done."""
 
     def __str__(self) -> str:
         """Return both, as `explain` shows them."""

@@ -8,6 +8,7 @@ time (`wave`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import chain, count
 from operator import attrgetter
@@ -173,6 +174,7 @@ class Planner:
         *,
         now: datetime,
         on_hold: OnHold = never_on_hold,
+        begun: AbstractSet[GroupKey] = frozenset(),
         in_flight: Iterable[Pod] = (),
         unreplaced: Iterable[Pod] = (),
         refused: Refused = NOTHING_REFUSED,
@@ -186,6 +188,8 @@ class Planner:
             setting: the policies.
             now: the time, with a time zone.
             on_hold: which groups to leave alone for now, and why.
+            begun: groups that our moves have begun to restore. During a quiet period, room is kept for them and for
+                those in motion. Otherwise others would take it, and the evictions would have been made in vain.
             in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
             unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
             refused: what it has refused lately.
@@ -210,7 +214,7 @@ class Planner:
         )
         coming = tuple(unreplaced)
         all_tasks = self._tasks.advance(snapshot, rules)
-        tasks, moving, blocked = _ready(all_tasks, on_hold, coming, uncounted(snapshot))
+        tasks, moving, blocked = _ready(all_tasks, on_hold, begun, coming, uncounted(snapshot))
         tasks.sort(key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
         placement = Placement(self._predictor)
         tasks, drained = self._left_to_drains(tasks, placement, leaving_since, now)
@@ -322,9 +326,13 @@ def _queue(placement: Placement, coming: Iterable[Pod], now: datetime) -> _Queue
 
 
 def _ready(
-    tasks: Iterable[Task], on_hold: OnHold, coming: Iterable[Pod], unread: Mapping[str, Held]
+    tasks: Iterable[Task],
+    on_hold: OnHold,
+    begun: AbstractSet[GroupKey],
+    coming: Iterable[Pod],
+    unread: Mapping[str, Held],
 ) -> tuple[list[Task], list[Task], list[tuple[GroupKey, Held]]]:
-    """Return the tasks to be solved, those in motion, and the groups left alone for now with why they are."""
+    """Return the tasks to be solved, those for which room is kept, and the groups left alone for now with why."""
     replaced = {(pod.namespace, pod.labels): pod for pod in coming}
     ready: list[Task] = []
     moving: list[Task] = []
@@ -338,7 +346,8 @@ def _ready(
         if held is None:
             ready.append(task)
             continue
-        if held is in_motion or held.keeps_room or (in_motion is not None and held.reason is Reason.QUIET_PERIOD):
+        is_unfinished = in_motion is not None or not begun.isdisjoint(task.cure)
+        if held is in_motion or (is_unfinished and held.reason is Reason.QUIET_PERIOD):
             moving.append(task)
         blocked.extend((key, held) for key in task.cure)
     return ready, moving, blocked

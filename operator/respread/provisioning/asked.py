@@ -1,4 +1,4 @@
-"""Room that was asked for: how, since when, and why that ends."""
+"""Room that was asked for: how, and since when."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ class Way(StrEnum):
 
     BUFFER = "CapacityBuffer"
     PLACEHOLDER = "Deployment"
-
-
-class RoomEnd(StrEnum):
-    """Why a room is no longer asked for."""
-
-    READY = "Ready"
-    NO_NODE = "NoNode"
-    NOT_TAKEN_UP = "NotTakenUp"
-    UNNEEDED = "Unneeded"
 
 
 class Asked(NamedTuple):

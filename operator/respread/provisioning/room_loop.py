@@ -19,23 +19,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final
 
 from immutables import Map
 
-from respread.api.conditions import RoomMissing, RoomReason
+from respread.api.conditions import RoomMissing
 from respread.api.policy import Policy
-from respread.cluster.state import ClusterSnapshot
 from respread.kube.retry import Retry
-from respread.planning.plan import Plan
-from respread.provisioning.asked import PATIENCE_SECONDS, Asked, RoomEnd, Way
+from respread.provisioning.asked import Asked, Way
 from respread.provisioning.buffer import READY_FOR_PROVISIONING
 from respread.provisioning.buffers import Buffers
-from respread.provisioning.placeholder import PLACEHOLDER_LABEL, ROOM_CLASS, placeholder_name
+from respread.provisioning.ends import RoomEnd, why_ended
+from respread.provisioning.missing import room_missing
+from respread.provisioning.placeholder import placeholder_name
 from respread.provisioning.placeholders import Placeholders
 from respread.provisioning.room_objects import Result, RoomAnswer
-from respread.provisioning.rooms import RoomKey, WantedRoom, asks_for_room, is_short, moves_into, wanted_rooms
-from respread.spread.index import Spread
+from respread.provisioning.room_view import RoomView
+from respread.provisioning.rooms import WantedRoom, asks_for_room, wanted_rooms
+from respread.provisioning.term import Term
 from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -45,22 +46,8 @@ _log: Final = get_logger(__name__)
 
 AT_ONCE: Final = 10
 """The number of rooms that are asked for at the same time for one policy."""
-REST_SECONDS: Final = 900.0
-"""For how long the same room is not asked for again after a node came for it, or none did."""
-WITHOUT_BUFFERS_SECONDS: Final = 3600.0
-"""For how long no CapacityBuffer is created after one could not be, or brought no node."""
 REFUSED_SECONDS: Final = 60.0
 """How long nothing is asked for after the API server refused it."""
-
-
-class RoomView(NamedTuple):
-    """The last plan and what it was made for."""
-
-    snapshot: ClusterSnapshot
-    spread: Spread
-    policies: Policies
-    priority_classes: Mapping[str, int]
-    plan: Plan
 
 
 class RoomLoop:
@@ -100,7 +87,7 @@ class RoomLoop:
         self._policies: Policies = Map()
         self._asking: Policies = Map()
         """Those policies that ask for room."""
-        self._term: _Term | None = None
+        self._term: Term | None = None
         self._retry = Retry()
         self._paused_until = -inf
         self._refused: dict[str, str] = {}
@@ -123,9 +110,9 @@ class RoomLoop:
             self._policies = view.policies
             self._asking = Map({name: each for name, each in view.policies.items() if asks_for_room(each)})
         if self._term is None or self._term.number != term:
-            self._term = _Term(term)
+            self._term = Term(term)
             # Most clusters have no use for any of this: then it costs them nothing, and takes no permission.
-            self._term.needed = _may_be_left(view, self._namespace())
+            self._term.needed = view.may_be_left(self._namespace())
         self._term.needed |= bool(self._asking)
         if self._term.needed:
             self._term.view = view
@@ -162,7 +149,7 @@ class RoomLoop:
         times += [*term.resting.values(), *due.values(), self._paused_until]
         return min((each for each in times if each > now), default=inf) - now
 
-    async def _list(self, term: _Term, namespace: str) -> bool:
+    async def _list(self, term: Term, namespace: str) -> bool:
         """Find what earlier leaders created, once, and return whether it is known."""
         if term.listed:
             return True
@@ -184,8 +171,11 @@ class RoomLoop:
     def _wanted(self, view: RoomView) -> Iterable[WantedRoom]:
         """Return the room that policies want which may evict now."""
         labels = (each.labels for each in view.snapshot.nodes.values())
-        evicting = {name: each for name, each in self._asking.items() if self._may_evict(each)}
-        return wanted_rooms(view.plan, view.spread.groups, evicting, labels)
+        return wanted_rooms(view.plan, view.spread.groups, self._evicting(), labels)
+
+    def _evicting(self) -> dict[str, Policy]:
+        """Return the policies that ask for room and may evict now."""
+        return {name: each for name, each in self._asking.items() if self._may_evict(each)}
 
     def _quiet_seconds(self, room: WantedRoom) -> float:
         """Return for how long room must have been wanted before it is asked for: the policy's quiet period.
@@ -194,35 +184,29 @@ class RoomLoop:
         """
         return self._asking[room.key.policy].spec.quiet_period.total_seconds()
 
-    async def _end(self, term: _Term, view: RoomView, wanted: Mapping[str, WantedRoom], namespace: str) -> bool:
+    async def _end(self, term: Term, view: RoomView, wanted: Mapping[str, WantedRoom], namespace: str) -> bool:
         """Delete what has served, and return whether all went well."""
-        ready = _ready_placeholders(view.snapshot, namespace)
+        ready = view.ready_placeholders(namespace)
         if not await self._see_who_takes_up(term, namespace):
             return False
         for id_, asked in list(term.asked.items()):
             room = wanted.get(id_)
             if asked.room is None and room is not None:
                 asked = term.asked[id_] = asked._replace(room=room)  # noqa: PLW2901 - of the leader before
-            if (why := self._why_ended(asked, room, view, ready[id_])) is None:
+            why = why_ended(asked, room, view, self._evicting(), ready=ready[id_], now=self._clock())
+            if why is None:
                 continue
             of = () if asked.room is None else (asked.room.key.policy,)
             if not self._may_send(term) or not self._succeeded(
                 await self._ways[asked.way].delete(id_, asked.uid, namespace), of
             ):
                 return False
-            self._ended(term, id_, why)
+            term.end(id_, why, self._clock())
+            self._tell_end(id_, asked, why)
         return True
 
-    def _ended(self, term: _Term, id_: str, why: RoomEnd) -> None:
-        """Note that a room is no longer asked for, and what follows."""
-        asked = term.asked.pop(id_)
-        if asked.way is Way.BUFFER and why in {RoomEnd.NO_NODE, RoomEnd.NOT_TAKEN_UP}:
-            term.buffers_rest_until = self._clock() + WITHOUT_BUFFERS_SECONDS
-        if why in {RoomEnd.READY, RoomEnd.NO_NODE}:
-            term.resting[id_] = self._clock() + REST_SECONDS
-        term.in_vain.discard(id_)
-        if why is RoomEnd.NO_NODE:
-            term.in_vain.add(id_)
+    def _tell_end(self, id_: str, asked: Asked, why: RoomEnd) -> None:
+        """Count and log that a room is no longer asked for."""
         if asked.room is not None and asked.room.key.policy in self._policies:
             self._metrics.count_room_request(policy=asked.room.key.policy, result=why)
         _log.info(
@@ -233,7 +217,7 @@ class RoomLoop:
             room=str(asked.room or ""),
         )
 
-    async def _see_who_takes_up(self, term: _Term, namespace: str) -> bool:
+    async def _see_who_takes_up(self, term: Term, namespace: str) -> bool:
         """Find out, once for each CapacityBuffer, whether it was taken up, and return whether that is known."""
         due = [id_ for id_, each in term.asked.items() if each.awaits_taking_up and each.next_look() <= self._clock()]
         if not due:
@@ -246,33 +230,14 @@ class RoomLoop:
             term.asked[id_] = term.asked[id_]._replace(taken_up=taken_up)
         return True
 
-    def _why_ended(self, asked: Asked, room: WantedRoom | None, view: RoomView, ready: int) -> RoomEnd | None:
-        """Return why a room is not to be asked for any more, None if it is."""
-        if room is None and (asked.room is None or not self._still_short(asked.room.key, view)):
-            return RoomEnd.UNNEEDED
-        if asked.room is not None and _has_come(asked.way, asked.room, view.plan, ready):
-            return RoomEnd.READY
-        if asked.taken_up is False:
-            return RoomEnd.NOT_TAKEN_UP
-        if self._clock() < asked.since + PATIENCE_SECONDS:
-            return None
-        # Where a buffer brought a node and no pod moves, something else holds the moves, such as a budget.
-        return RoomEnd.READY if asked.way is Way.BUFFER and room is None else RoomEnd.NO_NODE
-
-    def _still_short(self, key: RoomKey, view: RoomView) -> bool:
-        policy = self._asking.get(key.policy)
-        if policy is None or not self._may_evict(policy):
-            return False
-        return is_short(key, view.plan, view.spread.groups, self._asking)
-
-    async def _begin(self, term: _Term, view: RoomView, due: Iterable[WantedRoom], namespace: str) -> bool:
+    async def _begin(self, term: Term, view: RoomView, due: Iterable[WantedRoom], namespace: str) -> bool:
         """Ask for room, and return whether all went well. Where one is refused, those of others may not be."""
         of_policy = Counter(each.room.key.policy for each in term.asked.values() if each.room is not None)
         for room in due:
             id_, policy = room.key.id, room.key.policy
             if id_ in term.asked or term.resting.get(id_, -inf) > self._clock():
                 continue
-            if of_policy[policy] >= AT_ONCE or policy in self._refused or not _is_lowest(room, view.priority_classes):
+            if of_policy[policy] >= AT_ONCE or policy in self._refused or not room.is_lowest(view.priority_classes):
                 continue
             if not self._may_send(term):
                 return False
@@ -287,17 +252,17 @@ class RoomLoop:
             _log.info("Room is asked for", kind=way, name=placeholder_name(id_), room=str(room), policy=policy)
         return not self._refused
 
-    async def _ask(self, term: _Term, room: WantedRoom, namespace: str) -> tuple[Way, RoomAnswer]:
+    async def _ask(self, term: Term, room: WantedRoom, namespace: str) -> tuple[Way, RoomAnswer]:
         """Ask for room by a CapacityBuffer, or by a Deployment if that can't be."""
         if term.buffers_rest_until <= self._clock():
             answer = await self._ways[Way.BUFFER].create(room, namespace)
             if answer.result in {Result.DONE, Result.FAILED} or not self._may_send(term):
                 return Way.BUFFER, answer
-            term.buffers_rest_until = self._clock() + WITHOUT_BUFFERS_SECONDS
+            term.rest_buffers(self._clock())
             _log.info("No CapacityBuffer can be created; a Deployment asks for room", reason=answer.message)
         return Way.PLACEHOLDER, await self._ways[Way.PLACEHOLDER].create(room, namespace)
 
-    def _may_send(self, term: _Term) -> bool:
+    def _may_send(self, term: Term) -> bool:
         return self._term is term and self._leads() and not self._loop.stopping
 
     def _succeeded(self, answer: RoomAnswer, policies: Iterable[str]) -> bool:
@@ -319,86 +284,9 @@ class RoomLoop:
         self._paused_until = self._clock() + pause_seconds
         return False
 
-    def _tell(self, term: _Term, view: RoomView, wanted: Mapping[str, WantedRoom]) -> None:
-        """Work out what statuses say: for each policy the reason that matters most, and which room it is about."""
-        asked = {id_: each.room for id_, each in term.asked.items() if each.room is not None}
-        told: dict[tuple[int, str], list[str]] = {}
-        for id_, room in {**asked, **wanted}.items():
-            if not _is_lowest(room, view.priority_classes):
-                reason = RoomReason.PRIORITY_NOT_NEGATIVE
-            elif id_ in term.asked:
-                reason = RoomReason.REQUESTED
-            elif id_ in term.resting:
-                reason = RoomReason.NO_NODE_CAME if id_ in term.in_vain else RoomReason.REQUESTED_LATER
-            else:
-                continue  # its quiet period
-            told.setdefault((_ORDER.index(reason), room.key.policy), []).append(str(room))
-        missing = {name: RoomMissing(RoomReason.REFUSED, message) for name, message in self._refused.items()}
-        for order, policy in sorted(told):
-            missing.setdefault(policy, RoomMissing(_ORDER[order], "; ".join(sorted(told[order, policy]))))
+    def _tell(self, term: Term, view: RoomView, wanted: Mapping[str, WantedRoom]) -> None:
+        """Work out what statuses say, and have them written if it has changed."""
+        missing = room_missing(term, wanted, self._refused, view.priority_classes)
         if missing != self.missing:
             self.missing = missing
             self._notify()
-
-
-_ORDER: Final = (
-    RoomReason.PRIORITY_NOT_NEGATIVE,
-    RoomReason.NO_NODE_CAME,
-    RoomReason.REQUESTED,
-    RoomReason.REQUESTED_LATER,
-)
-"""What is said of a policy's room, the most important first."""
-
-
-class _Term:
-    """What is known while this replica leads without interruption."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.needed = False
-        """Whether a policy has asked for room since, or something that asks for room may have been left before."""
-        self.view: RoomView | None = None
-        self.listed = False
-        self.asked: dict[str, Asked] = {}
-        """The rooms that are asked for, by their ID."""
-        self.buffers_rest_until = -inf
-        """Until when no CapacityBuffer is created, on the clock."""
-        self.wanted_since: dict[str, float] = {}
-        """Since when room has been wanted without a break, on the clock, by its ID."""
-        self.resting: dict[str, float] = {}
-        """Until when room is not asked for again, on the clock, by its ID."""
-        self.in_vain: set[str] = set()
-        """Room for which no node came the last time."""
-
-
-def _may_be_left(view: RoomView, namespace: str | None) -> bool:
-    """Return whether earlier leaders may have left objects: they were allowed to create some, or there are their pods.
-
-    Neither CapacityBuffers nor Deployments whose pods are refused have pods. To look for them takes a permission that
-    only clusters with the room component have.
-    """
-    by_labels = view.snapshot.pods_by_labels.get(namespace or "", Map())
-    return ROOM_CLASS in view.priority_classes or any(PLACEHOLDER_LABEL in labels for labels in by_labels)
-
-
-def _has_come(way: Way, room: WantedRoom, plan: Plan, ready: int) -> bool:
-    """Return whether a room is there: its placeholder's pods are Ready, or the plan moves pods to a node that came.
-
-    A CapacityBuffer does not keep the room from the plan. If it stayed while the first pods move, the autoscaler would
-    make as much room again.
-    """
-    return ready >= room.pods if way is Way.PLACEHOLDER else moves_into(room.key, plan)
-
-
-def _ready_placeholders(snapshot: ClusterSnapshot, namespace: str) -> Counter[str]:
-    """Return how many pods of placeholders are Ready, by the ID of the room."""
-    ready: Counter[str] = Counter()
-    for labels, pods in snapshot.pods_by_labels.get(namespace, Map()).items():
-        if (id_ := labels.get(PLACEHOLDER_LABEL)) is not None:
-            ready[id_] += sum(pod.ready and not pod.terminating for pod in pods.values())
-    return ready
-
-
-def _is_lowest(room: WantedRoom, priority_classes: Mapping[str, int]) -> bool:
-    """Return whether every ordinary pod takes precedence over those that ask for a room."""
-    return priority_classes.get(room.priority_class, 0) < 0

@@ -56,6 +56,10 @@ class WantedRoom(msgspec.Struct, frozen=True, kw_only=True):
         pods = "1 pod" if self.pods == 1 else f"{self.pods} pods"
         return f"{pods} of {self.workloads} in {self.key.group.namespace} in {self.key.domain}"
 
+    def is_lowest(self, priority_classes: Mapping[str, int]) -> bool:
+        """Return whether every ordinary pod takes precedence over those that ask for the room."""
+        return priority_classes.get(self.priority_class, 0) < 0
+
 
 def wanted_rooms(
     plan: Plan,

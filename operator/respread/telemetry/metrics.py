@@ -7,18 +7,18 @@ number of series follows what exists.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic, time
+from time import monotonic
 from typing import Final, Literal, NamedTuple, Self, get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from respread.telemetry.figures import PlanFigures, PolicyFigures
-from respread.telemetry.gauges import ComputedGauge, GaugeDefinition, ReplacedGauges, Samples
+from respread.telemetry.gauges import GaugeDefinition, ReplacedGauges
 from respread.telemetry.plan_gauges import PLAN_GAUGES, POLICY, plan_samples, policy_labels
 
 # From what a person notices to what somebody ought to look at.
@@ -82,10 +82,6 @@ class Metrics:
         revision: str = "",
         kinds: Iterable[str] = (),
         from_the_start: CountedFromTheStart = _NOTHING,
-        read_watch_ages_seconds: Callable[[], Mapping[str, float]] = dict,
-        read_object_counts: Callable[[], Mapping[str, int]] = dict,
-        read_watch_lags_seconds: Callable[[], Mapping[str, float]] = dict,
-        read_decision_lag_seconds: Callable[[], float] = float,
     ) -> Self:
         """Register all metrics, and those of the process and its interpreter.
 
@@ -95,13 +91,6 @@ class Metrics:
             revision: The commit that it was built from; empty if that is not known.
             kinds: The watched kinds; their counters are there, at 0, from the start.
             from_the_start: Those counters of a policy are there, at 0, from when it is first seen.
-            read_watch_ages_seconds: Asked at each scrape, in its thread: for each kind, the seconds since the last
-                event or bookmark.
-            read_object_counts: Asked at each scrape, in its thread: for each kind, the objects held.
-            read_watch_lags_seconds: Asked at each scrape, in its thread: for each kind, for how long the oldest event
-                waits to be taken over, at most.
-            read_decision_lag_seconds: Asked at each scrape, in its thread: for how long the oldest change waits that
-                the control loop has not looked at.
         """
         # The classic text format would carry a `…_created` gauge beside every counter, which nothing reads.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it out
@@ -120,42 +109,6 @@ class Metrics:
         )
         registry.register(plan)
         registry.register(in_flight)
-        registry.register(
-            ComputedGauge(
-                GaugeDefinition(
-                    "respread_watch_last_event_timestamp_seconds",
-                    "When the last event or bookmark of the kind's watch came, as Unix time.",
-                    ("kind",),
-                ),
-                lambda: _by_one_label({kind: time() - age for kind, age in read_watch_ages_seconds().items()}),
-            )
-        )
-        registry.register(
-            ComputedGauge(
-                GaugeDefinition("respread_cluster_objects", "Objects held in memory.", ("kind",)),
-                lambda: _by_one_label(read_object_counts()),
-            )
-        )
-        registry.register(
-            ComputedGauge(
-                GaugeDefinition(
-                    "respread_watch_lag_seconds",
-                    "How long the oldest event of the kind's watch has waited to be taken over, at most.",
-                    ("kind",),
-                ),
-                lambda: _by_one_label(read_watch_lags_seconds()),
-            )
-        )
-        registry.register(
-            ComputedGauge(
-                GaugeDefinition(
-                    "respread_decision_lag_seconds",
-                    "How long the oldest change has waited that the control loop has not decided on.",
-                    (),
-                ),
-                lambda: {(): read_decision_lag_seconds()},
-            )
-        )
         Gauge(
             "respread_build_info",
             "Always 1; the labels say what is running.",
@@ -384,7 +337,3 @@ class Metrics:
         for metric in (self._evictions, self._other_evictions):
             metric.remove_by_labels({"namespace": namespace})
         self._counted.update({policy: known - {namespace} for policy, known in self._counted.items()})
-
-
-def _by_one_label(values: Mapping[str, float]) -> Samples:
-    return {(label,): value for label, value in values.items()}

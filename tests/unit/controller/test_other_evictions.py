@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
@@ -12,6 +13,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
+from respread.controller.records.evicted_pods import EvictedPods
 from respread.controller.records.other_evictions import (
     EVICTED,
     FIRST_WAIT,
@@ -21,6 +23,7 @@ from respread.controller.records.other_evictions import (
     SETTLE,
     OtherEvictions,
 )
+from tests.eviction_moves import move
 from tests.spreads import spread_of
 from tests.worlds import NOW, constraint, node, pod, spec
 
@@ -37,12 +40,14 @@ class Cluster:
         self.state.replace("pods", self.pods)
         self.counted: list[str] = []
         self.others = OtherEvictions(lambda each: self.counted.append(each.name))
+        self.evicted_pods = EvictedPods()
         self.now = NOW
         self.look()
 
-    def look(self, after: timedelta = timedelta(), ours: tuple[str, ...] = ()) -> None:
+    def look(self, after: timedelta = timedelta(), in_flight: Iterable[Pod] = ()) -> None:
         self.now += after
-        self.others.observe(self.state.snapshot, ours, self.now)
+        self.evicted_pods.observe(map(move, in_flight), self.state.snapshot)
+        self.others.observe(self.state.snapshot, self.evicted_pods.uids, self.now)
 
     def put(self, each: Pod) -> None:
         self.state.apply("pods", [(each.key, each)])
@@ -106,9 +111,9 @@ def test_evictions_during_the_wait_do_not_double_it() -> None:
 def test_respreads_own_evictions_do_not_count_even_after_their_moves() -> None:
     cluster = Cluster()
     gone = cluster.pods[0]
-    cluster.look(ours=(gone.uid,))
+    cluster.look(in_flight=[gone])
     cluster.evict(gone)
-    cluster.look(ours=(gone.uid,))
+    cluster.look(in_flight=[gone])
     cluster.look(after=timedelta(minutes=1))  # its replacement is Ready, and it still terminates
     cluster.evict(cluster.pods[1])
     cluster.look()

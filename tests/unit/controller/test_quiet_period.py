@@ -63,20 +63,17 @@ def test_changes_by_respreads_own_moves_do_not_restart_the_quiet_period() -> Non
 @pytest.mark.parametrize("seconds", [20, BEGUN_SECONDS + 1])
 def test_room_is_kept_for_a_group_that_moves_have_begun_to_restore(seconds: float) -> None:
     settling, key = observed(5, 0)
-    held = settling.held(key, QUIET, now=1)
-    assert held is not None
-    assert not held.keeps_room, "nothing was done for it yet"
+    assert settling.held(key, QUIET, now=1) is not None
+    assert not settling.begun, "nothing was done for it yet"
     settling.observe(groups_of(4, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
     settling.observe(groups_of(5, 1), (), now=40 + seconds)
-    held = settling.held(key, QUIET, now=40 + seconds)
-    assert held is not None
-    assert held.keeps_room == (seconds < BEGUN_SECONDS)
+    assert settling.held(key, QUIET, now=40 + seconds) is not None
+    assert (key in settling.begun) == (seconds < BEGUN_SECONDS)
 
 
 def test_no_room_is_kept_once_a_group_was_restored() -> None:
     settling, key = observed(3, 0)
     settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
     settling.observe(groups_of(4, 1), (), now=60)
-    held = settling.held(key, QUIET, now=61)
-    assert held is not None
-    assert not held.keeps_room
+    assert settling.held(key, QUIET, now=61) is not None
+    assert not settling.begun

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from aiohttp import web
 
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, load_access
+from respread.kube.renewal import Renewal
 from respread.stores.watched_kinds import watched_kinds
 from tests.informer_parts import Parts, pod
 from tests.unit.handlers.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
@@ -160,10 +162,8 @@ def run(
     async def operate() -> None:
         async with asyncio.timeout(60), cluster.running():
             kubeconfig.write_text(json.dumps(_kubeconfig(cluster.server)), encoding="utf-8")
-            stop = asyncio.Event()
-            running = asyncio.create_task(
-                run_operator(parts.informers, parts.metrics, access=load(), load_access=load, stop=stop)
-            )
+            renewal, stop = Renewal(load(), load, time.monotonic), asyncio.Event()
+            running = asyncio.create_task(run_operator(parts.informers, parts.metrics, renewal=renewal, stop=stop))
             working = asyncio.ensure_future(scenario(cluster, parts))
             done, _ = await asyncio.wait((running, working), return_when=asyncio.FIRST_COMPLETED)
             stop.set()

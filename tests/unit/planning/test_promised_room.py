@@ -117,16 +117,19 @@ def test_room_is_kept_from_the_moment_that_an_eviction_is_sent(minutes: int) -> 
     assert first_moves(plan) == ["api"] * (minutes > 10)
 
 
-@pytest.mark.parametrize("keeps_room", [True, False])
-def test_room_is_kept_for_a_begun_group_during_its_quiet_period(keeps_room: bool) -> None:
+@pytest.mark.parametrize("reason", [Reason.QUIET_PERIOD, Reason.BACKING_OFF])
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_room_is_kept_for_a_begun_group_during_its_quiet_period(has_begun: bool, reason: Reason) -> None:
     """The evicted pod is deleted, and its replacement is Ready."""
     web, api = on("web", {"a1": 4, "b2": 1}, "b1"), on("api", {"a1": 2}, "b1")
+    snapshot = cluster(nodes(b1=1, b2=1), [*web, *api])
+    begun = {key for key in spread_of(snapshot).groups if has_begun and "web" in str(key)}
 
     def on_hold(key: GroupKey, _policy: str) -> Held | None:
-        return Held(Reason.QUIET_PERIOD, "not now", keeps_room=keeps_room) if "web" in str(key) else None
+        return Held(reason, "not now") if "web" in str(key) else None
 
-    plan = plan_cluster(cluster(nodes(b1=1, b2=1), [*web, *api]), [POLICY], now=NOW, on_hold=on_hold)
-    assert first_moves(plan) == ["api"] * (not keeps_room)
+    plan = plan_cluster(snapshot, [POLICY], now=NOW, on_hold=on_hold, begun=begun)
+    assert first_moves(plan) == ["api"] * (not (has_begun and reason is Reason.QUIET_PERIOD))
 
 
 @pytest.mark.parametrize("minutes", [1, 11])

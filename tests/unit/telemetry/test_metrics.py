@@ -20,6 +20,7 @@ from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
+from respread.telemetry.watch_gauges import register_watch_gauges
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 LINUX = platform.system() == "Linux"
@@ -91,10 +92,13 @@ def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistr
         registry,
         version="1.2.3",
         kinds=["pods"],
-        read_watch_ages_seconds=lambda: {"pods": 1.5},
-        read_object_counts=lambda: {"pods": 3},
-        read_watch_lags_seconds=lambda: {"pods": 0.2},
-        read_decision_lag_seconds=lambda: 0.1,
+    )
+    register_watch_gauges(
+        registry,
+        ages_seconds=lambda: {"pods": 1.5},
+        object_counts=lambda: {"pods": 3},
+        lags_seconds=lambda: {"pods": 0.2},
+        decision_lag_seconds=lambda: 0.1,
     )
     metrics.show_plan(
         PlanFigures(
@@ -297,22 +301,20 @@ def test_the_counters_of_watched_kinds_start_at_zero(registry: CollectorRegistry
     assert samples(registry, "respread_decode_errors_total") == {("pods",): 0, ("nodes",): 1}
 
 
-def test_ages_and_counts_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
-    ages, counts = {"pods": 1.0}, {"pods": 10}
-    Metrics.create(registry, version="1", read_watch_ages_seconds=ages.copy, read_object_counts=counts.copy)
-    ages["pods"], counts["pods"] = 2.5, 11
+def test_ages_counts_and_lags_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
+    ages, counts, lags = {"pods": 1.0}, {"pods": 10}, {"pods": 0.0}
+    register_watch_gauges(
+        registry,
+        ages_seconds=ages.copy,
+        object_counts=counts.copy,
+        lags_seconds=lags.copy,
+        decision_lag_seconds=lambda: 2 * lags["pods"],
+    )
+    ages["pods"], counts["pods"], lags["pods"] = 2.5, 11, 12.5
     before = time.time()
     (came,) = samples(registry, "respread_watch_last_event_timestamp_seconds").values()
     assert before - 2.5 <= came <= time.time() - 2.5
     assert samples(registry, "respread_cluster_objects") == {("pods",): 11}
-
-
-def test_lags_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
-    lags = {"pods": 0.0}
-    Metrics.create(
-        registry, version="1", read_watch_lags_seconds=lags.copy, read_decision_lag_seconds=lambda: 2 * lags["pods"]
-    )
-    lags["pods"] = 12.5
     assert samples(registry, "respread_watch_lag_seconds") == {("pods",): 12.5}
     assert samples(registry, "respread_decision_lag_seconds") == {(): 25}
 

@@ -1,8 +1,9 @@
-"""The workloads that our evictions still change: until the evicted pods are gone, however early their moves end."""
+"""The pods that Respread evicted, until they are gone, however early their moves end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
@@ -21,6 +22,11 @@ class EvictedPods:
         """Know of none yet."""
         self._known: dict[str, WorkloadName] = {}
         """By the pods' UIDs."""
+
+    @property
+    def uids(self) -> AbstractSet[str]:
+        """The UIDs of the pods, and of those whose moves were in flight at the last call of `observe`."""
+        return self._known.keys()
 
     def observe(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> frozenset[WorkloadName]:
         """Return the workloads that our moves have changed since the last call, or may have.

@@ -8,7 +8,8 @@ Respread leaves the constraints of the workload alone, each time for twice as lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -74,7 +75,7 @@ def evicted_again(before: OtherEvictor | None, now: datetime) -> OtherEvictor:
 class OtherEvictions:
     """Recognizes such evictions, and remembers the workloads."""
 
-    __slots__ = ("_known", "_leaving", "_on_eviction", "_ours", "_pending", "_seen")
+    __slots__ = ("_known", "_leaving", "_on_eviction", "_pending", "_seen")
 
     def __init__(self, on_eviction: Callable[[Pod], None] = lambda _pod: None) -> None:
         """Know of none yet. `on_eviction` is called with each pod that somebody else evicted."""
@@ -86,32 +87,28 @@ class OtherEvictions:
         """Evicted pods that are to be judged, by their UIDs, and when each was first seen."""
         self._seen: frozenset[str] = frozenset()
         """UIDs of pods being deleted that were looked at."""
-        self._ours: frozenset[str] = frozenset()
-        """UIDs of pods that Respread evicted, as long as they exist or their moves are in flight."""
 
     @property
     def repeated(self) -> Mapping[WorkloadName, OtherEvictor]:
         """Those who evict pods again and again, by workload."""
         return {workload: known for workload, known in self._known.items() if known.repeated}
 
-    def observe(self, snapshot: ClusterSnapshot, ours: Iterable[str], now: datetime) -> None:
+    def observe(self, snapshot: ClusterSnapshot, ours: AbstractSet[str], now: datetime) -> None:
         """Take over a snapshot.
 
         Args:
             snapshot: the cluster.
-            ours: UIDs of the pods in flight.
+            ours: UIDs of the pods that Respread evicted, as long as they are being deleted.
             now: the time, with a time zone.
         """
-        in_flight = frozenset(ours)
         leaving, first = snapshot.leaving_pods, self._leaving is None
-        if leaving is not self._leaving or in_flight - self._ours:
+        if leaving is not self._leaving:
             here = frozenset(pod.uid for pod in leaving.values())
-            self._ours = in_flight | self._ours & here
             if not first:
                 new = (pod for pod in leaving.values() if pod.uid not in self._seen and pod.disruption == EVICTED)
                 self._pending.update((pod.uid, (pod, now)) for pod in new)
             self._seen, self._leaving = here, leaving
-        for uid in self._ours & self._pending.keys():
+        for uid in ours & self._pending.keys():
             del self._pending[uid]
         known = {name: each for name, each in self._known.items() if now < max(each.last, each.until) + FORGOTTEN}
         for uid, (pod, seen_at) in list(self._pending.items()):
@@ -132,7 +129,7 @@ class OtherEvictions:
     def forget(self) -> None:
         """Start again: somebody else has evicted for Respread in the meantime."""
         self._known, self._pending, self._leaving = {}, {}, None
-        self._seen = self._ours = frozenset()
+        self._seen = frozenset()
 
     def name(self, workload: WorkloadName, evictor: str) -> None:
         """Record who said that they evicted a pod of a workload."""
