@@ -251,12 +251,13 @@ class TestStatefulSet:
 
     pods = tuple(pod(f"db-{n}", f"node-{n}", SPEC) for n in (0, 1, 2))
 
-    def check(self, revisions: str, *, of: int = 2, **fields: Any) -> Held | None:
+    def check(self, revisions: str, *, of: int = 2, pods: tuple[Pod, ...] | None = None, **fields: Any) -> Held | None:
+        pods = self.pods if pods is None else pods
         spec = fields.pop("spec", {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}})
         status = {"currentRevision": "v1", "updateRevision": "v2", **fields.pop("status", {})}
-        shown = [listed(each, revision=f"v{number}")[0] for each, number in zip(self.pods, revisions, strict=True)]
+        shown = [listed(each, revision=f"v{number}")[0] for each, number in zip(pods, revisions, strict=True)]
         read = reading(controller(3, "db", spec=spec, status=status), shown, kind="StatefulSet")
-        return why_not_at_rest(read, self.pods[of], self.pods, now=NOW)
+        return why_not_at_rest(read, pods[of], pods, now=NOW)
 
     def test_pods_with_the_newest_revision_may_be_evicted(self) -> None:
         assert self.check("222") is None
@@ -267,7 +268,9 @@ class TestStatefulSet:
         assert words(held) == "InMotion: StatefulSet db is being rolled out: db-0 is still at revision v1"
         assert "db-0 is still at revision v1" in words(self.check("122", of=2))
 
-    @pytest.mark.parametrize(("start", "partition", "at_rest"), [(0, 2, True), (0, 1, False), (5, 2, False)])
+    @pytest.mark.parametrize(
+        ("start", "partition", "at_rest"), [(0, 2, True), (0, 1, False), (5, 2, True), (5, 1, False)]
+    )
     def test_a_partition_keeps_lower_ordinals_at_the_old_revision(
         self, start: int, partition: int, *, at_rest: bool
     ) -> None:
@@ -275,9 +278,16 @@ class TestStatefulSet:
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}},
             "ordinals": {"start": start},
         }
-        revisions = "112"
-        # with ordinals from 5 on, a partition of 2 keeps all ordinals below 7 at the old revision
-        assert (self.check(revisions, of=0, spec=spec) is None) is at_rest
+        # The partition counts from the first ordinal.
+        shown = tuple(pod(f"db-{start + n}", f"node-{n}", SPEC) for n in range(3))
+        assert (self.check("112", of=0, pods=shown, spec=spec) is None) is at_rest
+
+    @pytest.mark.parametrize("policy", ["Parallel", "OrderedReady"])
+    @pytest.mark.parametrize("of", [0, 2])
+    def test_a_pod_whose_ordinal_is_not_wanted_any_more_holds_the_set(self, of: int, policy: str) -> None:
+        """As after `ordinals.start` was changed while a quota keeps db-3 from being created."""
+        held = self.check("111", of=of, spec={"ordinals": {"start": 1}, "podManagementPolicy": policy})
+        assert words(held).startswith("InMotion: the ordinals of StatefulSet db start at 1, and db-0 is none of its 3")
 
     def test_with_on_delete_only_the_pod_itself_matters(self) -> None:
         on_delete = {"updateStrategy": {"type": "OnDelete"}}
@@ -360,6 +370,18 @@ class TestOrder:
         )
         assert "db-2, which is missing" in words(self.check(1, {2: None}, leaving=[2]))
         assert self.check(1, leaving=[2], podManagementPolicy="Parallel") is None
+
+    def test_the_order_begins_at_the_first_ordinal(self) -> None:
+        shown = [pod(f"db-{n}", f"node-{n}", SPEC) for n in (5, 6, 7)]
+        documents = listed(*shown)
+        documents[0]["status"]["conditions"][0]["status"] = "False"
+        spec = {"ordinals": {"start": 5}, "updateStrategy": {"type": "OnDelete"}}
+        of = controller(3, "db", spec=spec, status={"updateRevision": "v1"})
+        read = reading(of, documents, kind="StatefulSet")
+        waits = [why_not_at_rest(read, each, shown, now=NOW) for each in shown]
+        assert waits[0] is None
+        assert "db-5 is not Ready" in words(waits[1])
+        assert "db-5 is not Ready" in words(waits[2])
 
     def test_two_of_one_step_wait_for_each_other(self) -> None:
         assert words(self.check(2, together=[1])).startswith("ReplacementWouldWait: ")

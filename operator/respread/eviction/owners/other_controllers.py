@@ -90,7 +90,8 @@ class OtherControllers:
             if controller is None or pod.controller is None:
                 continue
             leaving = in_flight.leaving(uid)
-            active = sum(is_active(each) and each.uid not in leaving for each in siblings_of(snapshot, pod))
+            siblings = siblings_of(snapshot, pod)
+            active = [each.name for each in siblings if is_active(each) and each.uid not in leaving]
             held = why_incomplete(pod.controller.kind, controller, active, in_flight.unreplaced(uid))
             if held is not None:
                 return _of_other(held)

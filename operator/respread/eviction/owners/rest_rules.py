@@ -45,7 +45,7 @@ def why_not_at_rest(
     """
     active = [each for each in reading.pods if each.active and each.metadata.uid not in leaving]
     return (
-        why_incomplete(reading.kind, reading.controller, len(active), unreplaced)
+        why_incomplete(reading.kind, reading.controller, [each.metadata.name for each in active], unreplaced)
         or _of_owner(reading)
         or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
         or (why_clone_set_holds(reading.controller) if reading.kind == "CloneSet" else None)
@@ -66,25 +66,29 @@ def why_too_small(reading: OwnerReading, min_replicas: int) -> Held | None:
     return why_too_few(f"{kind} {top.metadata.name}", top.spec.replicas, min_replicas)
 
 
-def why_incomplete(kind: str, controller: ControllerObject, active: int, unreplaced: int) -> Held | None:
+def why_incomplete(kind: str, controller: ControllerObject, active: Collection[str], unreplaced: int) -> Held | None:
     """Return why a controller does not have exactly the pods that it wants, or None if it has.
 
     Args:
         kind: of the controller.
         controller: the controller as it was read.
-        active: the number of its pods, without those being deleted and those that Respread evicted.
+        active: the names of its pods, without those being deleted and those that Respread evicted.
         unreplaced: how many of the evicted ones have no replacement yet.
     """
     if (held := _of_controller(kind, controller)) is not None:
         return held
     named, wanted = f"{kind} {controller.metadata.name}", controller.spec.replicas
-    if active > wanted:
+    has = f"{named} has {len(active)} pods and wants {wanted}"
+    if len(active) > wanted:
+        return Held(Reason.IN_MOTION, f"{has}: being scaled down, it would not replace the pod")
+    if kind == "StatefulSet" and (others := [name for name in active if not _has_ordinal(controller, name)]):
         return Held(
             Reason.IN_MOTION,
-            f"{named} has {active} pods and wants {wanted}: being scaled down, it would not replace the pod",
+            f"the ordinals of {named} start at {controller.spec.ordinals.start}, and {min(others)} is none of its "
+            f"{wanted} pods any more: one with another ordinal is still to come",
         )
-    if active + unreplaced < wanted:
-        return Held(Reason.IN_MOTION, f"{named} has {active} pods and wants {wanted}: a replacement is still to come")
+    if len(active) + unreplaced < wanted:
+        return Held(Reason.IN_MOTION, f"{has}: a replacement is still to come")
     return None
 
 
@@ -99,10 +103,12 @@ def wants_replacement(kind: str, controller: ControllerObject, pod_name: str, ac
     """
     if controller.metadata.deletion_timestamp is not None:
         return False
-    if kind == "StatefulSet":
-        start = controller.spec.ordinals.start
-        return start <= ordinal_of(pod_name) < start + controller.spec.replicas
-    return active < controller.spec.replicas
+    return _has_ordinal(controller, pod_name) if kind == "StatefulSet" else active < controller.spec.replicas
+
+
+def _has_ordinal(stateful_set: ControllerObject, pod_name: str) -> bool:
+    start = stateful_set.spec.ordinals.start
+    return start <= ordinal_of(pod_name) < start + stateful_set.spec.replicas
 
 
 def _of_controller(kind: str, controller: ControllerObject) -> Held | None:
