@@ -15,6 +15,7 @@ from respread.controller.comparison import Comparison
 from respread.controller.permits.limiters import Bounding
 from respread.eviction.flight import Ended, Patience
 from respread.eviction.in_flight import InFlight
+from respread.eviction.probation import Judged
 from respread.planning.plan import Move
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
@@ -60,16 +61,18 @@ class Conclusions:
         probation, judged = register.probation.judged(snapshot, now)
         register.probation = probation.begun(ended, now)
         if leads:
-            self._learn((*ended, *judged.relapsed), judged.lasting, spread, policies)
+            self._learn((*ended, *judged.relapsed), judged, spread, policies)
 
-    def _learn(self, ended: Sequence[Ended], lasting: Sequence[Move], spread: Spread, policies: Policies) -> None:
+    def _learn(self, ended: Sequence[Ended], judged: Judged, spread: Spread, policies: Policies) -> None:
         """Report outcomes, and remember what affects the next moves."""
-        if not ended and not lasting:
+        if not ended and not judged.lasting and not judged.undecided:
             return
         announcements, history = self._acting.announcements, self._acting.history
         single = {name: history.single(policy) for name, policy in policies.items()}
-        for move in lasting:
+        for move in judged.lasting:
             history.learn_lasting(move)
+        for move in judged.undecided:
+            history.learn_undecided(policies.get(move.policy))
         for each in ended:
             self._metrics.count_outcome(policy=each.move.policy, outcome=each.outcome)
             announcements.end(each)

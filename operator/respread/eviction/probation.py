@@ -34,6 +34,8 @@ class Judged(NamedTuple):
     """Moves whose replacements have stayed Ready."""
     relapsed: tuple[Ended, ...]
     """Moves whose replacements are not Ready any more. They end once more, as `NotReady`."""
+    undecided: tuple[Move, ...] = ()
+    """Moves whose replacements were deleted: by a rollout, a scale-down or somebody else."""
 
 
 class Probation(msgspec.Struct, frozen=True):
@@ -63,17 +65,18 @@ class Probation(msgspec.Struct, frozen=True):
         going_on: list[_Watched] = []
         lasting: list[Move] = []
         relapsed: list[Ended] = []
+        undecided: list[Move] = []
         for each in self.watched:
             pod = snapshot.pods.get(each.replacement.key)
             if pod is None or pod.uid != each.replacement.uid or pod.terminating:
-                continue
-            if not pod.ready or pod.finished:
+                undecided.append(each.ended.move)
+            elif not pod.ready or pod.finished:
                 relapsed.append(_relapsed(each, now))
             elif now - each.ready_at >= STEADY_SECONDS:
                 lasting.append(each.ended.move)
             else:
                 going_on.append(each)
-        return Probation(tuple(going_on)), Judged(tuple(lasting), tuple(relapsed))
+        return Probation(tuple(going_on)), Judged(tuple(lasting), tuple(relapsed), tuple(undecided))
 
     def next_end(self) -> float | None:
         """Return when `judged` may have a result without an event, on the caller's clock; None if never."""

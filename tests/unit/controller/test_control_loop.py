@@ -24,6 +24,9 @@ from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.run import LOOP_LIMIT_SECONDS, live
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
+from respread.eviction.flight import Ended
+from respread.eviction.outcomes import Outcome
+from respread.eviction.probation import Probation
 from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
@@ -31,12 +34,12 @@ from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
-from tests.eviction_moves import move
+from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
-from tests.worlds import cluster
+from tests.worlds import cluster, pod
 
 CLUSTER_POLICIES = "clusterrebalancepolicies"
 
@@ -395,6 +398,27 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
     loop.leads = True
     loop.seconds += 60
     assert shown() == 1  # until a trial move succeeds
+
+
+def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_deleted_at_once() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    failed = [f"Deployment/{name} in shop" for name in "abc"]
+    until = datetime.fromtimestamp(loop.wall_clock() - 5, UTC).isoformat()
+    loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
+    asyncio.run(loop.loop.reconcile())
+    ready = pod("web-2", "node-1", SPEC)
+    ended = Ended(
+        move=move("web-1", policy="one"),
+        outcome=Outcome.IMPROVED,
+        replacement=ready,
+        seconds=5.0,
+        message="it is Ready",
+    )
+    loop.register.probation = Probation().begun([ended], loop.seconds)
+    asyncio.run(loop.loop.reconcile())
+    breakers = loop.acting.history.breakers
+    assert breakers.policies["one"].until == loop.wall_clock() + breakers.rules.first_seconds
 
 
 def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:

@@ -40,11 +40,11 @@ def test_a_replacement_that_does_not_stay_ready_is_a_failure() -> None:
         assert ended.message == "its replacement b on node-2 was Ready for less than 3 s"
 
 
-def test_a_replacement_that_is_deleted_is_not_judged() -> None:
+def test_a_replacement_that_is_deleted_is_neither_a_success_nor_a_failure() -> None:
     other = msgspec.structs.replace(NEW, uid="another")
     going = msgspec.structs.replace(NEW, deletion_timestamp=NOW, ready=False)
     for pods in ((), (other,), (going,)):
-        assert judged(103, *pods) == (Probation(), Judged((), ()))
+        assert judged(103, *pods) == (Probation(), Judged((), (), (IMPROVED.move,)))
 
 
 def test_only_successful_moves_are_on_probation() -> None:

@@ -162,19 +162,27 @@ class History:
         for key in ended.move.groups:
             if (group := groups.get(key)) is not None:
                 self.back_offs = self.back_offs.failed(self._names.of(key), situation_of(group), now)
-        if policy is None:
-            return
-        most = policy.spec.limits.failures_in_a_row
-        if ended.failed:
+        if policy is not None and ended.failed:
+            most = policy.spec.limits.failures_in_a_row
             self.breakers = self.breakers.failed(policy.name, ended.move.workload, most, now)
         else:
-            self.breakers = self.breakers.undecided(policy.name, most, now)
+            self.learn_undecided(policy)
 
     def learn_lasting(self, move: Move) -> None:
         """Record that a move has improved its groups lastingly: earlier failures are forgotten."""
         for key in move.groups if self.back_offs.groups else ():
             self.back_offs = self.back_offs.improved(self._names.of(key))
         self.breakers = self.breakers.succeeded(move.policy)
+
+    def learn_undecided(self, policy: Policy | None) -> None:
+        """Record that a move was neither a success nor a failure. If it was the one that was tried, the pause repeats.
+
+        Args:
+            policy: the policy for which it was made; None if it is gone.
+        """
+        if policy is not None:
+            most = policy.spec.limits.failures_in_a_row
+            self.breakers = self.breakers.undecided(policy.name, most, self._wall_clock())
 
     def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
         """Forget the standings of other namespaces than these."""
