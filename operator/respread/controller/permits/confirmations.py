@@ -1,17 +1,19 @@
 """Confirms during evictions that the policies in the API server are still those of the plan.
 
 It reads only the policies that apply to a move. Each place, a namespace or none, is read separately, in parallel. If
-the policies of one place are slow or can't be read, no other place waits.
+the policies of one place are slow or can't be read, no other place waits: namespaces that took long share a few
+readings of their own, however many they are, and the cluster policies wait for no namespace.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from math import inf
 from typing import Final
 
-from respread.controller.permits.policy_versions import PolicyReader, PolicyVersions
+from respread.controller.permits.policy_versions import EVERYWHERE, PolicyReader, PolicyVersions
 from respread.kube.listing import ListError
 from respread.telemetry.logs import get_logger
 
@@ -19,16 +21,20 @@ _log: Final = get_logger(__name__)
 
 CONFIRM_SECONDS: Final = 1.0
 """How old an answer may be before it is requested again, and how long a move waits for it."""
+READING_SECONDS: Final = 5.0
+"""How long a reading may take. A later answer would be too old to confirm anything."""
 KEPT_SECONDS: Final = 60.0
-"""How long an unused answer is kept."""
+"""How long an unused answer is kept, and for how long a namespace counts as slow."""
 AT_ONCE: Final = 8
-"""The number of places that are read at the same time."""
+"""The number of namespaces that are read at the same time."""
+SLOW_AT_ONCE: Final = 4
+"""The number of namespaces beside these whose last reading took more than `CONFIRM_SECONDS`."""
 
 
 class Confirmations:
     """The last answer for each place, with the time of the request."""
 
-    __slots__ = ("_answers", "_at_once", "_clock", "_reader", "_reading")
+    __slots__ = ("_answers", "_at_once", "_clock", "_reader", "_reading", "_slow", "_slow_at_once")
 
     def __init__(self, reader: PolicyReader, clock: Callable[[], float]) -> None:
         """Start without answers.
@@ -41,6 +47,9 @@ class Confirmations:
         self._clock = clock
         self._answers: dict[str, PolicyVersions] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._slow_at_once = asyncio.Semaphore(SLOW_AT_ONCE)
+        self._slow: dict[str, float] = {}
+        """When a reading that took long ended, by namespace."""
         self._reading: dict[str, asyncio.Task[None]] = {}
         """By place. A slow reading continues after its waiters have given up, and later ones use its answer."""
 
@@ -80,8 +89,25 @@ class Confirmations:
         return task
 
     async def _read(self, place: str) -> None:
-        async with self._at_once:
+        async with self._turn(place):
+            began = self._clock()
             try:
-                self.note(place, await self._reader.read(place))
+                async with asyncio.timeout(READING_SECONDS):
+                    self.note(place, await self._reader.read(place))
+            except TimeoutError:
+                _log.info("The policies can't be read in time", namespace=place, limit_seconds=READING_SECONDS)
             except ListError as error:
                 _log.info("The policies can't be read", namespace=place, error=str(error))
+            self._took(place, self._clock() - began)
+
+    def _turn(self, place: str) -> AbstractAsyncContextManager[object]:
+        """Return what lets as many namespaces through at the same time as there may be."""
+        if place == EVERYWHERE:
+            return nullcontext()
+        return self._slow_at_once if place in self._slow else self._at_once
+
+    def _took(self, place: str, seconds: float) -> None:
+        now = self._clock()
+        self._slow = {at: ended for at, ended in self._slow.items() if at != place and now - ended < KEPT_SECONDS}
+        if seconds > CONFIRM_SECONDS:
+            self._slow[place] = now

@@ -1,0 +1,69 @@
+"""A namespace whose policies take long to read holds no other one up."""
+
+from __future__ import annotations
+
+import asyncio
+
+from immutables import Map
+
+from respread.controller.permits.confirmations import AT_ONCE, READING_SECONDS, SLOW_AT_ONCE, Confirmations
+from respread.controller.permits.permission import CONFIRMED_SECONDS
+from respread.controller.permits.policy_versions import EVERYWHERE, PolicyReader, PolicyVersions
+from tests.virtual_time import run_in_virtual_time
+
+QUICK_SECONDS = 0.05
+
+
+class Reader(PolicyReader):
+    """Takes so many seconds to read the policies of some namespaces, and little for all others."""
+
+    def __init__(self, slow: dict[str, float]) -> None:
+        self._slow = slow
+        self._now = self.most = 0
+
+    async def read(self, namespace: str) -> PolicyVersions:
+        asked_at = asyncio.get_running_loop().time()
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            await asyncio.sleep(self._slow.get(namespace, QUICK_SECONDS))
+        finally:
+            self._now -= 1
+        return PolicyVersions(Map(), asked_at)
+
+
+def oldest_answer(reader: Reader, places: list[str], seconds: int, after: int) -> dict[str, float]:
+    """Ask for all places once a second, and return how old the answer of each ever was after a while."""
+
+    async def run() -> dict[str, float]:
+        clock = asyncio.get_running_loop().time
+        confirmations = Confirmations(reader, clock)
+        oldest: dict[str, float] = {}
+        asking: set[asyncio.Task[None]] = set()
+        for second in range(seconds):
+            asking |= {asyncio.create_task(confirmations.refresh((EVERYWHERE, place))) for place in places}
+            await asyncio.sleep(1.0)
+            for place in (EVERYWHERE, *places) if second >= after else ():
+                known = confirmations.of(place)
+                age = clock() - (known.asked_at if known is not None else 0.0)
+                oldest[place] = max(age, oldest.get(place, 0.0))
+        await asyncio.gather(*asking)
+        await confirmations.aclose()
+        return oldest
+
+    return run_in_virtual_time(run())
+
+
+def test_slow_namespaces_delay_neither_others_nor_the_cluster_policies() -> None:
+    slow = {f"slow-{number}": 4.0 for number in range(40)}
+    reader = Reader(slow)
+    oldest = oldest_answer(reader, [*slow, "shop"], seconds=60, after=30)
+    assert oldest["shop"] < CONFIRMED_SECONDS
+    assert oldest[EVERYWHERE] < CONFIRMED_SECONDS
+    assert reader.most <= AT_ONCE + SLOW_AT_ONCE + 1
+
+
+def test_a_reading_that_takes_too_long_to_confirm_anything_is_given_up() -> None:
+    reader = Reader({f"stuck-{number}": 10 * READING_SECONDS for number in range(AT_ONCE)})
+    oldest = oldest_answer(reader, [*(f"stuck-{number}" for number in range(AT_ONCE)), "shop"], seconds=20, after=10)
+    assert oldest["shop"] < CONFIRMED_SECONDS
