@@ -28,6 +28,7 @@ from respread.planning.contention import Contention
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import Drained, LeavingNodes, seekers_among, waits_for_drain
+from respread.planning.lost_pods import LostPods
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.preemption import Priorities, preemptors_among
 from respread.planning.search.placement import Placement, is_replaced_when_gone
@@ -124,6 +125,7 @@ class Planner:
         "_claims",
         "_leaving",
         "_limits",
+        "_lost",
         "_memory",
         "_numbers",
         "_predictor",
@@ -148,6 +150,7 @@ class Planner:
         self._predictor = Predictor(ClusterView()) if predictor is None else predictor
         self._leaving = LeavingNodes()
         self._limits = limits
+        self._lost = LostPods()
         self._snapshot = ClusterSnapshot()
         self._table = self._predictor.view.table
         self._priorities = Priorities()
@@ -212,15 +215,15 @@ class Planner:
             refused=refused,
             snapshot=snapshot,
         )
-        coming = tuple(unreplaced)
+        coming, lost = tuple(unreplaced), self._lost.pods
         all_tasks = self._tasks.advance(snapshot, rules)
-        tasks, moving, blocked = _ready(all_tasks, on_hold, begun, coming, uncounted(snapshot))
+        tasks, moving, blocked = _ready(all_tasks, on_hold, begun, coming, lost, uncounted(snapshot))
         tasks.sort(key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
         placement = Placement(self._predictor)
         tasks, drained = self._left_to_drains(tasks, placement, leaving_since, now)
         blocked.extend((key, each.held) for task, each in drained for key in task.cure)
         finder = Finder(placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
-        queue = _queue(placement, coming if tasks else (), now)
+        queue = _queue(placement, (*coming, *lost) if tasks else (), now)
         kept = self._claims.of(placement, queue.waiting, moving, now) if tasks else Kept()
         solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes, kept.claims)
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
@@ -297,9 +300,11 @@ class Planner:
         self._table = view.table  # If the view started again, it is another value: its slots belong to other nodes.
         none: Map[ObjectKey, Pod] = Map()
         pods, pods_before = snapshot.pods_by_node, before.pods_by_node
+        with_other_pods = changed_keys(pods_before, pods)
+        self._lost.advance(snapshot, (*changed_keys(before.nodes, snapshot.nodes), *with_other_pods))
         changed = [
             slot
-            for name in changed_keys(pods_before, pods)
+            for name in with_other_pods
             if (slot := view.table.slot_of.get(name)) is not None
             and not looks_the_same(pods.get(name, none), pods_before.get(name, none))
         ]
@@ -330,16 +335,18 @@ def _ready(
     on_hold: OnHold,
     begun: AbstractSet[GroupKey],
     coming: Iterable[Pod],
+    lost: Iterable[Pod],
     unread: Mapping[str, Held],
 ) -> tuple[list[Task], list[Task], list[tuple[GroupKey, Held]]]:
     """Return the tasks to be solved, those for which room is kept, and the groups left alone for now with why."""
     replaced = {(pod.namespace, pod.labels): pod for pod in coming}
+    on_no_node = {(pod.namespace, pod.labels): pod for pod in lost}
     ready: list[Task] = []
     moving: list[Task] = []
     blocked: list[tuple[GroupKey, Held]] = []
     for task in tasks:
         reasons = (on_hold(key, policy) for key, policy in task.cure.items())
-        in_motion = task.moving or task.missing(replaced)
+        in_motion = task.moving or task.missing(replaced) or task.losing(on_no_node)
         held = why_uncounted(unread, task.namespace) or next(
             (reason for reason in reasons if reason is not None), in_motion
         )

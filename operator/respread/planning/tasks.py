@@ -55,15 +55,35 @@ class Task(msgspec.Struct, frozen=True, eq=False):
         Args:
             coming: the pods that are replaced, by namespace and labels.
         """
-        if not coming:
+        if (pod := self._one_of(coming)) is None:
+            return None
+        return Held(
+            Reason.IN_MOTION,
+            f"the replacement of {pod.name} is yet to be created: it is left alone until it is placed",
+        )
+
+    def losing(self, lost: Mapping[tuple[str, Labels], Pod]) -> Held | None:
+        """Return a reason if pods of the task are on nodes that no longer exist.
+
+        Args:
+            lost: such pods, by namespace and labels.
+        """
+        if (pod := self._one_of(lost)) is None:
+            return None
+        return Held(
+            Reason.IN_MOTION,
+            f"node {pod.node_name} of {pod.name} no longer exists: it is left alone until Kubernetes has deleted the "
+            "pod and its replacement is placed",
+        )
+
+    def _one_of(self, pods: Mapping[tuple[str, Labels], Pod]) -> Pod | None:
+        """Return one of some pods that a group counts, or that has one of the constraints; None if there is none."""
+        if not pods:
             return None
         for group in self.groups:
             for labels in (*group.matched, *(template.labels for template in group.carriers)):
-                if (pod := coming.get((group.key.namespace, labels))) is not None:
-                    return Held(
-                        Reason.IN_MOTION,
-                        f"the replacement of {pod.name} is yet to be created: it is left alone until it is placed",
-                    )
+                if (pod := pods.get((group.key.namespace, labels))) is not None:
+                    return pod
         return None
 
     def is_like(self, other: Task) -> bool:

@@ -147,3 +147,24 @@ def test_a_leaving_node_that_keeps_its_pods_is_waited_for_a_limited_time(pool: P
     pool.rebalance(leavingNodePatience="4s")
     pool.wait_until_balanced(REPLICAS, REPLICAS // 2)
     assert len(pool.evicted()) == REPLICAS / 2
+
+
+@pytest.mark.parametrize("until", ["it is reported", pytest.param("it is restored", marks=pytest.mark.long)])
+def test_pods_whose_node_is_deleted_are_waited_for(pool: Pool, until: str) -> None:
+    """Kubernetes deletes them up to a minute later. Until then they exist, and count in no zone."""
+    for zone in ("zone-a", "zone-b"):
+        pool.add_zone(zone)
+    (lost,) = pool.add_zone("zone-c")
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
+    assert pool.counts() == {"zone-a": 2, "zone-b": 2, "zone-c": 2}
+    pool.add_zone("zone-c")
+    pool.sandbox.api.request("DELETE", f"/api/v1/nodes/{lost}")
+    pool.rebalance()
+    wait_until(
+        lambda: any(f"node {lost} of" in message for _, message in why(pool)), lambda: f"the reason; it is {why(pool)}"
+    )
+    if until == "it is restored":
+        wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the pods to be replaced")
+        pool.wait_for(6)
+        assert pool.counts() == {"zone-a": 2, "zone-b": 2, "zone-c": 2}
+    assert pool.evicted() == []
