@@ -154,6 +154,13 @@ def is_stateful(flight: Flight) -> bool:
     return controller is not None and controller.kind == "StatefulSet"
 
 
+def will_need_a_node(flight: Flight) -> bool:
+    """Whether the replacement does not look for a node yet and will: it is to come, or has scheduling gates."""
+    if (replacement := flight.replacement) is None:
+        return flight.wanted
+    return not replacement.node_name and replacement.spec.has_scheduling_gates
+
+
 def at_stage(flight: Flight, stage: Stage, now: float) -> Flight:
     """Return a flight at another stage, which starts now."""
     return msgspec.structs.replace(flight, stage=stage, stage_since=now)

@@ -32,6 +32,7 @@ from respread.eviction.flight import (
     pods_of,
     still_there,
     waiting,
+    will_need_a_node,
 )
 from respread.eviction.following import Knowing, ReplacementPods, end_of, followed
 from respread.eviction.outcomes import Compare
@@ -46,7 +47,7 @@ class UnderWay(NamedTuple):
     in_flight: tuple[Pod, ...]
     """The pods in flight as the watch shows them, and gone ones as terminating: for a `BudgetLedger`."""
     unreplaced: tuple[Pod, ...]
-    """Pods whose replacements don't exist yet but will. Each of these needs a place."""
+    """Pods whose replacements will exist, or exist and have scheduling gates. Each of these needs a place."""
 
 
 class _Entry(NamedTuple):
@@ -255,7 +256,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return UnderWay(
             snapshot=self.overlay(snapshot),
             in_flight=self.pods(snapshot),
-            unreplaced=tuple(each.move.pod for each in self.flights if each.replacement is None and each.wanted),
+            unreplaced=tuple(flight.move.pod for flight in self.flights if will_need_a_node(flight)),
         )
 
     @property

@@ -126,6 +126,9 @@ class Contention:
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
+        for each in waiting:
+            if not each.nodes:
+                self._relations.shut_out(each)
         for pod in leaving.pods:
             self._relations.repel(pod, placement)
         for each in looking:
@@ -157,16 +160,21 @@ class Contention:
             if self._fragile_nodes & each.nodes:
                 meeting = next(one for one in self._fragile if one.nodes & each.nodes)
                 return Conflict(meeting, meeting.nodes & each.nodes)
+        let_in = self._relations.let_in_by(seekers)
+        for each in let_in:
+            if (other := self._relations.of(each)) is not None:
+                return other
         before = self._left, self._opened, self._opened_number
-        self._come(seekers, left, 1)
+        self._come((*seekers, *let_in), left, 1)
         self._open(left)
-        conflict, kept = self._all_keep(seekers, left)
+        conflict, kept = self._all_keep(seekers, let_in, left)
         if conflict is not None:
-            self._come(seekers, left, -1)
+            self._come((*seekers, *let_in), left, -1)
             self._left, self._opened, self._opened_number = before
             return conflict
         for one in kept:
             self._keep(one)
+        self._relations.let_in(let_in)
         return None
 
     def promise(self, seekers: Iterable[Seeker]) -> None:
@@ -197,14 +205,14 @@ class Contention:
             self._opened_number = sum(each.number for each in self._opened.values())
 
     def _all_keep(
-        self, seekers: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]
+        self, seekers: Sequence[Seeker], let_in: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]
     ) -> tuple[Conflict | None, list[_Kept]]:
-        """Prove that the new pods keep places, and so do those whose places they might take."""
+        """Prove that the new pods keep places, and so do those whose places they, or those they let in, might take."""
         by_limit: list[tuple[int, int, _Kept]] = []
         while self._by_limit and self._by_limit[0][0] <= self._in_all():
             by_limit.append(heappop(self._by_limit))
         touched = node_set(list(left))
-        for each in seekers:
+        for each in (*seekers, *let_in):
             touched |= each.nodes
         doubtful_witnesses = self._witnesses & touched
         by_witness = {slot: self._by_witness.pop(slot) for slot in slots_of(doubtful_witnesses)}
@@ -217,19 +225,19 @@ class Contention:
                 for entry in by_limit:
                     heappush(self._by_limit, entry)
                 self._by_witness.update(by_witness)
-                return self._conflict(seeker, seekers), []
+                return self._conflict(seeker, seekers, let_in), []
             found.append(shown)
         self._witnesses &= ~doubtful_witnesses
         return None, found
 
-    def _conflict(self, failed: Seeker, seekers: Sequence[Seeker]) -> Conflict:
-        """Name one of the initial pods, if they are involved."""
+    def _conflict(self, failed: Seeker, seekers: Sequence[Seeker], let_in: Sequence[Seeker]) -> Conflict:
+        """Name one of the initial pods, or of those that are let in, if they are involved."""
         nodes = failed.nodes
         if not any(failed is each for each in seekers):
             for each in seekers:
                 nodes &= each.nodes
             return Conflict(failed, nodes or failed.nodes)
-        for each in self._waiting:
+        for each in (*let_in, *self._waiting):
             if each.nodes & nodes:
                 return Conflict(each, each.nodes & nodes)
         return Conflict(failed, nodes)

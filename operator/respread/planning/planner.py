@@ -287,6 +287,8 @@ class Planner:
             contention,
             leaving,
             preemptors_among((*without, *fragile), placement, self._priorities, now),
+            [each for each in waiting if not each.nodes],
+            self._priorities,
         )
 
     def _advance(self, snapshot: ClusterSnapshot) -> Changes:

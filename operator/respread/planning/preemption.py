@@ -1,7 +1,8 @@
 """Which pods may be preempted soon, for a pod without a feasible node.
 
 The scheduler deletes pods of lower priority from one node. Their replacements take room elsewhere, and it is not known
-yet where. This module does not predict which node the scheduler chooses, only whether it can choose one.
+yet where. This module does not predict which node the scheduler chooses, only whether it can choose one, now or when
+others have left a node.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from immutables import Map
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.planning.search.placement import Placement
-from respread.planning.seekers import Seeker, held_by, is_recent
+from respread.planning.seekers import Leaving, Seeker, held_by, is_recent
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_PREEMPTORS: Final = 32
@@ -104,6 +105,46 @@ def preemptors_among(
     return tuple(found)
 
 
+def enabled_by(
+    left: Mapping[int, Iterable[Pod]],
+    seekers: Iterable[Seeker],
+    placement: Placement,
+    priorities: Priorities,
+    leaving: Leaving,
+) -> Seeker | None:
+    """Return a pod for which the scheduler could preempt others only once pods have left their nodes, or None.
+
+    Args:
+        left: the pods that leave, by the slots of their nodes.
+        seekers: pods without a feasible node.
+        placement: the current cluster.
+        priorities: of the pods on its nodes.
+        leaving: the room that other pods leave.
+    """
+    for slot, pods in left.items():
+        gone = Counter(leaving.of(slot))
+        for pod in pods:
+            gone.update(held_by(pod))
+        name = placement.table.names[slot]
+        there = placement.view.snapshot.pods_by_node[name]
+        for each in seekers:
+            if not each.pod.spec.preempts or not each.prepared.statically_feasible >> slot & 1:
+                continue
+            below = priorities.held_below(name, there, each.pod.spec.priority)
+            if (
+                not _has_room(each, slot, below)
+                and _has_room(each, slot, below + gone)
+                and not _has_room(each, slot, gone)
+            ):
+                return each
+    return None
+
+
+def _has_room(seeker: Seeker, slot: int, besides: Mapping[str, int]) -> bool:
+    """Return whether a node has room for a pod with so much more than what is free there."""
+    return all(free.free[slot] + besides.get(name, 0) >= amount for name, free, amount in seeker.prepared.needs)
+
+
 def _may_preempt(seeker: Seeker, placement: Placement, now: datetime) -> bool:
     pod = seeker.pod
     if not pod.spec.preempts:
@@ -125,7 +166,7 @@ def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities:
     for slot in slots_of(nodes):
         pods = by_node[table.names[slot]]
         below = priorities.held_below(table.names[slot], pods, priority)
-        if any(free.free[slot] + below[name] < amount for name, free, amount in prepared.needs):
+        if not _has_room(seeker, slot, below):
             continue
         reach |= 1 << slot
         for pod in pods.values():

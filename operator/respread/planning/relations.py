@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.planning.search.placement import Placement
@@ -13,7 +15,7 @@ from respread.scheduling.view.volume_usage import has_volumes
 class Relations:
     """The pods that need a node, and the terminating ones that others may depend on."""
 
-    __slots__ = ("_kinds", "_repelling", "_with_terms", "special")
+    __slots__ = ("_kinds", "_repelling", "_shut_out", "_with_terms", "special")
 
     def __init__(self) -> None:
         """Start without pods."""
@@ -23,12 +25,47 @@ class Relations:
         self._kinds: dict[tuple[str, Labels], Seeker | None] = {}
         self._repelling: list[PreparedPod] = []
         """Terminating pods that repel others until they are gone."""
+        self._shut_out: list[Seeker] = []
+        """Pods that no node accepts now."""
 
     def repel(self, pod: Pod, placement: Placement) -> None:
         """Add a terminating pod."""
         self._kinds.setdefault((pod.namespace, pod.labels), None)
         if pod.spec.pod_anti_affinity:
             self._repelling.append(placement.prepare(pod))
+
+    def shut_out(self, seeker: Seeker) -> None:
+        """Add pods that no node accepts now."""
+        self._shut_out.append(seeker)
+
+    def let_in_by(self, seekers: Iterable[Seeker]) -> list[Seeker]:
+        """Return pods that no node accepts now, but some may once others have left their nodes and landed.
+
+        They have affinity to these, or one of them repels the other.
+
+        Args:
+            seekers: the replacements of the pods that leave.
+        """
+        found: dict[int, Seeker] = {}
+        for each in seekers:
+            pod, prepared = each.pod, each.prepared
+            repels = bool(pod.spec.pod_anti_affinity)
+            for other in self._shut_out:
+                if (other.prepared.has_pod_terms and other.prepared.speaks_of(pod.namespace, pod.labels)) or (
+                    repels and prepared.speaks_of(other.pod.namespace, other.pod.labels)
+                ):
+                    found[id(other)] = other
+        return [
+            each._replace(nodes=nodes, sure=nodes, now=nodes, may_open=0)
+            for each in found.values()
+            if (nodes := each.prepared.admitted(spread=False, terms=False))
+        ]
+
+    def let_in(self, seekers: Sequence[Seeker]) -> None:
+        """Record that pods are among those that need a node now."""
+        if seekers:
+            pods = {id(each.pod) for each in seekers}
+            self._shut_out = [each for each in self._shut_out if id(each.pod) not in pods]
 
     def note(self, seeker: Seeker, times: int) -> None:
         """Add pods, or remove them if `times` is negative."""

@@ -23,6 +23,9 @@ _MOST_SIBLINGS: Final = 64
 """For up to this many different kinds of pods in a namespace, it is checked whether they count for each other's
 constraints."""
 
+_MOST_PARTS: Final = 64
+"""In up to this many domains of an affinity term, room is looked for in each."""
+
 
 PLACED_WITHIN: Final = timedelta(minutes=10)
 """The maximum age of a pod for which the scheduler is still expected to act. It retries unschedulable pods at least
@@ -202,25 +205,42 @@ def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker]) -> I
     """Yield the pods, each with the nodes that may open to it after others have landed that its constraints count.
 
     A pod that lands where the fewest pods are can open other domains for the next one. The domain where a pod lands may
-    close, and no other one does.
+    close, and no other one does. A pod that others have affinity to opens its domain to them.
     """
     kinds: dict[str, Counter[Labels]] = {}
     for each in seekers:
         if each.nodes:
             kinds.setdefault(each.pod.namespace, Counter())[each.pod.labels] += each.number
     for each in seekers:
-        if not _may_be_let_in_by(each, kinds.get(each.pod.namespace, Counter())):
+        follows = _may_follow(each, kinds)
+        if not follows and not _may_be_let_in_by(each, kinds.get(each.pod.namespace, Counter())):
             yield each
             continue
-        open_now = each.prepared.admitted(spread=False)
+        open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
         yield each._replace(
             nodes=nodes,
             now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
-            parts=_by_domain(placement, each.prepared, nodes),
+            parts=_by_domain(placement, each.prepared, nodes, each.prepared.affinity_keys if follows else ()),
         )
+
+
+def _may_follow(seeker: Seeker, kinds: Mapping[str, Counter[Labels]]) -> bool:
+    """Whether other waiting pods, with this many of each kind, decide where the affinity of one lets it go."""
+    pod, prepared = seeker.pod, seeker.prepared
+    if not pod.spec.pod_affinity or (seeker.nodes and not prepared.is_first_of_its_set):
+        return False
+    if sum(map(len, kinds.values())) > _MOST_SIBLINGS:
+        return True
+    itself = 1 if seeker.nodes else 0
+    return any(
+        count > (itself if (namespace, labels) == (pod.namespace, pod.labels) else 0)
+        and prepared.is_drawn_by(namespace, labels)
+        for namespace, there in kinds.items()
+        for labels, count in there.items()
+    )
 
 
 def _may_be_let_in_by(seeker: Seeker, kinds: Counter[Labels]) -> bool:
@@ -239,10 +259,17 @@ def _may_be_let_in_by(seeker: Seeker, kinds: Counter[Labels]) -> bool:
     )
 
 
-def _by_domain(placement: Placement, prepared: PreparedPod, nodes: NodeSet) -> tuple[NodeSet, ...]:
-    """Return nodes by the domains of the pod's first hard constraint that has domains of several nodes."""
-    for each in prepared.hard_constraints:
-        by_domain = placement.table.column(each.constraint.topology_key).nodes_with
-        if len(by_domain) < nodes.bit_count():
-            return tuple(part for domain in by_domain.values() if (part := domain & nodes))
-    return ()
+def _by_domain(
+    placement: Placement, prepared: PreparedPod, nodes: NodeSet, affinity_keys: Iterable[str]
+) -> tuple[NodeSet, ...]:
+    """Return nodes by the domains of an affinity term, or of the pod's first hard constraint with larger domains."""
+    columns = placement.table.column
+    keys = [key for key in affinity_keys if len(columns(key).nodes_with) <= _MOST_PARTS]
+    keys.extend(
+        key
+        for each in prepared.hard_constraints
+        if len(columns(key := each.constraint.topology_key).nodes_with) < nodes.bit_count()
+    )
+    if not keys:
+        return ()
+    return tuple(part for domain in columns(keys[0]).nodes_with.values() if (part := domain & nodes))

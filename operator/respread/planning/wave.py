@@ -16,7 +16,7 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.planning.contention import Contention
 from respread.planning.held import Held
-from respread.planning.preemption import Preemptor
+from respread.planning.preemption import Preemptor, Priorities, enabled_by
 from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.seekers import Conflict, Leaving, Seeker, held_by, wanted_by
 from respread.planning.victims.budgets import BudgetLedger
@@ -59,6 +59,8 @@ class Wave:
         "_of_policy",
         "_placement",
         "_preemptors",
+        "_priorities",
+        "_without_node",
     )
 
     def __init__(
@@ -68,7 +70,9 @@ class Wave:
         most: Mapping[str, int],
         contention: Contention,
         leaving: Leaving,
-        preemptors: Iterable[Preemptor] = (),
+        preemptors: Iterable[Preemptor],
+        without_node: Iterable[Seeker],
+        priorities: Priorities,
     ) -> None:
         """Start an empty wave.
 
@@ -79,6 +83,8 @@ class Wave:
             contention: the pods that need a node already. The wave's replacements join them.
             leaving: the room that terminating pods leave. `contention` adds that of the wave.
             preemptors: the pods for which the scheduler may preempt others, whose replacements then need nodes too.
+            without_node: the pods that no node accepts now.
+            priorities: of the pods on the nodes.
         """
         self._placement = placement
         self._budgets = budgets
@@ -86,6 +92,8 @@ class Wave:
         self._contention = contention
         self._leaving = leaving
         self._preemptors = tuple(preemptors)
+        self._without_node = tuple(without_node)
+        self._priorities = priorities
         self._of_policy: Counter[str] = Counter()
         self._left: NodeSet = 0
         self._closed: NodeSet = 0
@@ -99,14 +107,9 @@ class Wave:
         pods = [member.pod for member in joining]
         if not self._budgets.may_all_go(pods):
             return Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
-        for preemptor in self._preemptors:
-            if any(preemptor.nodes & member.nodes for member in joining):
-                return Held(
-                    Reason.IN_MOTION,
-                    f"it waits for pod {preemptor.seeker.pod.key}, for which the kube-scheduler may delete pods of "
-                    "lower priority that need room elsewhere then",
-                )
         left = self._slots_left(pods)
+        if (held := self._preempting(joining, left)) is not None:
+            return held
         if self._opens_another(joining, left):
             return Held(
                 Reason.IN_MOTION,
@@ -162,6 +165,24 @@ class Wave:
             now=member.nodes & open_now,
             own=member.pod if when_gone else None,
             is_replacement=True,
+        )
+
+    def _preempting(self, joining: Iterable[Member], left: Mapping[int, Iterable[Pod]]) -> Held | None:
+        """Return that the scheduler may preempt pods, whose replacements need room, now or on the nodes left."""
+        for preemptor in self._preemptors:
+            if any(preemptor.nodes & member.nodes for member in joining):
+                return Held(
+                    Reason.IN_MOTION,
+                    f"it waits for pod {preemptor.seeker.pod.key}, for which the kube-scheduler may delete pods of "
+                    "lower priority that need room elsewhere then",
+                )
+        seeker = enabled_by(left, self._without_node, self._placement, self._priorities, self._leaving)
+        if seeker is None:
+            return None
+        return Held(
+            Reason.IN_MOTION,
+            f"it waits until pod {seeker.pod.key} has a node: on the node that it leaves, the kube-scheduler could "
+            "delete pods of lower priority for that one",
         )
 
     def _opens_another(self, joining: Iterable[Member], left: Mapping[int, Iterable[Pod]]) -> bool:

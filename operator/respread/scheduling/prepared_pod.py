@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from immutables import Map
@@ -28,6 +28,9 @@ _STATIC: Final[frozenset[Plugin]] = frozenset(
 """Filters whose answers don't change with the steps of a plan."""
 _COSTLY: Final[tuple[Plugin, ...]] = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding")
 """Filters that check nodes one by one, and so run only on the remaining nodes."""
+
+_SPREAD: Final[frozenset[Plugin]] = frozenset({"PodTopologySpread"})
+_TERMS: Final[frozenset[Plugin]] = frozenset({"InterPodAffinity"})
 
 _FEW_DOMAINS: Final = 64
 """Up to so many domains, it is quicker to look at each domain than at each node."""
@@ -78,25 +81,27 @@ class PreparedPod:
         """The nodes that pass the filters which no step of a plan changes, such as affinity, taints and cordons."""
         return self._statically_feasible
 
-    def admitted(self, *, spread: bool = True, certainly: bool = True) -> NodeSet:
+    def admitted(self, *, spread: bool = True, terms: bool = True, certainly: bool = True) -> NodeSet:
         """Return the nodes that all filters accept, even if something about the pod is unknown.
 
         If the scheduler has nominated a node for pods of the same or a higher priority, the pod must fit beside them.
 
         Args:
             spread: whether to include PodTopologySpread.
+            terms: whether to include InterPodAffinity.
             certainly: whether to exclude nodes with objects that can't be decoded.
         """
         nodes = self._statically_feasible & ~self._view.uncertain if certainly else self._statically_feasible
+        left_out = _left_out(spread=spread, terms=terms)
         for each in self._changing:
             if not nodes:
                 return 0
-            if spread or each.plugin != "PodTopologySpread":
+            if each.plugin not in left_out:
                 nodes = each.admit(nodes)
         if self._fallible and self._is_given_up():
             return 0
         for slot, pods in self._view.nominated.items():
-            if nodes >> slot & 1 and not self._fits_beside(slot, pods, spread=spread):
+            if nodes >> slot & 1 and not self._fits_beside(slot, pods, left_out):
                 nodes &= ~(1 << slot)
         return nodes
 
@@ -127,22 +132,22 @@ class PreparedPod:
             or not (self._statically_feasible & ~self._view.uncertain) >> slot & 1
         ):
             return False
-        if not self._passes(slot, spread=True) or (self._fallible and self._is_given_up()):
+        if not self._passes(slot) or (self._fallible and self._is_given_up()):
             return False
         nominated = self._view.nominated.get(slot)
-        return nominated is None or self._fits_beside(slot, nominated, spread=True)
+        return nominated is None or self._fits_beside(slot, nominated)
 
-    def _passes(self, slot: int, *, spread: bool) -> bool:
-        return all(each.reject(slot) is None for each in self._changing if spread or each.plugin != "PodTopologySpread")
+    def _passes(self, slot: int, left_out: Collection[Plugin] = ()) -> bool:
+        return all(each.reject(slot) is None for each in self._changing if each.plugin not in left_out)
 
-    def _fits_beside(self, slot: int, nominated: Sequence[Pod], *, spread: bool) -> bool:
+    def _fits_beside(self, slot: int, nominated: Sequence[Pod], left_out: Collection[Plugin] = ()) -> bool:
         """Return whether the pod fits a node beside the nominated pods that it could not preempt."""
         view, own = self._view, self.pod
         mark = view.mark()
         for other in nominated:
             if other.spec.priority >= own.spec.priority and (other.uid != own.uid or not own.uid):
                 view.place(other, view.table.names[slot])
-        fits = self._passes(slot, spread=spread)
+        fits = self._passes(slot, left_out)
         view.revert(mark)
         return fits
 
@@ -202,12 +207,24 @@ class PreparedPod:
 
     def speaks_of(self, namespace: str, labels: Labels) -> bool:
         """Return whether the pod's own affinity or anti-affinity matches pods with these labels."""
-        return any(
-            term.matches(namespace, labels)
-            for each in self._filters
-            if isinstance(each, InterPodAffinity)
-            for term in each.own_terms
-        )
+        return any(term.matches(namespace, labels) for each in self._terms() for term in each.own_terms)
+
+    @property
+    def affinity_keys(self) -> Sequence[str]:
+        """The topology keys of the pod's required affinity."""
+        return [term.topology_key for each in self._terms() for term in each.affinity_terms]
+
+    @property
+    def is_first_of_its_set(self) -> bool:
+        """Whether the pod has affinity to pods like itself, and none of them is on a node: it may go anywhere."""
+        return any(each.is_first_of_its_set for each in self._terms())
+
+    def is_drawn_by(self, namespace: str, labels: Labels) -> bool:
+        """Return whether the pod's own affinity matches pods with these labels."""
+        return any(term.matches(namespace, labels) for each in self._terms() for term in each.affinity_terms)
+
+    def _terms(self) -> Iterator[InterPodAffinity]:
+        return (each for each in self._filters if isinstance(each, InterPodAffinity))
 
     @property
     def wants_volume_alone(self) -> bool:
@@ -221,7 +238,7 @@ class PreparedPod:
 
     def lets_on(self, slot: int) -> bool:
         """Return whether a node accepts the pod on the current view, ignoring spread and nominated pods."""
-        return bool(self._statically_feasible >> slot & 1) and self._passes(slot, spread=False)
+        return bool(self._statically_feasible >> slot & 1) and self._passes(slot, _SPREAD)
 
     # Which of them is wanted most
 
@@ -257,6 +274,12 @@ class PreparedPod:
             return frozenset(value for value, there in column.nodes_with.items() if there & nodes)
         values = column.values
         return frozenset(value for slot in slots_of(nodes) if (value := values[slot]) is not None)
+
+
+def _left_out(*, spread: bool, terms: bool) -> frozenset[Plugin]:
+    if spread:
+        return frozenset() if terms else _TERMS
+    return _SPREAD if terms else _SPREAD | _TERMS
 
 
 def why_uncertain(view: ClusterView, slot: int) -> str | None:

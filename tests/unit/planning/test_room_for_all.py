@@ -8,17 +8,32 @@ from typing import Any
 import pytest
 from immutables import Map
 
+from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node
-from respread.cluster.pod import HostPort, Pod, PodSpec
+from respread.cluster.objects import ClaimReference, PersistentVolume, PersistentVolumeClaim
+from respread.cluster.pod import (
+    HostPort,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+)
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.in_flight import InFlight
+from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Plan
+from tests.eviction_moves import move
 from tests.plans import plan_cluster
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
 
 LIMITS = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50)
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=LIMITS))
+EVICTED = Answer(result=EvictionResult.EVICTED)
 IN_C: dict[str, Any] = {"node_selector": Map({ZONE: "c"})}
 
 
@@ -45,6 +60,12 @@ def waiting(name: str = "other", **fields: Any) -> Pod:
     meta = {name: fields.pop(name) for name in ("nominated_node_name", "creation_timestamp") if name in fields}
     of = PodSpec(**{"requests": Map(cpu=100), **IN_C, **fields})
     return pod(name, "", of, labels=Map(app=name), **{"creation_timestamp": NOW, **meta})
+
+
+def matching(key: str, value: str, *, is_field: bool = False) -> NodeSelector:
+    """Return a selector of nodes by a label, or by a field as the DaemonSet controller uses it."""
+    wanted = (NodeSelectorRequirement(key=key, operator="In", values=(value,)),)
+    return NodeSelector((NodeSelectorTerm(match_fields=wanted) if is_field else NodeSelectorTerm(wanted),))
 
 
 def planned(nodes: list[Node], *others: Pod, **options: Any) -> Plan:
@@ -135,6 +156,7 @@ def test_a_deleted_pod_of_a_stateful_set_reserves_room_for_its_replacement() -> 
         (waiting(scheduler_name="another", creation_timestamp=NOW - timedelta(minutes=11)), 1),
         (waiting(creation_timestamp=NOW - timedelta(minutes=11)), 2),
         (waiting(has_scheduling_gates=True), 1),
+        (waiting(node_selector=Map(), node_affinity=matching("metadata.name", "c0", is_field=True)), 2),
         (waiting(node_selector=Map({ZONE: "x"})), 1),
         (waiting(requests=Map(cpu=1 << 40)), 1),
     ],
@@ -145,6 +167,7 @@ def test_a_deleted_pod_of_a_stateful_set_reserves_room_for_its_replacement() -> 
         "of another scheduler that does nothing",
         "old",
         "gated",
+        "of a DaemonSet",
         "selecting no node",
         "too large for any node",
     ],
@@ -175,6 +198,21 @@ def test_pending_pods_reserve_cpu_too() -> None:
 
     assert at_once(planned(with_cpu(299), waiting(requests=Map(cpu=200)), *application("web"))) == 0
     assert at_once(planned(with_cpu(300), waiting(requests=Map(cpu=200)), *application("web"))) == 1
+
+
+def test_a_pending_pod_reserves_room_where_its_volume_is() -> None:
+    claim = PersistentVolumeClaim(
+        namespace="default", name="data", uid="uid-data", volume_name="disk", bind_completed=True, phase="Bound"
+    )
+    disk = PersistentVolume(
+        name="disk", phase="Bound", claim=ClaimReference("default", "data"), node_affinity=matching(ZONE, "c")
+    )
+    other = waiting(node_selector=Map(), shared_claims=("data",))
+    for room in (1, 2):
+        snapshot = cluster(
+            zones(room), [other, *application("web")], persistentvolumeclaims=[claim], persistentvolumes=[disk]
+        )
+        assert at_once(plan_cluster(snapshot, [POLICY], now=NOW)) == room - 1
 
 
 def test_pending_pods_reserve_host_ports_too() -> None:
@@ -216,3 +254,99 @@ def test_hundreds_of_pending_pods_hold_nothing_if_there_is_enough_room() -> None
 def test_pending_pods_reserve_room_only_on_feasible_nodes() -> None:
     elsewhere = waiting(node_selector=Map({ZONE: "b"}))
     assert at_once(planned(zones(1), elsewhere, *application("web"))) == 1
+
+
+def near(app: str, topology_key: str = ZONE) -> dict[str, Any]:
+    """Return fields of a spec with affinity to an application's pods."""
+    return {"pod_affinity": (PodAffinityTerm(topology_key, label_selector=LabelSelector(match_labels=Map(app=app))),)}
+
+
+def far_from(app: str, topology_key: str = ZONE) -> dict[str, Any]:
+    return {"pod_anti_affinity": near(app, topology_key)["pod_affinity"]}
+
+
+@pytest.mark.parametrize(("room", "moved"), [(2, 1), (3, 2)])
+def test_a_move_whose_replacement_lets_a_pending_pod_in_reserves_its_room_too(room: int, moved: int) -> None:
+    """The pod waits for a pod of web in zone c. Once one is there, it may take the room of the other replacement."""
+    follower = waiting("follower", creation_timestamp=NOW - timedelta(hours=1), **near("web"))
+    plan = planned(zones(room), follower, *application("web"), *application("api"))
+    assert (len(plan.moves), at_once(plan)) == (2, moved)
+    assert at_once(planned(zones(2), follower, *application("api"), *application("shop"))) == 2
+
+
+@pytest.mark.parametrize("whose", ["its own", "the move's"])
+@pytest.mark.parametrize(("room", "moved"), [(1, 1), (2, 2)])
+def test_a_move_whose_pod_repels_a_pending_pod_reserves_its_room_too(whose: str, room: int, moved: int) -> None:
+    """Once web-b1 has left the rack, the pod may take the room on b2 that the replacement of the other move needs."""
+    rack = "example.com/rack"
+    nodes = [
+        node("a1", "a"),
+        node("b1", "b", labels={rack: "r1"}, unschedulable=True),
+        node("b2", "b", labels={rack: "r1"}, pods=room),
+        node("b3", "b", labels={rack: "r2"}, pods=1),
+    ]
+    on_b2 = {"node_selector": Map({HOSTNAME: "b2"})}
+    repelled = waiting("other", **on_b2, **(far_from("web", rack) if whose == "its own" else {}))
+    web = spec(constraint(selector=Map(app="web")), **(far_from("other", rack) if whose == "the move's" else {}))
+    api = spec(constraint(selector=Map(app="api")))
+    pods = [
+        pod("web-b1", "b1", web, labels=Map(app="web"), controller=owner("web")),
+        pod("web-b3", "b3", web, labels=Map(app="web"), controller=None),
+        *(pod(f"api-{at}", "a1", api, labels=Map(app="api"), controller=owner("api")) for at in range(2)),
+    ]
+    plan = planned(nodes, repelled, *pods)
+    assert (len(plan.moves), at_once(plan)) == (2, moved)
+
+
+@pytest.mark.parametrize(("room", "moved"), [(2, 0), (3, 1)])
+def test_a_pending_pod_that_follows_another_pending_pod_reserves_room(room: int, moved: int) -> None:
+    """The follower has a node only once the other one has landed."""
+    plan = planned(zones(room), waiting("leader"), waiting("follower", **near("leader")), *application("web"))
+    assert at_once(plan) == moved
+
+
+@pytest.mark.parametrize(("room", "moved"), [(2, 0), (3, 1)])
+def test_pending_pods_with_affinity_to_one_another_reserve_room_in_each_zone(room: int, moved: int) -> None:
+    """They may begin in any zone, and the second can only follow the first. The replacement may use zone c or d."""
+    of = spec(**near("crowd"))
+    crowd = [pod(f"crowd-{at}", "", of, labels=Map(app="crowd"), creation_timestamp=NOW) for at in range(2)]
+    assert at_once(planned([*zones(room), node("d1", "d")], *crowd, *application("web"))) == moved
+    there = pod("crowd-there", "d1", of, labels=Map(app="crowd"))
+    assert at_once(planned([*zones(room), node("d1", "d")], there, *crowd, *application("web"))) == 1
+
+
+def test_a_replacement_with_scheduling_gates_reserves_room_until_it_has_a_node() -> None:
+    """Such as those that a webhook adds to each new pod; other gated pods may stay so for days."""
+    moving, other = application("moving"), application("other")
+    before = cluster(zones(1), [*moving, *other])
+    gated = pod("moving-new", "", spec(has_scheduling_gates=True), labels=Map(app="moving"), controller=owner("moving"))
+    after = cluster(zones(1), [*moving[1:], *other, gated])
+    in_flight = InFlight().sent(move(moving[0]), before, 0.0).answered(move(moving[0]), EVICTED, 0.0)
+    in_flight, _ = in_flight.updated(after, 1.0, lambda *_: Outcome.IMPROVED)
+    (flight,) = in_flight.flights
+    assert flight.replacement is not None
+    under_way = in_flight.for_planning(after)
+    plan = plan_cluster(
+        under_way.snapshot, [POLICY], now=NOW, in_flight=under_way.in_flight, unreplaced=under_way.unreplaced
+    )
+    assert at_once(plan) == 0
+    assert at_once(plan_cluster(after, [POLICY], now=NOW)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "moved"),
+    [({}, 0), ({"preempts": False}, 1), ({"priority": 0}, 1), ({"requests": Map(cpu=100)}, 1), ({"priority": 9}, 0)],
+    ids=["preempting", "never preempting", "of the lowest priority", "that could preempt before", "of web's priority"],
+)
+def test_no_move_lets_a_pending_pod_preempt_another(fields: dict[str, Any], moved: int) -> None:
+    """On a1, the Pending pod needs the room of a pod of web besides that of `low`, and can't preempt web."""
+    small = Node(name="a1", labels=Map({ZONE: "a", HOSTNAME: "a1"}), allocatable=Map(pods=110, cpu=300))
+    web = spec(constraint(selector=Map(app="web")), priority=9)
+    pods = [
+        *(pod(f"web-{at}", "a1", web, labels=Map(app="web"), controller=owner("web")) for at in range(2)),
+        pod("low", "a1", spec(priority=1), labels=Map(app="low"), controller=owner("low")),
+    ]
+    on_a1: dict[str, Any] = {"node_selector": Map({HOSTNAME: "a1"}), "creation_timestamp": NOW - timedelta(hours=1)}
+    pending = waiting("middle", **{"requests": Map(cpu=200), "priority": 5, **on_a1, **fields})
+    plan = planned([small, node("b1", "b")], pending, *pods)
+    assert (len(plan.moves), at_once(plan)) == (1, moved)

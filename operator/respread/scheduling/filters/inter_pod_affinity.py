@@ -23,7 +23,7 @@ _NO_LABELS: Labels = Map()
 class InterPodAffinity:
     """The filter. Terminating pods count like all others."""
 
-    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table", "own_terms")
+    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table", "affinity_terms", "own_terms")
     plugin: ClassVar[Plugin] = "InterPodAffinity"
 
     def __init__(
@@ -47,12 +47,19 @@ class InterPodAffinity:
         """
         self._table = table
         self._repelling = repelling
+        self.affinity_terms = tuple(affinity)
+        """The pod's own affinity terms."""
         self.own_terms = (*affinity, *anti_affinity)
         """The pod's own terms of both kinds."""
         self._affinity = _Affinity(table, pods, pod, affinity) if affinity else None
         self._anti_affinity = [
             (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in anti_affinity
         ]
+
+    @property
+    def is_first_of_its_set(self) -> bool:
+        """Whether the pod has affinity to pods like itself, and none of them is on a node."""
+        return self._affinity is not None and self._affinity.is_first
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes among these that no term of either side excludes."""
@@ -112,15 +119,19 @@ class _Affinity:
             _common_namespaces(terms), tuple(dict.fromkeys(term.selector for term in terms)), living=False
         )
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the pod matches its own terms, and no pod on a node does."""
+        return self._matches_itself and not any(
+            domain_counts(self._table, self._tally, term.topology_key, self._table.every).counts for term in self._terms
+        )
+
     def nodes(self) -> NodeSet:
         """Return the nodes that satisfy it."""
-        admitted = self._table.every
-        found = False
-        for key in {term.topology_key: None for term in self._terms}:
-            counts = domain_counts(self._table, self._tally, key, self._table.every)
-            found = found or bool(counts.counts)
-            admitted &= counts.occupied_nodes()
-        if found or not self._matches_itself:
+        if not self.is_first:
+            admitted = self._table.every
+            for key in {term.topology_key: None for term in self._terms}:
+                admitted &= domain_counts(self._table, self._tally, key, self._table.every).occupied_nodes()
             return admitted
         with_keys = self._table.every
         for term in self._terms:
