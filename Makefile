@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-# The folders of tests that T names: a room of operator/respread, faults, conformance, …
+# The folders of tests that T names: a package of operator/respread, faults, conformance, …
 SELECTED = $(if $(T),$(or $(wildcard tests/$(T) tests/*/$(T)),$(error no folder under tests/ is called "$(T)")))
 
 # Tests are read by each worker: without what Python compiled the last time that takes three times as long.
@@ -99,8 +99,8 @@ prometheus: setup ## Fetch Prometheus from Debian's package into the cache, for 
 screenshots: setup browser ## Make the pictures in docs/ui.md again, in Chromium.
 	@$(BIN)/python -m tests.screenshots
 
-architecture: setup ## Draw the diagram in docs/architecture.md again, from the imports between rooms.
-	@$(BIN)/python -m tests.rooms
+architecture: setup ## Draw the diagram in docs/architecture.md again, from the imports between packages.
+	@$(BIN)/python -m tests.package_imports
 
 reference: setup ## Write the generated pages: options of the command line, and docs/examples as a page.
 	@$(BIN)/python -m tests.reference

@@ -2,7 +2,7 @@
 
     python -m tests.mutants [--only WORD] [--with-control-plane]
 
-For each fault, the tests run until one fails. The tests of the rooms that the fault concerns run first. By default,
+For each fault, the tests run until one fails. The tests of the packages that the fault concerns run first. By default,
 the tests on the control plane are left out, so that only tests that run within seconds can catch a fault. Prints which
 test caught which fault. The exit code is 1 if no test caught a fault, or if its code has changed so that it can't be
 put in.
@@ -36,7 +36,7 @@ class Fault(NamedTuple):
     right: str
     """The code to replace, which occurs exactly once."""
     wrong: str
-    rooms: tuple[str, ...]
+    packages: tuple[str, ...]
     """Folders of tests to try first."""
 
 
@@ -266,9 +266,9 @@ def first_failure(copy: Path, selected: Sequence[str]) -> str:
     return found[1] if found else f"pytest ended with {done.returncode}: {done.stderr[-300:]}"
 
 
-def selections_for(copy: Path, rooms: Sequence[str], *, marked: Sequence[str]) -> list[list[str]]:
-    """Return the tests to run: first those of some rooms, by type, then all."""
-    by_kind = [[str(path) for room in rooms for path in copy.glob(f"tests/{kind}/{room}")] for kind in KINDS]
+def selections_for(copy: Path, packages: Sequence[str], *, marked: Sequence[str]) -> list[list[str]]:
+    """Return the tests to run: first those of some packages, by type, then all."""
+    by_kind = [[str(path) for package in packages for path in copy.glob(f"tests/{kind}/{package}")] for kind in KINDS]
     return [[*folders, *marked] for folders in by_kind if folders] + [["tests", *marked]]
 
 
@@ -287,7 +287,7 @@ def main() -> int:
             return 1
         for fault in faults:
             try:
-                by, seconds = caught(copy, fault, selections_for(copy, fault.rooms, marked=marked))
+                by, seconds = caught(copy, fault, selections_for(copy, fault.packages, marked=marked))
             except LookupError as error:
                 by, seconds = "", 0.0
                 print(f"This says nothing: {error}")

@@ -45,7 +45,7 @@ Passed = tuple[int, int]
 
 
 def suites() -> dict[str, Path | None]:
-    """Return the folder of each suite by its name, which is that of a room. The demo has none."""
+    """Return the folder of each suite by its name, which is that of a package. The demo has none."""
     integration = sorted(path for path in (ROOT / "tests" / "integration").iterdir() if any(path.glob("test_*.py")))
     return {path.name: path for path in (*integration, ROOT / "tests" / FAULTS)} | {DEMO: None}
 
@@ -90,12 +90,12 @@ def table(matrix: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def summary(matrix: Mapping[str, Mapping[str, str]]) -> str:
-    """Return a row for each version, with the sums over the rooms' integration tests."""
+    """Return a row for each version, with the sums over the packages' integration tests."""
     lines = [_row("Kubernetes", ("integration", FAULTS, DEMO, DATE)), _row("---", ["---"] * 4)]
     for version, patch in kubernetes_versions().items():
         cells = matrix.get(version, {})
-        rooms = [name for name, folder in suites().items() if folder and name != FAULTS]
-        found = [_CELL.fullmatch(cells.get(name, "")) for name in rooms]
+        packages = [name for name, folder in suites().items() if folder and name != FAULTS]
+        found = [_CELL.fullmatch(cells.get(name, "")) for name in packages]
         passed, run = (sum(int(each[group]) for each in found if each) for group in (1, 2))
         partly = "" if all(found) else f", in {sum(map(bool, found))} of {len(found)} folders"
         lines.append(
@@ -134,10 +134,10 @@ def results(reports: Iterable[Path]) -> dict[str, Passed]:
                 last[case.attrib["classname"], case.attrib["name"]] = not told & {"failure", "error"}
     run, passed = Counter[str](), Counter[str]()
     for (classname, _), well in last.items():
-        room = classname.removeprefix("tests.").removeprefix("integration.").partition(".")[0]
-        run[room] += 1
-        passed[room] += well
-    return {room: (passed[room], run[room]) for room in run}
+        package = classname.removeprefix("tests.").removeprefix("integration.").partition(".")[0]
+        run[package] += 1
+        passed[package] += well
+    return {package: (passed[package], run[package]) for package in run}
 
 
 def _run(version: str, only: Sequence[str]) -> dict[str, Passed]:

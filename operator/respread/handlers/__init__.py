@@ -1,4 +1,4 @@
-"""Kopf: the session, the handlers and the informers. No other room imports Kopf."""
+"""Kopf: the session, the handlers and the informers. No other package imports Kopf."""
 
 from respread.lean_imports import hidden, no_authorities
 

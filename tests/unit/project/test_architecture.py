@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms import PACKAGES, PAGE, ROOT, page, reduced, rooms
+from tests.package_imports import PACKAGES, PAGE, ROOT, package_imports, page, reduced
 
 DOCS = ROOT / "docs"
 CODE = ROOT / "operator"
@@ -32,7 +32,7 @@ def test_the_diagram_omits_only_transitive_imports() -> None:
 
 
 def test_packages_are_found_with_their_imports() -> None:
-    found = rooms()
+    found = package_imports()
     assert {"respread.api", "respread.controller", "respread_sandbox"} <= found.keys()
     assert "respread.cluster" in found["respread.spread"]
     assert found["respread.api"] == set()

@@ -16,19 +16,19 @@ ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "architecture.md"
 PACKAGES: Final = ("respread", "respread_sandbox")
 EVERYWHERE: Final = "respread"
-"""The package itself, which has only the version and is not a room."""
+"""The top package, which has only the version and no place in the diagram."""
 PARTS: Final = GeneratedParts("make architecture")
 
 
-def rooms() -> dict[str, set[str]]:
-    """Return each room's direct imports of other rooms. Examples of rooms: `respread.eviction`, `respread_sandbox`."""
+def package_imports() -> dict[str, set[str]]:
+    """Return the direct imports between packages such as `respread.eviction` and `respread_sandbox`."""
     modules = dict(_modules())
-    imports: dict[str, set[str]] = {_room(name): set() for name in modules}
+    imports: dict[str, set[str]] = {_package(name): set() for name in modules}
     del imports[EVERYWHERE]
     for name, path in modules.items():
-        here = _room(name)
+        here = _package(name)
         for target in _imported(path):
-            there = _room(target)
+            there = _package(target)
             if target.split(".")[0] in PACKAGES and EVERYWHERE not in (here, there) and here != there:
                 imports[here].add(there)
     return imports
@@ -38,29 +38,31 @@ def reduced(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Return the imports without transitive ones.
 
     Raises:
-        ValueError: rooms import one another in a circle.
+        ValueError: packages import one another in a circle.
     """
     reached: dict[str, set[str]] = {}
 
-    def reach(room: str, path: tuple[str, ...]) -> set[str]:
-        if room in path:
-            raise ValueError(f"rooms import one another in a circle: {' → '.join((*path, room))}")
-        if room not in reached:
-            below = [reach(each, (*path, room)) for each in sorted(imports[room])]
-            reached[room] = imports[room].union(*below)
-        return reached[room]
+    def reach(package: str, path: tuple[str, ...]) -> set[str]:
+        if package in path:
+            raise ValueError(f"packages import one another in a circle: {' → '.join((*path, package))}")
+        if package not in reached:
+            below = [reach(each, (*path, package)) for each in sorted(imports[package])]
+            reached[package] = imports[package].union(*below)
+        return reached[package]
 
-    for room in imports:
-        reach(room, ())
-    return {room: below - set().union(*(reached[each] for each in below)) for room, below in imports.items()}
+    for package in imports:
+        reach(package, ())
+    return {package: below - set().union(*(reached[each] for each in below)) for package, below in imports.items()}
 
 
 def diagram() -> str:
     """Return the diagram."""
     lines = ["```mermaid", "flowchart TD"]
-    edges = reduced(rooms())
-    lines += [f'    {_short(room)}["{_short(room)}/"]' for room in sorted(edges)]
-    lines += [f"    {_short(room)} --> {_short(each)}" for room in sorted(edges) for each in sorted(edges[room])]
+    edges = reduced(package_imports())
+    lines += [f'    {_short(package)}["{_short(package)}/"]' for package in sorted(edges)]
+    lines += [
+        f"    {_short(package)} --> {_short(each)}" for package in sorted(edges) for each in sorted(edges[package])
+    ]
     return "\n".join([*lines, "```", ""])
 
 
@@ -97,16 +99,16 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{each.name}" for each in node.names)
 
 
-def _room(module: str) -> str:
-    """Return the room of a module. Modules directly in respread, such as `__init__`, have none."""
+def _package(module: str) -> str:
+    """Return the package of a module; `EVERYWHERE` for modules directly in respread, such as `__init__`."""
     first, *rest = module.split(".")
     if first != EVERYWHERE:
         return first
     return f"{first}.{rest[0]}" if rest and (ROOT / "operator" / first / rest[0]).is_dir() else EVERYWHERE
 
 
-def _short(room: str) -> str:
-    return room.removeprefix("respread.")
+def _short(package: str) -> str:
+    return package.removeprefix("respread.")
 
 
 if __name__ == "__main__":
