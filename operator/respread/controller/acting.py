@@ -20,6 +20,7 @@ from respread.controller.permits.permission import Leading, Permission
 from respread.controller.permits.policy_versions import PolicyReader
 from respread.controller.records.accounts import Accounts, Remembered
 from respread.controller.records.doubts import Doubts
+from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.history import History
 from respread.controller.records.register import Register
 from respread.controller.records.status_writer import StatusWriter
@@ -103,9 +104,9 @@ def put_together(
     history, held_lately, lanes = History(wall_clock), HeldLately(clock), Lanes(clock)
     statuses = StatusWriter(
         requests,
+        ExclusiveRequests(requests, clock, exclusive_seconds),
         clock,
         kinds=kinds,
-        exclusive_seconds=exclusive_seconds,
         remembering=Remembered(register, history, lambda: informers.state.snapshot).in_status,
         records_in_status=records_in_status,
     )

@@ -75,12 +75,12 @@ class ControlLoop:
         *,
         leading: Leading,
         prevention: PreventionLoop,
-        room: RoomLoop | None = None,
+        room: RoomLoop,
         metrics: Metrics,
         heartbeat: Heartbeat,
-        scheduler: SchedulerModel | None = None,
-        others: OtherEvictions | None = None,
-        clock: Callable[[], float] = monotonic,
+        scheduler: SchedulerModel,
+        others: OtherEvictions,
+        clock: Callable[[], float],
         wall_clock: Callable[[], float] = time,
         thread: PlanningThread | None = None,
     ) -> None:
@@ -91,11 +91,11 @@ class ControlLoop:
             acting: acts for policies, and knows what was done.
             leading: whether this replica acts.
             prevention: writes pod deletion costs, beside this loop.
-            room: asks for room in domains without a node, beside this loop; None: nothing does.
+            room: asks for room in domains without a node, beside this loop.
             metrics: receive every plan.
             heartbeat: beats at every successful reconcile.
             others: recognizes evictions by others.
-            scheduler: the model of the cluster's schedulers; by default, the default configuration.
+            scheduler: the model of the cluster's schedulers.
             clock: a monotonic clock in seconds.
             wall_clock: seconds since the epoch.
             thread: runs long computations; by default a thread of its own.
@@ -111,11 +111,11 @@ class ControlLoop:
         self._heartbeat = heartbeat
         self._clock = clock
         self._wall_clock = wall_clock
-        self._scheduler = SchedulerModel() if scheduler is None else scheduler
+        self._scheduler = scheduler
         self._quiet_periods = QuietPeriods()
         self._evicted_pods = EvictedPods()
         self._departures = Departures()
-        self._others = OtherEvictions() if others is None else others
+        self._others = others
         self._limiters = Limiters()
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
@@ -319,15 +319,9 @@ class ControlLoop:
 
     def _ask_for_room(self, observation: Observation, planned: Plan) -> None:
         """Pass the plan to whatever asks for room in domains without a node."""
-        if self._room is not None:
-            view = RoomView(
-                observation.snapshot,
-                observation.spread,
-                observation.policies,
-                observation.setting.priority_classes,
-                planned,
-            )
-            self._room.observe(view, self._takeover.term if observation.leads else None)
+        classes = observation.setting.priority_classes
+        view = RoomView(observation.snapshot, observation.spread, observation.policies, classes, planned)
+        self._room.observe(view, self._takeover.term if observation.leads else None)
 
     # Choose
 
@@ -379,7 +373,7 @@ class ControlLoop:
             remembered=self._register.for_records(observation.snapshot),
             other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,
-            room_missing={} if self._room is None else self._room.missing,
+            room_missing=self._room.missing,
             time=observation.time,
         )
         figures, wanted = await self._thread.compute(to_tell, observation, reconciled)

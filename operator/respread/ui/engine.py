@@ -12,13 +12,12 @@ from typing import Protocol
 
 import msgspec
 
+from respread.cli.cancellation import Cancellation
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import Lost
 from respread.cli.read.planned import Planned, Planning
-from respread.cli.read.simulating import never_ends
 from respread.cli.read.target import Target, find_target
-from respread.cli.read.what_if import Checkpoint
 from respread.cli.render.explain_report import explain_report
 from respread.cli.render.workload_view import WorkloadView, workload_view
 from respread.ui.changes import OverviewChange, change_between, happenings
@@ -188,17 +187,17 @@ class Engine:
         """
         self._what_ifs.prepare(self._current())
 
-    def simulate(self, request: WhatIfRequest, checkpoint: Checkpoint = never_ends) -> WhatIfAnswer:
+    def simulate(self, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
         """Return the effect of changes. Another thread may call it, but no two at once.
 
         Args:
             request: the changes.
-            checkpoint: called again and again; the simulation ends with what it raises.
+            cancellation: ends the simulation.
 
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
         """
-        return self._what_ifs.answer(self._current(), request, checkpoint)
+        return self._what_ifs.answer(self._current(), request, cancellation)
 
     @staticmethod
     def _target(planned: Planned, namespace: str, workload: str) -> Target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from respread.cli.cancellation import Cancellation
 from respread.cli.errors import CommandError
 from respread.lean_imports import no_authorities
 from respread.page.assets import ASSETS
@@ -36,10 +36,6 @@ _MOST_BODY_BYTES: Final = 64 * 1024
 _SHUTDOWN_SECONDS: Final = 0.5
 
 T = TypeVar("T")
-
-
-class _NoLongerWantedError(Exception):
-    """Whoever asked has gone."""
 
 
 class PageServer:
@@ -153,16 +149,11 @@ class PageServer:
             asked = msgspec.json.decode(await request.read(), type=WhatIfRequest)
         except msgspec.DecodeError as error:
             return _error(400, str(error))
-        ended = threading.Event()
-
-        def checkpoint() -> None:
-            if ended.is_set():
-                raise _NoLongerWantedError
-
+        cancellation = Cancellation()
         try:
-            return await self._answer(lambda: self._engine.simulate(asked, checkpoint), self._what_if_thread)
+            return await self._answer(lambda: self._engine.simulate(asked, cancellation), self._what_if_thread)
         finally:
-            ended.set()  # Another change was made, or the tab closed: this request was cancelled.
+            cancellation.cancel()  # Another change was made, or the tab closed: this request was cancelled.
 
     async def _answer(
         self, question: Callable[[], Any], thread: ThreadPoolExecutor | None = None

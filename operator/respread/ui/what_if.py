@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
+from respread.cli.cancellation import Cancellation
 from respread.cli.read.planned import Planned
 from respread.cli.read.simulate_changes import Typed
 from respread.cli.read.simulating import Simulator
-from respread.cli.read.what_if import Checkpoint
 from respread.cli.render.simulate_report import OutcomeReport, SimulatedGroup, SimulationReport
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
@@ -100,19 +100,19 @@ class WhatIfs:
         if self._simulator is None:
             self._simulator_for(planned).prepare(planned)
 
-    def answer(self, planned: Planned, request: WhatIfRequest, checkpoint: Checkpoint) -> WhatIfAnswer:
+    def answer(self, planned: Planned, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
         """Return the effect of changes.
 
         Args:
             planned: the cluster.
             request: the changes.
-            checkpoint: may end it, by an exception.
+            cancellation: ends it.
 
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
         """
         typed = Typed(request.scale, request.drain, request.remove_domain, request.add_nodes, request.cordon)
-        report = self._simulator_for(planned).simulate(planned, typed, None, checkpoint)
+        report = self._simulator_for(planned).simulate(planned, typed, None, cancellation)
         return WhatIfAnswer(report=_shortened(report), totals=_totals(report), command=request.command(self._arguments))
 
     def _simulator_for(self, planned: Planned) -> Simulator:

@@ -21,6 +21,7 @@ from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
 from respread.controller.records.accounts import Accounts
 from respread.controller.records.doubts import Doubts
+from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.history import History
 from respread.controller.records.register import Register
 from respread.controller.records.status_writer import StatusWriter
@@ -80,7 +81,9 @@ class Written(Accounts):
 
     def __init__(self, register: Register, clock: Callable[[], float], unwritten: Collection[str]) -> None:
         parts = Parts()
-        history, statuses = History(time.time), StatusWriter(FakeRequests(), clock)
+        history, requests = History(time.time), FakeRequests()
+        exclusive = ExclusiveRequests(requests, clock, lambda: 10.0)
+        statuses = StatusWriter(requests, exclusive, clock, remembering=lambda _, status: status)
         self.doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
         super().__init__(
             register,

@@ -16,9 +16,15 @@ from respread.controller.control_loop import ControlLoop
 from respread.controller.permits.permission import Leading
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.records.other_evictions import OtherEvictions
+from respread.controller.scheduler_model import SchedulerModel
 from respread.kube.requests import Requests, Response
 from respread.prevention.deletion_costs import DeletionCosts
+from respread.provisioning.buffers import Buffers
+from respread.provisioning.placeholders import Placeholders
+from respread.provisioning.room_loop import RoomLoop
 from respread.telemetry.health import Heartbeat
+from respread.telemetry.metrics import Metrics
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page
 
@@ -27,6 +33,18 @@ ZONES = ("a", "b", "c")
 NAMESPACE = "shop"
 BORN = "2027-01-15T07:00:00Z"
 EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp()
+
+
+def no_room(requests: Requests, metrics: Metrics) -> RoomLoop:
+    """Return a room loop that does not run."""
+    return RoomLoop(
+        Placeholders(requests, ""),
+        Buffers(requests, ""),
+        namespace=lambda: None,
+        leads=lambda: False,
+        may_evict=lambda _: False,
+        metrics=metrics,
+    )
 
 
 class AtOnce(Executor):
@@ -129,8 +147,11 @@ class SimulatedCluster(FakeRequests):
             prevention=PreventionLoop(
                 DeletionCosts(requests), leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
             ),
+            room=no_room(requests, self.parts.metrics),
             metrics=self.parts.metrics,
             heartbeat=Heartbeat("control-loop", limit_seconds=1e9, clock=clock),
+            scheduler=SchedulerModel(),
+            others=OtherEvictions(),
             clock=clock,
             wall_clock=lambda: EPOCH + clock(),
             thread=PlanningThread(AtOnce(), cpu_clock=clock),

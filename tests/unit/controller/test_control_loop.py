@@ -21,6 +21,7 @@ from respread.controller.permits.permission import Leading
 from respread.controller.permits.staleness import STALE_SECONDS
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.run import LOOP_LIMIT_SECONDS, live
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
@@ -37,7 +38,7 @@ from respread.telemetry.server import serve_telemetry
 from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page
-from tests.unit.controller.simulated_cluster import SimulatedCluster
+from tests.unit.controller.simulated_cluster import SimulatedCluster, no_room
 from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster, pod
 
@@ -109,7 +110,7 @@ class Loop:
             wall_clock=self.wall_clock,
         )
         self.register = self.acting.register
-        self.scheduler = scheduler
+        self.scheduler = scheduler or SchedulerModel()
         self.loop = self.made()
 
     def made(self, thread: PlanningThread | None = None) -> ControlLoop:
@@ -124,9 +125,11 @@ class Loop:
                 exclusive_seconds=lambda: 10.0,
                 metrics=self.parts.metrics,
             ),
+            room=no_room(self.requests, self.parts.metrics),
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,
             scheduler=self.scheduler,
+            others=OtherEvictions(),
             clock=self.clock,
             wall_clock=self.wall_clock,
             thread=thread,

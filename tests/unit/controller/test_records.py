@@ -223,7 +223,13 @@ class Leading:
 
         async def serve() -> None:
             async with self.stub.running() as requests:
-                writer = StatusWriter(requests, lambda: self.seconds, records_in_status=records_in_status)
+                writer = StatusWriter(
+                    requests,
+                    ExclusiveRequests(requests, lambda: self.seconds, lambda: 10.0),
+                    lambda: self.seconds,
+                    remembering=lambda _, status: status,
+                    records_in_status=records_in_status,
+                )
                 found = await writer.read()
                 writer.begin(found)
                 self.stub.requests.clear()
@@ -431,7 +437,10 @@ def test_the_first_checkpoint_leaves_no_status_empty() -> None:
     async def serve() -> None:
         async with leading.stub.running() as requests:
             writer = StatusWriter(
-                requests, lambda: 100.0, remembering=lambda _, status: with_record(status, remembered.pop(0))
+                requests,
+                ExclusiveRequests(requests, lambda: 100.0, lambda: 10.0),
+                lambda: 100.0,
+                remembering=lambda _, status: with_record(status, remembered.pop(0)),
             )
             for _ in range(2):
                 assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.status import PolicyStatus, Summary
-from respread.controller.records.exclusive_requests import ARRIVAL_SECONDS
+from respread.controller.records.exclusive_requests import ARRIVAL_SECONDS, ExclusiveRequests
 from respread.controller.records.status_reader import FoundStatus, FoundStatuses
 from respread.controller.records.status_writer import (
     GATHER_SHARE,
@@ -46,8 +46,8 @@ class Writing:
         """The content of each policy's status at the time of sending."""
         self.writer = StatusWriter(
             requests,
+            ExclusiveRequests(requests, lambda: self.seconds, lambda: self.exclusive_seconds),
             lambda: self.seconds,
-            exclusive_seconds=lambda: self.exclusive_seconds,
             remembering=lambda policy, status: self.remembered.get(policy.name, status),
         )
 

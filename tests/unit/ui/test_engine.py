@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shlex
-from collections.abc import Iterator
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from respread.cli.cancellation import CanceledError, Cancellation
 from respread.cli.errors import CommandError
 from respread.cli.main import respread
 from respread.ui.engine import Engine
@@ -119,7 +119,7 @@ def test_what_if_is_what_simulate_reports_and_its_command_line_says_the_same(tmp
     request = WhatIfRequest(
         scale=("default/deploy/web=3",), cordon=("node-c",), drain=("node-b",), add_nodes=("1,like=node-b",)
     )
-    answer = engine.simulate(request)
+    answer = engine.simulate(request, Cancellation())
     words = shlex.split(answer.command)
     assert words[:2] == ["respread", "simulate"]
     report = command(tmp_path, *words[1:])
@@ -135,8 +135,8 @@ def test_what_if_is_what_simulate_reports_and_its_command_line_says_the_same(tmp
 def test_what_if_does_not_affect_the_other_views() -> None:
     engine = engine_for(ChangingSource(CLUSTER))
     before = engine.workload("default", "deploy/web")
-    engine.simulate(WhatIfRequest(remove_domain=("zone=zone-a",)))
-    engine.simulate(WhatIfRequest(scale=("default/deploy/web=2",)))
+    engine.simulate(WhatIfRequest(remove_domain=("zone=zone-a",)), Cancellation())
+    engine.simulate(WhatIfRequest(scale=("default/deploy/web=2",)), Cancellation())
     assert engine.workload("default", "deploy/web") == before
 
 
@@ -155,41 +155,44 @@ def test_a_simulation_does_not_depend_on_those_before_it() -> None:
         source.put(change)
         engine.refresh()
         for request in (*requests, *reversed(requests)):
-            assert engine.simulate(request) == engine_for(source).simulate(request)
+            assert engine.simulate(request, Cancellation()) == engine_for(source).simulate(request, Cancellation())
+
+
+class CanceledAfter(Cancellation):
+    """A cancellation that comes after a number of checks."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.checks = 0
+
+    def check(self) -> None:
+        if self.checks == self.most:
+            self.cancel()
+        super().check()
+        self.checks += 1
 
 
 def test_a_simulation_that_ends_early_leaves_nothing_behind() -> None:
-    class EndedError(Exception):
-        pass
-
     engine = engine_for(ChangingSource(CLUSTER))
     request = WhatIfRequest(remove_domain=("zone=zone-a",), scale=("default/deploy/even=3",))
-    expected = engine_for(ChangingSource(CLUSTER)).simulate(request)
-    checkpoints = itertools.count()
-
-    def count() -> None:
-        next(checkpoints)
-
-    engine.simulate(request, count)
-    number = next(checkpoints)
-    assert number > 10
-    for end in range(0, number, 5):
-        left = iter(range(end))
-
-        def checkpoint(left: Iterator[int] = left) -> None:
-            if next(left, None) is None:
-                raise EndedError
-
-        with pytest.raises(EndedError):
-            engine.simulate(request, checkpoint)
-        assert engine.simulate(request) == expected
+    expected = engine_for(ChangingSource(CLUSTER)).simulate(request, Cancellation())
+    counting = CanceledAfter(sys.maxsize)
+    engine.simulate(request, counting)
+    assert counting.checks > 10
+    for checks in range(0, counting.checks, 5):
+        with pytest.raises(CanceledError):
+            engine.simulate(request, CanceledAfter(checks))
+        assert engine.simulate(request, Cancellation()) == expected
 
 
 def test_a_long_simulation_is_sent_in_part_with_the_number_of_everything() -> None:
     many = [pod for number in range(MOST_GROUPS + 5) for pod in web(1, 1, 0, name=f"many-{number:02}")]
     worst = web(5, 1, 1, name="worst")
     engine = engine_for(ChangingSource([*zones("a", "b", "c"), *many, *worst]))
-    answer = engine.simulate(WhatIfRequest(scale=("default/deploy/worst=9",), remove_domain=("zone=zone-a",)))
+    answer = engine.simulate(
+        WhatIfRequest(scale=("default/deploy/worst=9",), remove_domain=("zone=zone-a",)), Cancellation()
+    )
     assert answer.totals.groups == MOST_GROUPS + 6
     assert answer.totals.violated == 1
     sent = [str(each.group.workloads[0]) for each in answer.report.groups]
@@ -201,7 +204,7 @@ def test_a_long_simulation_is_sent_in_part_with_the_number_of_everything() -> No
 
 def test_a_change_that_can_not_be_simulated_is_an_error_with_the_reason() -> None:
     with pytest.raises(CommandError, match="there is no node nowhere"):
-        engine_for(ChangingSource(CLUSTER)).simulate(WhatIfRequest(drain=("nowhere",)))
+        engine_for(ChangingSource(CLUSTER)).simulate(WhatIfRequest(drain=("nowhere",)), Cancellation())
 
 
 def test_a_change_sends_only_differing_rows_and_a_message() -> None:

@@ -13,8 +13,7 @@ from contextlib import closing
 import aiohttp
 import pytest
 
-from respread.cli.read.simulating import never_ends
-from respread.cli.read.what_if import Checkpoint
+from respread.cli.cancellation import Cancellation
 from respread.page.assets import ASSETS
 from respread.ui.engine import Engine
 from respread.ui.guard import HEADERS
@@ -105,12 +104,12 @@ def test_a_simulation_ends_with_its_request_and_nothing_else_waits_for_it() -> N
     class Endless(Engine):
         """Simulates until the request for the outcome has ended."""
 
-        def simulate(self, request: WhatIfRequest, checkpoint: Checkpoint = never_ends) -> WhatIfAnswer:
+        def simulate(self, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
             assert request.drain == ("node-a",)
             begun.set()
             try:
                 while True:
-                    checkpoint()
+                    cancellation.check()
                     time.sleep(0.01)
             finally:
                 ended.set()

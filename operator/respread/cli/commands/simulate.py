@@ -9,6 +9,7 @@ from typing import Final
 import click
 from rich.console import Console, RenderableType
 
+from respread.cli.cancellation import Cancellation
 from respread.cli.completion import live_values
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
@@ -83,7 +84,7 @@ def simulate(
 
     def look() -> SimulationReport:
         planned = plan_cluster_of(cluster, planning)
-        return Simulator(planned.predictor).simulate(planned, typed, namespace)
+        return Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
 
     def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
         return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)

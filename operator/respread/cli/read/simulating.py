@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+from respread.cli.cancellation import Cancellation
 from respread.cli.errors import CommandError
 from respread.cli.read.planned import Planned
 from respread.cli.read.simulate_changes import HypotheticalChanges, Typed, find_changes
-from respread.cli.read.what_if import Checkpoint, WhatIf
+from respread.cli.read.what_if import WhatIf
 from respread.cli.render.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
 from respread.cli.render.skew_report import WorkloadReference
 from respread.cluster.state import ClusterSnapshot
@@ -28,10 +29,6 @@ from respread.spread.index import Spread, SpreadIndex
 
 LATER: Final = timedelta(days=365)
 """After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""
-
-
-def never_ends() -> None:
-    """Let a simulation go on."""
 
 
 class Simulator:
@@ -55,7 +52,7 @@ class Simulator:
         self._plan(planned, planned.view.snapshot, self._spread(planned))
 
     def simulate(
-        self, planned: Planned, typed: Typed, namespace: str | None, checkpoint: Checkpoint = never_ends
+        self, planned: Planned, typed: Typed, namespace: str | None, cancellation: Cancellation
     ) -> SimulationReport:
         """Return what changes would do.
 
@@ -63,17 +60,18 @@ class Simulator:
             planned: the cluster. Its predictor is not used.
             typed: the changes as on the command line.
             namespace: where to look for workloads, and what to report; None is everywhere.
-            checkpoint: may end it.
+            cancellation: ends it.
 
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
+            CanceledError: it was canceled.
         """
         snapshot = planned.view.snapshot
         changes = find_changes(typed, snapshot, namespace)
         spread = self._spread(planned)
         workloads = workloads_of(snapshot, spread, {name.namespace for name, _ in changes.scale})
-        checkpoint()
-        runs = self._runs(planned, changes, workloads, checkpoint)
+        cancellation.check()
+        runs = self._runs(planned, changes, workloads, cancellation)
         return simulation_report(
             runs,
             groups_shown(spread, runs, [name for name, _ in changes.scale], namespace),
@@ -95,10 +93,10 @@ class Simulator:
         planned: Planned,
         changes: HypotheticalChanges,
         workloads: Mapping[WorkloadName, WorkloadPods],
-        checkpoint: Checkpoint,
+        cancellation: Cancellation,
     ) -> Runs:
         """Apply the changes, and twice more, with and without costs, if a scale-down uses them."""
-        as_it_is = self._run(planned, changes, "as it is", checkpoint)
+        as_it_is = self._run(planned, changes, "as it is", cancellation)
         by_costs = any(
             replicas < len(workloads[name].pods) and workloads[name].replica_sets for name, replicas in changes.scale
         )
@@ -106,18 +104,18 @@ class Simulator:
             return Runs(as_it_is)
         return Runs(
             as_it_is,
-            self._run(planned, changes, "with costs", checkpoint),
-            self._run(planned, changes, "without costs", checkpoint),
+            self._run(planned, changes, "with costs", cancellation),
+            self._run(planned, changes, "without costs", cancellation),
         )
 
-    def _run(self, planned: Planned, changes: HypotheticalChanges, ranking: Ranking, checkpoint: Checkpoint) -> Run:
+    def _run(self, planned: Planned, changes: HypotheticalChanges, ranking: Ranking, cancellation: Cancellation) -> Run:
         what_if = WhatIf(
             planned.view.snapshot,
             self._index,
             self._predictor,
             now=planned.view.time,
             ranking=ranking,
-            checkpoint=checkpoint,
+            cancellation=cancellation,
         )
         what_if.add_nodes(changes.add)
         what_if.remove_nodes(changes.remove)
@@ -132,7 +130,7 @@ class Simulator:
             except NotForetoldError as error:
                 raise CommandError(f"--scale {WorkloadReference(name.kind, name.name)}={replicas}: {error}.") from error
         outcome = what_if.outcome()
-        checkpoint()
+        cancellation.check()
         return Run(outcome, self._plan(planned, outcome.snapshot, outcome.spread))
 
     def _plan(self, planned: Planned, snapshot: ClusterSnapshot, spread: Spread) -> Plan:

@@ -7,14 +7,15 @@ nodes that the scheduler prefers. This is likely, not certain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import count
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 from immutables import Map
 
+from respread.cli.cancellation import Cancellation
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.differences import changed_keys
 from respread.cluster.meta import ObjectKey
@@ -30,9 +31,6 @@ from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.node_sets import NodeSet, members, node_set
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.index import Spread, SpreadIndex
-
-Checkpoint: TypeAlias = Callable[[], None]
-"""Called again and again while changes are applied, which end with what it raises."""
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})
@@ -82,7 +80,7 @@ class WhatIf:
         *,
         now: datetime,
         ranking: Ranking,
-        checkpoint: Checkpoint,
+        cancellation: Cancellation,
     ) -> None:
         """Start with the current cluster.
 
@@ -92,14 +90,14 @@ class WhatIf:
             predictor: of the cluster's schedulers. Its view is advanced too.
             now: the time of the snapshot, with a time zone.
             ranking: which pod deletion costs scale-downs use.
-            checkpoint: may end it.
+            cancellation: ends the changes.
         """
         self._state = ClusterState(snapshot)
         self._index = index
         self._predictor = predictor
         self._now = now
         self._ranking: Ranking = ranking
-        self._checkpoint = checkpoint
+        self._cancellation = cancellation
         self._numbers = count(1)
         self._added: list[str] = []
         self._deleted: list[Pod] = []
@@ -238,7 +236,7 @@ class WhatIf:
         unplaced: list[Unplaced] = []
         said: dict[tuple[str, int], str] = {}
         for pod in pods:
-            self._checkpoint()
+            self._cancellation.check()
             prepared = self._predictor.prepare(pod)
             admitted = prepared.admitted()
             if prepared.unknown is not None or not admitted:

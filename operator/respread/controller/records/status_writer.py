@@ -27,7 +27,7 @@ from respread.api.policy import GROUP, PLURALS, VERSION, Policy
 from respread.api.record import NOTHING, record_of, with_record
 from respread.api.status import PolicyStatus, Summary, encode_shown, encode_status
 from respread.cluster.decode.decoder import Kind
-from respread.controller.records.exclusive_requests import TIMEOUT_SECONDS, ExclusiveRequests
+from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.record_writer import RecordWriter
 from respread.controller.records.status_reader import FoundStatuses, read_statuses, served_resources
 from respread.kube.api_status import status_of
@@ -61,10 +61,6 @@ class Wanted(NamedTuple):
     """The status last seen in the API."""
 
 
-def _nothing_more(_: Policy, status: PolicyStatus) -> PolicyStatus:
-    return status
-
-
 class StatusWriter:
     """Writes the statuses that differ from what they should be."""
 
@@ -93,28 +89,28 @@ class StatusWriter:
     def __init__(
         self,
         requests: Requests,
+        exclusive: ExclusiveRequests,
         clock: Callable[[], float],
         *,
         kinds: Iterable[Kind] = POLICY_KINDS,
-        exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
-        remembering: Callable[[Policy, PolicyStatus], PolicyStatus] = _nothing_more,
+        remembering: Callable[[Policy, PolicyStatus], PolicyStatus],
         records_in_status: bool = False,
     ) -> None:
         """Write through the API server.
 
         Args:
-            requests: sends requests.
+            requests: sends requests that read.
+            exclusive: sends those that write.
             clock: a monotonic clock in seconds.
             kinds: the kinds of policies that are used.
-            exclusive_seconds: for how long no other replica can lead and write statuses.
             remembering: returns a policy's status with what it must record when it is sent.
             records_in_status: whether statuses contain what belongs into records, for versions that have no records.
         """
         self._requests = requests
         self._clock = clock
         self._kinds = tuple(kinds)
-        self._exclusive = ExclusiveRequests(requests, clock, exclusive_seconds)
-        self._records = RecordWriter(self._exclusive)
+        self._exclusive = exclusive
+        self._records = RecordWriter(exclusive)
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._written: dict[str, PolicyStatus] = {}
         self._written_at: dict[str, float] = {}
