@@ -32,6 +32,8 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 _LEASE: Final = f"{_LEASES}/{{name}}"
 _JITTER: Final = 0.2
 _LEAST_PAUSE_SECONDS: Final = 0.01
+_RELEASED_SECONDS: Final = 1
+"""The duration in a Lease that its holder has released. No leader uses one as short."""
 
 _log = get_logger(__name__)
 
@@ -48,11 +50,14 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, lease_seconds: int) -> Self:
-        """Return times in the proportions of the defaults."""
+        """Return times in the proportions of the defaults.
+
+        But a leader looks at the Lease as often as by default: others may have shorter times, and wait no longer.
+        """
         return cls(
             lease_seconds=lease_seconds,
             renew_deadline_seconds=lease_seconds * 2 / 3,
-            retry_seconds=lease_seconds * 2 / 15,
+            retry_seconds=min(lease_seconds * 2 / 15, 2.0),
         )
 
     def __post_init__(self) -> None:
@@ -128,7 +133,16 @@ class Elector:
         self._is_vacant = False
         """Whether the Lease had never been held when it was last seen, for example after it was deleted and created
         again."""
+        self._is_released = False
+        """Whether its holder had released the Lease when it was last seen."""
+        self._is_ours = False
+        """Whether the Lease was ours when it was last seen. If somebody else wrote our name into it, it is not."""
+        self._acquired = ""
+        """When we last took the Lease, as we wrote it."""
+        self._said_seconds = 0.0
+        """The duration that the Lease said when it was last seen."""
         self._seen_seconds = 0.0
+        """How long the others have to wait by what was seen so far."""
         self._holder = ""
         self._trouble = ""
         self._forbidden = ""
@@ -214,16 +228,17 @@ class Elector:
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
     def _is_free(self) -> bool:
-        """Return whether nobody else can be leading according to the Lease as it was just seen."""
-        if self._is_vacant:  # Somebody may have deleted it while a leader does not know that yet.
-            may_lead = not self.holds() and not self._is_first()
-        else:
-            may_lead = self._holder not in {"", self.identity}
-        return not may_lead or self._clock() >= self._seen_at + self._seen_seconds
+        """Return whether nobody else can be leading according to the Lease as it was just seen.
+
+        Somebody may have deleted it, or removed or replaced its holder, while a leader does not know that yet.
+        """
+        if self.holds() or self._is_ours or self._is_released or (self._is_vacant and self._is_first()):
+            return True
+        return self._clock() >= self._seen_at + self._seen_seconds
 
     async def _write(self, lease: dict[str, Any]) -> bool:
         """Write the Lease as ours, if nobody has written it since we read it (by its resourceVersion)."""
-        if (lease.get("spec") or {}).get("holderIdentity") != self.identity and not self.holds():
+        if not self._wrote(lease.get("spec") or {}) and not self.holds():
             self._taken = True
         started = self._clock()
         ours = {**lease, "metadata": _metadata(lease), "spec": self._spec(lease.get("spec") or {})}
@@ -263,9 +278,9 @@ class Elector:
             return
         found = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(found)
-        if self._holder != self.identity:
+        if not self._is_ours:
             return
-        spec = self._spec(found["spec"]) | {"leaseDurationSeconds": 1}
+        spec = self._spec(found["spec"]) | {"leaseDurationSeconds": _RELEASED_SECONDS}
         del spec["holderIdentity"]
         response = await self._send("PUT", _LEASE, {**found, "spec": spec})
         if response.succeeded:
@@ -287,13 +302,22 @@ class Elector:
             "leaseDurationSeconds": self.times.lease_seconds,
             "renewTime": now,
         }
-        if before.get("holderIdentity") != self.identity:
+        if not self._wrote(before):
+            self._acquired = now
             spec["acquireTime"] = now
             spec["leaseTransitions"] = int(before.get("leaseTransitions") or 0) + bool(before)
         return spec
 
+    def _wrote(self, spec: dict[str, Any]) -> bool:
+        """Return whether we made a Lease ours, and nobody has written it since."""
+        return spec.get("holderIdentity") == self.identity and spec.get("acquireTime") == self._acquired
+
     def _see(self, lease: dict[str, Any]) -> None:
-        """Record the content of the Lease, and since when: a different content means a renewal by its holder."""
+        """Record the content of the Lease, and since when: a different content means a renewal by its holder.
+
+        A duration shorter than before counts from the second renewal with it. Before that, somebody may have edited or
+        deleted the Lease of a leader that counts on the longer one.
+        """
         spec = lease.get("spec") or {}
         seen: tuple[Any, ...] = (
             spec.get("holderIdentity"),
@@ -301,14 +325,20 @@ class Elector:
             spec.get("acquireTime"),
             spec.get("leaseTransitions"),
         )
-        is_vacant = not spec.get("holderIdentity") and not spec.get("renewTime")
+        holder, seconds = spec.get("holderIdentity") or "", spec.get("leaseDurationSeconds")
+        is_vacant = not holder and not spec.get("renewTime")
         if is_vacant:  # It may have been held, deleted and created again meanwhile.
             seen = (*seen, (lease.get("metadata") or {}).get("resourceVersion"))
+        renewed = seen != self._seen and holder != "" and holder == self._holder
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
-        self._holder = spec.get("holderIdentity") or ""
+        says_seconds = float(seconds or self.times.lease_seconds)
+        self._seen_seconds = max(says_seconds, self._said_seconds if renewed else self._seen_seconds)
+        self._said_seconds = says_seconds
+        self._holder = holder
         self._is_vacant = is_vacant
-        self._seen_seconds = float(spec.get("leaseDurationSeconds") or self.times.lease_seconds)
+        self._is_released = not holder and not is_vacant and seconds == _RELEASED_SECONDS
+        self._is_ours = self._wrote(spec)
 
     def _notice(self) -> None:
         """Report that the Lease was taken or lost."""

@@ -395,7 +395,8 @@ def test_durations_that_could_allow_two_leaders_are_rejected(lease: int, renew: 
 def test_durations_for_any_lease_have_the_ratios_of_the_defaults(seconds: int) -> None:
     times = LeaseTimes.of(seconds)
     assert times.renew_deadline_seconds / seconds == pytest.approx(TIMES.renew_deadline_seconds / TIMES.lease_seconds)
-    assert times.retry_seconds / seconds == pytest.approx(TIMES.retry_seconds / TIMES.lease_seconds)
+    retry_seconds = min(seconds, TIMES.lease_seconds) * TIMES.retry_seconds / TIMES.lease_seconds
+    assert times.retry_seconds == pytest.approx(retry_seconds), "a leader looks at the Lease as often as by default"
 
 
 def test_a_new_term_begins_only_if_another_replica_led_in_between() -> None:
@@ -462,6 +463,145 @@ def test_there_are_never_two_leaders_and_finally_exactly_one(seed: int) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+    run_in_virtual_time(scenario())
+
+
+def edited(server: LeaseServer, **changes: Any) -> None:
+    """Change the Lease by hand, as with kubectl edit; None removes a field."""
+    assert server.lease is not None
+    spec = {name: value for name, value in {**server.spec, **changes}.items() if value is not None}
+    server.write({**server.lease, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"holderIdentity": None}, {"holderIdentity": "two"}, {"holderIdentity": ""}, {"leaseDurationSeconds": 1}],
+    ids=["no-holder", "another-holder", "empty-holder", "shorter"],
+)
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_no_replica_leads_at_once_after_the_lease_was_edited(changes: dict[str, Any], *, is_reachable: bool) -> None:
+    """The leader does not know of it before its next renewal, or for as long as it can't reach the API server."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        one, two = elector(line, "one"), elector(Line(server), "two")
+        async with running(one):
+            await until(one.holds, seconds=0.1)
+            async with running(two):
+                await asyncio.sleep(TIMES.retry_seconds * 2)
+                line.dead = not is_reachable
+                edited(server, **changes)
+                for _ in range(400):
+                    assert not (one.holds() and two.holds())
+                    await asyncio.sleep(0.1)
+                assert one.holds() or two.holds()
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_lease_that_names_a_former_leader_by_hand_begins_a_new_term_for_it() -> None:
+    """Another one led in between: what it did must be read again."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        async with leading(line) as one:
+            before = one.term
+            line.dead = True
+            await until(lambda: not one.holds(), seconds=11)
+            other = Line(server)
+            async with running(two := elector(other, "two")):
+                await until(two.holds, seconds=20)
+                line.dead = False
+                await asyncio.sleep(5)
+                edited(server, holderIdentity="one")
+                other.dead = True
+                await until(one.holds, seconds=20)
+                assert one.term > before
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_candidate_named_by_hand_gives_up_nothing_when_it_ends() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        async with leading(Line(server)) as one:
+            async with running(elector(Line(server), "two")):
+                await asyncio.sleep(5)
+                edited(server, holderIdentity="two")
+            assert server.spec["holderIdentity"] == "two"
+            assert one.holds()
+
+    run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_a_candidate_waits_as_long_as_the_leader_counts_on_after_the_lease_was_deleted(*, is_reachable: bool) -> None:
+    """Its own Lease would be shorter: they are of two versions, or were started with other options."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        async with leading(line, times=LeaseTimes.of(120)) as one, running(two := elector(Line(server), "two")):
+            await asyncio.sleep(10)
+            line.dead = not is_reachable
+            server.lease = None
+            for _ in range(2000):
+                assert not (one.holds() and two.holds())
+                await asyncio.sleep(0.1)
+            assert one.holds() is is_reachable
+            assert two.holds() is not is_reachable
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_new_candidate_with_a_shorter_lease_does_not_lead_beside_a_leader_whose_lease_was_deleted() -> None:
+    """It has never seen how long the leader's Lease is. The leader notices the deletion in time."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        async with leading(Line(server), times=LeaseTimes.of(120)) as one:
+            await asyncio.sleep(10)
+            server.lease = None
+            async with running(two := elector(Line(server), "two", times=LeaseTimes.of(3))):
+                for _ in range(300):
+                    assert one.holds()
+                    assert not two.holds()
+                    await asyncio.sleep(0.1)
+
+    run_in_virtual_time(scenario())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32))
+def test_there_are_never_two_leaders_whatever_hands_do_to_the_lease(seed: int) -> None:
+    """Candidates have Leases of different durations, as with different options."""
+    chance = random.Random(seed)
+    leases = [chance.choice([3, 15, 40]) for _ in range(3)]
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        lines = [Line(server, chance if chance.random() < 0.3 else None) for _ in range(3)]
+        electors = [
+            elector(line, f"candidate-{number}", times=LeaseTimes.of(seconds))
+            for number, (line, seconds) in enumerate(zip(lines, leases, strict=True))
+        ]
+        async with running(*electors):
+            for _ in range(2000):
+                await asyncio.sleep(0.1)
+                assert sum(each.holds() for each in electors) <= 1
+                if chance.random() < 0.01:
+                    line = chance.choice(lines)
+                    line.dead = not line.dead
+                if server.lease is not None and server.spec.get("renewTime") and chance.random() < 0.02:
+                    holder = chance.choice([None, "", "somebody", *(each.identity for each in electors)])
+                    edited(server, holderIdentity=holder)
+            for line in lines:
+                line.chance, line.dead = None, False
+            await asyncio.sleep(100)
+            assert sum(each.holds() for each in electors) == 1
 
     run_in_virtual_time(scenario())
 
