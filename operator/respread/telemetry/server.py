@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -20,10 +20,6 @@ with no_authorities():
     from aiohttp.typedefs import Handler
 
 _SHUTDOWN_SECONDS: Final = 1.0
-_SEND_SECONDS: Final = 30.0
-"""How long a client may take to read its answer."""
-_SCRAPES_AT_ONCE: Final = 32
-"""The number of scrapes that may wait or be read at once. Each holds a connection and its buffers."""
 _RETRY_AFTER_SECONDS: Final = 15
 _INDEX: Final = """\
 Respread
@@ -34,6 +30,21 @@ Respread
 """
 
 
+class ClientBounds(NamedTuple):
+    """What clients may use, because everybody who reaches the port may open connections."""
+
+    connections: int = 500
+    """The number of open connections. A process often may have 1,024 files open, and the API server's connections are
+    among them: the Lease needs one."""
+    scrapes: int = 32
+    """The number of scrapes that may wait or be read at once. Each holds a connection and its buffers."""
+    send_seconds: float = 30.0
+    """How long a client may take to read its answer."""
+
+
+BOUNDS: Final = ClientBounds()
+
+
 @asynccontextmanager
 async def serve_telemetry(
     address: ListenAddress,
@@ -41,6 +52,7 @@ async def serve_telemetry(
     registry: CollectorRegistry,
     live: Callable[[], HealthReport],
     ready: Callable[[], HealthReport],
+    bounds: ClientBounds = BOUNDS,
 ) -> AsyncIterator[ListenAddress]:
     """Serve while the context lasts. Yields the address with the actual port.
 
@@ -50,6 +62,7 @@ async def serve_telemetry(
             so that scrapes block neither the event loop nor other threads.
         live: Answers `/livez`. It is called in the event loop, so that a stuck loop gives no answer at all.
         ready: Answers `/readyz`.
+        bounds: What clients may use.
 
     Raises:
         OSError: The address is not available. The message names it.
@@ -57,43 +70,57 @@ async def serve_telemetry(
     exposition = Exposition(registry)
     app = web.Application()
     app.router.add_get("/", _index)
-    app.router.add_get("/metrics", _make_metrics_handler(exposition))
+    app.router.add_get("/metrics", _make_metrics_handler(exposition, bounds))
     app.router.add_get("/livez", _make_health_handler(live))
     app.router.add_get("/readyz", _make_health_handler(ready))
     app.on_response_prepare.append(_forbid_caching)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     with exposition:
+        listening: asyncio.Server | None = None
         try:
-            bound = await _start(runner, address)
+            listening = await _listen(runner, address, bounds.connections)
+            port: int = listening.sockets[0].getsockname()[1]
+            bound = ListenAddress(address.host, port)
             get_logger(__name__).info("Serving /metrics, /livez and /readyz", address=bound)
             yield bound
         finally:
+            if listening is not None:
+                listening.close()
             await runner.cleanup()
 
 
-async def _start(runner: web.AppRunner, address: ListenAddress) -> ListenAddress:
+async def _listen(runner: web.AppRunner, address: ListenAddress, most_connections: int) -> asyncio.Server:
+    """Accept connections. If there are too many, a new one takes the place of the oldest."""
+    server = runner.server
+    assert server is not None  # noqa: S101 - the runner is set up
+
+    def accept() -> asyncio.BaseProtocol:
+        transports = (each.transport for each in server.connections)  # the oldest first
+        opened = [each for each in transports if each is not None and not each.is_closing()]
+        for surplus in opened[: max(0, len(opened) + 1 - most_connections)]:
+            surplus.abort()
+        return server()
+
     try:
-        await web.TCPSite(runner, address.host or None, address.port).start()
+        return await asyncio.get_running_loop().create_server(accept, address.host or None, address.port)
     except OSError as error:
         raise OSError(
             error.errno,
             f"cannot listen on {address}: {error.strerror}; choose another --listen-address, or end what listens there",
         ) from error
-    port: int = runner.addresses[0][1]
-    return ListenAddress(address.host, port)
 
 
 async def _index(_request: web.Request) -> web.Response:
     return web.Response(text=_INDEX)
 
 
-def _make_metrics_handler(exposition: Exposition) -> Handler:
-    places = asyncio.Semaphore(_SCRAPES_AT_ONCE)
+def _make_metrics_handler(exposition: Exposition, bounds: ClientBounds) -> Handler:
+    places = asyncio.Semaphore(bounds.scrapes)
 
     async def expose(request: web.Request) -> web.StreamResponse:
         if places.locked():
-            return _too_many(f"{_SCRAPES_AT_ONCE} scrapes are being answered already")
+            return _too_many(f"{bounds.scrapes} scrapes are being answered already")
         async with places:
             accept = ",".join(request.headers.getall(hdrs.ACCEPT, []))
             compressed = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
@@ -105,7 +132,7 @@ def _make_metrics_handler(exposition: Exposition) -> Handler:
             if exposed.compressed:
                 response.headers[hdrs.CONTENT_ENCODING] = "gzip"
             try:
-                async with asyncio.timeout(_SEND_SECONDS):  # It keeps its place until it is read.
+                async with asyncio.timeout(bounds.send_seconds):  # It keeps its place until it is read.
                     await response.prepare(request)
                     await response.write_eof()
             except (TimeoutError, ConnectionError):  # Too slow, or gone: there is no client to answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -22,7 +23,7 @@ from respread.kube.requests import open_requests
 from respread.telemetry.exposition import BusyError, Exposition
 from respread.telemetry.health import Check, HealthReport
 from respread.telemetry.listen_address import ListenAddress
-from respread.telemetry.server import serve_telemetry
+from respread.telemetry.server import ClientBounds, serve_telemetry
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer
 
@@ -46,6 +47,19 @@ class SlowCollector:
         family = GaugeMetricFamily("slow", "Took long.", labels=["number"])
         for number in range(self._series):
             family.add_metric([str(number)], self.collected)
+        return [family]
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return []
+
+
+class LargeCollector:
+    """Collects more than the buffers of two sockets hold."""
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        family = GaugeMetricFamily("large", "Has long labels.", labels=["long"])
+        for number in range(2_000):
+            family.add_metric([f"{number:010000}"], 1)
         return [family]
 
     def describe(self) -> list[GaugeMetricFamily]:
@@ -187,3 +201,77 @@ def test_surplus_scrapers_get_503_with_retry_after() -> None:
 
     answers = asyncio.run(scenario())
     assert set(answers) == {(200, False), (503, True)}
+
+
+async def connect(address: ListenAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(address.host, address.port)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HT", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_connections_that_send_nothing_more_are_closed_if_there_are_too_many(sent: bytes) -> None:
+    """A process may have a limited number of files open, and the Lease needs a connection too."""
+    most, more = 20, 30
+
+    async def scenario() -> None:
+        passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
+        async with serve_telemetry(
+            ListenAddress("127.0.0.1", 0),
+            registry=CollectorRegistry(),
+            live=passed,
+            ready=passed,
+            bounds=ClientBounds(connections=most),
+        ) as address:
+            connections = []
+            for _ in range(more):
+                reader, writer = await connect(address)
+                writer.write(sent)
+                connections.append((reader, writer))
+            async with aiohttp.ClientSession(f"http://{address}") as client, client.get("/livez") as response:
+                assert response.status == 200
+            async with asyncio.timeout(60):
+                for reader, _ in connections[: more + 1 - most]:
+                    with contextlib.suppress(ConnectionResetError):
+                        await reader.read()  # to its end
+            assert not any(reader.at_eof() for reader, _ in connections[more + 1 - most :])
+            for _, writer in connections:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_scrapers_that_never_read_delay_no_probe_and_lose_their_connections() -> None:
+    registry = CollectorRegistry()
+    registry.register(LargeCollector())
+    scrape = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    async def scenario() -> list[float]:
+        probes = []
+        passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
+        async with (
+            serve_telemetry(
+                ListenAddress("127.0.0.1", 0),
+                registry=registry,
+                live=passed,
+                ready=passed,
+                bounds=ClientBounds(scrapes=3, send_seconds=2.0),
+            ) as address,
+            aiohttp.ClientSession(f"http://{address}") as client,
+        ):
+            greedy = [await connect(address) for _ in range(3)]
+            for _, writer in greedy:
+                writer.write(scrape * 100)
+            for awaited in (503, 200):  # they have all places, until they are given up on
+                found = 0
+                while found != awaited:
+                    started = time.monotonic()
+                    async with client.head("/livez") as probe:
+                        assert probe.status == 200
+                    probes.append(time.monotonic() - started)
+                    async with client.head("/metrics") as answer:
+                        found = answer.status
+                    await asyncio.sleep(0.2)
+            for _, writer in greedy:
+                writer.close()
+        return probes
+
+    assert max(asyncio.run(asyncio.wait_for(scenario(), 120))) < PROBE_SECONDS
