@@ -18,6 +18,7 @@ from respread.controller.records.other_evictions import (
     EVICTED,
     FIRST_WAIT,
     FORGOTTEN,
+    LONGEST_ROUND,
     LONGEST_WAIT,
     ROUND,
     SETTLE,
@@ -174,3 +175,25 @@ def test_the_name_of_the_evictor_is_reported_and_kept() -> None:
     held = cluster.others.held(group, cluster.now)
     assert held is not None
     assert held.message.startswith("sigs.k8s.io.descheduler evicts pods of ")
+
+
+def test_an_evictor_that_never_pauses_is_recognized_after_a_minute() -> None:
+    """Its evictions would be one round for ever, and nobody would be told that the two work against each other."""
+    cluster = Cluster()
+    for number in range(20):
+        assert (cluster.until > timedelta()) is (number > LONGEST_ROUND / timedelta(seconds=5))
+        cluster.round(number, after=timedelta(seconds=5) - SETTLE)
+    assert cluster.until == FIRST_WAIT
+    assert cluster.others.repeated
+
+
+def test_the_wait_ends_although_the_clock_is_set_back() -> None:
+    cluster = Cluster()
+    cluster.now += timedelta(days=365)
+    for number in range(8):
+        cluster.round(number, after=cluster.until + ROUND)
+    assert cluster.until == LONGEST_WAIT
+    cluster.now -= timedelta(days=365)
+    cluster.look()
+    assert cluster.until == timedelta()
+    assert not cluster.others.repeated

@@ -32,6 +32,9 @@ SETTLE: Final = timedelta(seconds=2)
 after its first eviction."""
 ROUND: Final = timedelta(seconds=10)
 """Evictions with shorter pauses between them are one round of somebody who evicts several pods."""
+LONGEST_ROUND: Final = timedelta(minutes=1)
+"""After this time, evictions without such a pause count as another round. Otherwise, who never pauses would never be
+recognized."""
 REPEATED: Final = 2
 """From this number of rounds on, Respread gives way. A single one may be a person."""
 FIRST_WAIT: Final = timedelta(minutes=1)
@@ -50,6 +53,8 @@ class OtherEvictor(msgspec.Struct, frozen=True):
     """The time of the last eviction, with a time zone."""
     until: datetime
     """Until when Respread leaves the workload alone."""
+    began: datetime
+    """The time of the first eviction of the last round."""
     name: str = ""
     """The evictor according to an Event; empty if unknown."""
 
@@ -62,14 +67,14 @@ class OtherEvictor(msgspec.Struct, frozen=True):
 def evicted_again(before: OtherEvictor | None, now: datetime) -> OtherEvictor:
     """Return what follows from another eviction. `now` has a time zone."""
     if before is None:
-        return OtherEvictor(1, now, now)
-    if now < before.last + ROUND or now < before.until:
-        # The same round, or a new one that Respread has not provoked.
+        return OtherEvictor(1, last=now, until=now, began=now)
+    is_same_round = now < before.last + ROUND and now < before.began + LONGEST_ROUND
+    if is_same_round or now < before.until:  # In the latter case, Respread has not provoked it.
         until = max(before.until, now + FIRST_WAIT) if before.repeated else before.until
         return msgspec.structs.replace(before, last=now, until=until)
     times = min(before.times + 1, MOST_TIMES)
     wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(times - REPEATED, 16))
-    return OtherEvictor(times, now, now + wait, before.name)
+    return OtherEvictor(times, last=now, until=now + wait, began=now, name=before.name)
 
 
 class OtherEvictions:
@@ -110,7 +115,12 @@ class OtherEvictions:
             self._seen, self._leaving = here, leaving
         for uid in ours & self._pending.keys():
             del self._pending[uid]
-        known = {name: each for name, each in self._known.items() if now < max(each.last, each.until) + FORGOTTEN}
+        known = {
+            name: each
+            for name, each in self._known.items()
+            # A time in the future means that a clock was set back. It would take until then for the wait to end.
+            if each.last - ROUND <= now < max(each.last, each.until) + FORGOTTEN
+        }
         for uid, (pod, seen_at) in list(self._pending.items()):
             if now < seen_at + SETTLE:
                 continue
