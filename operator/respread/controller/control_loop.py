@@ -127,6 +127,7 @@ class ControlLoop:
         self._conclusions = Conclusions(acting, metrics, clock)
         self._waiting = Waiting(informers.changes, heartbeat, clock)
         self._replanning = Replanning()
+        self._warned_of_staleness = False
         self._thread = PlanningThread() if thread is None else thread
 
     def stop(self) -> None:
@@ -196,7 +197,7 @@ class ControlLoop:
             with self._metrics.reconciling("evict"):
                 chosen = self._choose(observation, planned)
                 self._informers.changes.decided()
-                held_back = not self._begin(chosen.now, observation)
+                self._begin(chosen.now, observation)
                 in_flight = _pods(self._register.with_chosen(observation.snapshot).moves)
             with self._metrics.reconciling("tell"):
                 status_due = await self._tell(observation, planned, chosen)
@@ -204,7 +205,6 @@ class ControlLoop:
                 planned,
                 chosen.held,
                 now=self._clock(),
-                held_back=held_back,
                 others=(
                     status_due,
                     self._on_the_clock(None if planned.changes_at is None else planned.changes_at.timestamp()),
@@ -326,28 +326,30 @@ class ControlLoop:
     # Choose
 
     def _choose(self, observation: Observation, planned: Plan) -> Paced:
-        """Return which planned moves are made now."""
+        """Return which planned moves are made now: none while a watch is stale."""
+        stale = self._why_stale()
+        if stale is None:
+            self._warned_of_staleness = False
+        elif planned.moves and observation.leads and not self._warned_of_staleness:
+            self._warned_of_staleness = True
+            _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
         return choose(
             planned,
             observation,
             limiters=self._limiters.of(observation.policies),
             undecided=self._register.probation.moves,
-            closed_by=self._acting.permission.of_policy,
+            closed_by=lambda policy, name: self._acting.permission.of_policy(policy, name) or stale,
             held_lately=self._acting.held_lately.why_not,
             room=self._acting.lanes.room,
         )
 
-    def _begin(self, moves: Sequence[Move], observation: Observation) -> bool:
-        """Start moves, without waiting for them, and return whether there are any."""
+    def _begin(self, moves: Sequence[Move], observation: Observation) -> None:
+        """Start moves, without waiting for them, if this replica leads."""
         if not moves or not observation.leads:
-            return True
-        if (stale := self._why_stale()) is not None:
-            _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
-            return False
+            return
         bound = bounding(moves, self._limiters.of(observation.policies), observation.snapshot)
         planned_for = self._acting.permission.planned_for(observation.policies, observation.now)
         self._acting.evictions.begin(moves, self._acting.evictions.batch(observation.snapshot, planned_for, bound))
-        return True
 
     def _why_stale(self) -> Held | None:
         return why_stale(self._informers.health.ages_seconds())

@@ -24,7 +24,6 @@ def next_reconcile(
     held: Iterable[HeldMove],
     *,
     now: float,
-    held_back: bool,
     others: Iterable[float | None],
     release: Callable[[BlockedGroup], float | None],
 ) -> float:
@@ -34,13 +33,12 @@ def next_reconcile(
         planned: the plan.
         held: its moves that are not made now.
         now: the time on the clock.
-        held_back: whether a move was to be made and was not.
         others: when other things are due.
         release: returns when a group is released; None if only a change, or nothing, releases it.
     """
     due = [now + IDLE_SECONDS, *(at for at in others if at is not None)]
     reasons = {each.reason for each in planned.blocked} | {each.held.reason for each in held}
-    if held_back or Reason.API_UNAVAILABLE in reasons:
+    if Reason.API_UNAVAILABLE in reasons:
         due.append(now + WAITING_SECONDS)
     if reasons & _SOON:
         due.append(now + SOON_SECONDS)

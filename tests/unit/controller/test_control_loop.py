@@ -513,16 +513,24 @@ def test_nothing_is_evicted_while_watches_are_stale(caplog: pytest.LogCaptureFix
     async def scenario() -> None:
         loop = cluster.control_loop()
         await loop.reconcile()
-        await asyncio.sleep(1)  # the quiet period is over
+        await asyncio.sleep(6)  # the quiet period is over, and another status is due
         now = [0.0]
         cluster.parts.informers.health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
         now[0] = STALE_SECONDS + 1
         await loop.reconcile()
         assert cluster.acting.register.chosen == {}
+        (violation,) = cluster.written[-1]["violations"]
+        assert violation["reason"] == "ApiUnavailable"
+        assert "nothing was heard of" in violation["message"]
+        before = len(cluster.written)
+        now[0] += 60
+        await asyncio.sleep(60)
+        await loop.reconcile()
+        assert len(cluster.written) == before, "the message stays the same, or the status would be written all the time"
         now[0] = STALE_SECONDS
         await loop.reconcile()
         assert len(cluster.acting.register.chosen) == 1
         await cluster.acting.aclose()
 
     run_in_virtual_time(scenario())
-    assert "nothing was heard of" in caplog.text
+    assert caplog.text.count("Nothing is evicted for now") == 1

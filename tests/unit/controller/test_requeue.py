@@ -19,7 +19,6 @@ NOW = 1000.0
 def look(
     *reasons: Reason,
     held: tuple[Reason, ...] = (),
-    held_back: bool = False,
     others: tuple[float | None, ...] = (),
     release: Callable[[BlockedGroup], float | None] = lambda _: None,
 ) -> float:
@@ -33,7 +32,6 @@ def look(
             Plan(blocked=blocked),
             [HeldMove(move("a"), Held(reason, "")) for reason in held],
             now=NOW,
-            held_back=held_back,
             others=others,
             release=release,
         )
@@ -58,10 +56,6 @@ def test_the_loop_reconciles_at_least_once_a_minute() -> None:
 def test_the_loop_reconciles_sooner_while_something_waits_for_time(reason: Reason, seconds: float) -> None:
     assert look(held=(reason,)) == seconds
     assert look(reason) == seconds
-
-
-def test_the_loop_reconciles_at_once_after_a_move_that_was_not_made() -> None:
-    assert look(held_back=True) == WAITING_SECONDS
 
 
 def test_the_loop_reconciles_at_other_due_times_but_never_in_the_past() -> None:

@@ -22,4 +22,4 @@ def why_stale(ages_seconds: Mapping[str, float]) -> Held | None:
     kind, age = max(ages_seconds.items(), key=lambda each: each[1])
     if age <= STALE_SECONDS:
         return None
-    return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for {age:.0f} s")
+    return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for more than {STALE_SECONDS:.0f} s")
