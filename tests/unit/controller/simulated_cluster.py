@@ -197,6 +197,8 @@ class SimulatedCluster(FakeRequests):
         return _response({"metadata": {}, "items": []})
 
     async def _evict(self, name: str) -> Response:
+        if name not in self.pods:
+            return _response({"details": {"kind": "pods"}}, 404)
         app = self.pods[name]["metadata"]["labels"]["app"]
         now = asyncio.get_running_loop().time
         self.asked.append((now(), app))
@@ -204,7 +206,8 @@ class SimulatedCluster(FakeRequests):
         if self.pods[name]["metadata"]["uid"] not in remembered:
             self.sent_unwritten.append(name)
         await asyncio.sleep(self.eviction_seconds[app])
-        gone = self.pods.pop(name)
+        if (gone := self.pods.pop(name, None)) is None:
+            return _response({"details": {"kind": "pods"}}, 404)
         self.evicted.append((now(), app))
         self._bring(gone, deleted=True)
         task = asyncio.create_task(self._replace(app))
@@ -214,15 +217,21 @@ class SimulatedCluster(FakeRequests):
 
     async def _replace(self, app: str) -> None:
         await asyncio.sleep(0.05)
-        there = Counter(
-            pod["spec"]["nodeName"] for pod in self.pods.values() if pod["metadata"]["labels"]["app"] == app
-        )
-        pod = self._create(app, min(ZONES, key=lambda zone: there[f"node-{zone}"]), ready=False)
+        pod = self._create(app, self._zone_for(app), ready=False)
         self._bring(pod)
         await asyncio.sleep(self.ready_seconds)
+        if pod["metadata"]["name"] not in self.pods:
+            return  # it was deleted
         pod["status"] = _status(ready=True)
         self._bring(pod)
         self.ready.append(asyncio.get_running_loop().time())
+
+    def _zone_for(self, app: str) -> str:
+        """Return where the scheduler places the next pod of a workload."""
+        there = Counter(
+            pod["spec"]["nodeName"] for pod in self.pods.values() if pod["metadata"]["labels"]["app"] == app
+        )
+        return min(ZONES, key=lambda zone: there[f"node-{zone}"])
 
     def _create(self, app: str, zone: str, *, ready: bool) -> dict[str, Any]:
         self._names[app] += 1
