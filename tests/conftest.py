@@ -38,7 +38,7 @@ import pytest
 from hypothesis import settings
 
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
-from tests.integration.as_new import AsNew, started_as_new
+from tests.integration.reused_sandbox import ReusedSandbox, start_reused_sandbox
 from tests.properties.instances import factor
 
 # There is no time limit for the examples of a property, because a busy machine is no fault of the code.
@@ -48,10 +48,10 @@ settings.load_profile("respread")
 # Background jobs of a script ignore SIGINT, and programs that tests start and interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SANDBOX_FIXTURES = {"sandbox", "start_sandbox", "as_new", "api_sandbox", "binaries"}
-SHARED_FIXTURES = ("as_new", "api_sandbox")
+SANDBOX_FIXTURES = {"sandbox", "start_sandbox", "reused_sandbox", "api_sandbox", "binaries"}
+SHARED_FIXTURES = ("reused_sandbox", "api_sandbox")
 """The shared objects of a worker's files."""
-FILE_ORDER = ("as_new", "long", "api_sandbox", "short")
+FILE_ORDER = ("reused_sandbox", "long", "api_sandbox", "short")
 LONG_SECONDS = 3.0
 RUNNING = pytest.StashKey[dict[str, tuple[Any, ExitStack]]]()
 """The objects that are shared now and the functions that stop them, by fixture."""
@@ -146,7 +146,7 @@ def about_seconds(item: pytest.Item) -> float:
     fixtures = set(getattr(item, "fixturenames", ()))
     if not item.get_closest_marker("controlplane"):
         return 1 if "properties" in item.path.parts else 0.05
-    if "faults" in item.path.parts or fixtures & {"start_sandbox", "installed_sandbox", "as_new"}:
+    if "faults" in item.path.parts or fixtures & {"start_sandbox", "installed_sandbox", "reused_sandbox"}:
         return 15
     if "api_sandbox" in fixtures:
         return 0.3
@@ -210,16 +210,18 @@ def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], San
 
 
 @pytest.fixture(scope="module")
-def as_new(binaries: Binaries, pytestconfig: pytest.Config) -> AsNew:
+def reused_sandbox(binaries: Binaries, pytestconfig: pytest.Config) -> ReusedSandbox:
     """The control plane of `installed_sandbox`."""
     options = SandboxOptions(nodes=0, audit=True)
-    return shared(pytestconfig, "as_new", lambda stack: stack.enter_context(started_as_new(options, binaries)))
+    return shared(
+        pytestconfig, "reused_sandbox", lambda stack: stack.enter_context(start_reused_sandbox(options, binaries))
+    )
 
 
 @pytest.fixture
-def installed_sandbox(as_new: AsNew) -> Sandbox:
+def installed_sandbox(reused_sandbox: ReusedSandbox) -> Sandbox:
     """A complete control plane without nodes, with Respread installed and an audit log, in its initial state."""
-    return as_new.put_back()
+    return reused_sandbox.reset()
 
 
 @pytest.fixture(scope="module")

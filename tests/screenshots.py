@@ -101,7 +101,7 @@ def events() -> ReadEvents:
     )
 
 
-async def shoot(tab: Tab, page: Served, name: str, file: Path) -> None:
+async def take_picture(tab: Tab, page: Served, name: str, file: Path) -> None:
     """Open a view, and write a picture of the window."""
     view = VIEWS[name]
     await tab.open("about:blank")
@@ -124,7 +124,7 @@ async def main() -> None:
         page.change([])
         await tab.size(width, height, dark="dark" in sys.argv)
         for name in VIEWS:
-            await shoot(tab, page, name, folder / f"ui-{name}.webp")
+            await take_picture(tab, page, name, folder / f"ui-{name}.webp")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from bench.compare.judge import WorldJudge
 from bench.compare.world import Constraint, Workload, World, Zone
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxOptions
 from respread_sandbox.components import SCHEDULER
-from tests.integration.as_new import AsNew
 from tests.integration.operator_process import install
+from tests.integration.reused_sandbox import ReusedSandbox
 from tests.integration.workloads import (
     HOSTNAME,
     ZONE,
@@ -35,7 +35,7 @@ class Stage:
     def __init__(self, sandbox: Sandbox) -> None:
         """Use a sandbox in which Respread was just installed."""
         self.sandbox = sandbox
-        self._as_new = AsNew(sandbox)
+        self._as_new = ReusedSandbox(sandbox)
 
     @classmethod
     @contextmanager
@@ -53,7 +53,7 @@ class Stage:
     @contextmanager
     def set_up(self, world: World) -> Iterator[WorldJudge]:
         """Set up the start of a world, and yield its judge."""
-        self._as_new.put_back()
+        self._as_new.reset()
         self._add_nodes(world)
         self.sandbox.create_namespace(world.name)
         judge = WorldJudge(self.sandbox.api, world)

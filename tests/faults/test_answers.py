@@ -13,8 +13,8 @@ from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import matching
+from tests.integration.reused_sandbox import lay_out
 
 RESULTS: Final = {
     "429": "Throttled",

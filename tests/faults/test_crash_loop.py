@@ -17,8 +17,8 @@ from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.as_new import lay_out
 from tests.integration.records import status_and_record
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, pods
 from tests.processes import PATIENCE_SECONDS
 

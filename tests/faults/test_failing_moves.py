@@ -18,9 +18,9 @@ from respread_sandbox.api import NotFoundError
 from tests.faults import stuck
 from tests.faults.rounds import close_zones, enforce, wait_for
 from tests.faults.stuck import patch
-from tests.integration.as_new import lay_out
-from tests.integration.explaining import what_the_operator_says
+from tests.integration.explaining import operator_messages
 from tests.integration.operator_process import OperatorProcess, evictions
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -264,7 +264,7 @@ SWING_SECONDS = 2.0
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-def swing(cluster: Sandbox, *least: int) -> None:
+def oscillate(cluster: Sandbox, *least: int) -> None:
     """Scale up and down as an autoscaler does. The deleted pods leave those of one zone."""
     for replicas in (MANY, FEW, *least):
         for name, zone in zones_of_pods(cluster):
@@ -287,16 +287,19 @@ def test_an_oscillating_autoscaler_causes_few_evictions(
     create_deployment(cluster, NAMESPACE, deployment("web", replicas=FEW, constraints=[constraint(ZONE, "web")]))
     wait_for(lambda: sum(map(is_ready, pods(cluster, NAMESPACE, "web"))) == FEW, "the pods to be Ready")
     enforce(cluster, limits={"inFlightPerWorkload": 4, **limits})
-    with OperatorProcess(cluster, tmp_path) as operator, in_the_background(partial(swing, cluster, *least)) as swings:
+    with (
+        OperatorProcess(cluster, tmp_path) as operator,
+        in_the_background(partial(oscillate, cluster, *least)) as cycles,
+    ):
         wait_for(lambda: holds(cluster, "Oscillating"), "the oscillation to be named", 400)
         made = len(evictions(cluster))
         assert made <= most
         assert f"Deployment/web in {NAMESPACE}" in condition(cluster, "Oscillating")["message"]
         wait_for(
-            lambda: "an autoscaler that scales up and down" in what_the_operator_says(cluster, NAMESPACE, "deploy/web"),
+            lambda: "an autoscaler that scales up and down" in operator_messages(cluster, NAMESPACE, "deploy/web"),
             "explain to say so",
         )
-        so_far = swings["steps"]
-        wait_for(lambda: swings["steps"] >= so_far + 3, "the autoscaler to go on")
+        so_far = cycles["steps"]
+        wait_for(lambda: cycles["steps"] >= so_far + 3, "the autoscaler to go on")
         assert made <= len(evictions(cluster)) <= most
         assert operator.stop() == 0

@@ -16,7 +16,7 @@ from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.as_new import lay_out
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import ZONE, constraint, deployment, pods
 
 NAMESPACE = "hostile"

@@ -20,8 +20,8 @@ from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
 from tests.faults.watcher import App, PodWatcher
-from tests.integration.as_new import AsNew, lay_out
 from tests.integration.records import status_and_record
+from tests.integration.reused_sandbox import ReusedSandbox, lay_out
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
 from tests.processes import PATIENCE_SECONDS
@@ -85,9 +85,9 @@ def _of(workloads: list[Workload], evicted: Counter[App]) -> int:
 
 
 @pytest.fixture(scope="module")
-def watched(as_new: AsNew) -> Iterator[tuple[Sandbox, PodWatcher]]:
+def watched(reused_sandbox: ReusedSandbox) -> Iterator[tuple[Sandbox, PodWatcher]]:
     """A cluster with Respread installed, and an independent watcher of its pods."""
-    sandbox = lay_out(as_new.put_back(), 3, 3, 3)
+    sandbox = lay_out(reused_sandbox.reset(), 3, 3, 3)
     with PodWatcher(sandbox) as watcher:
         yield sandbox, watcher
 

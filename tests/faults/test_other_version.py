@@ -15,8 +15,8 @@ from respread.api.schema import custom_resource_definition
 from respread_sandbox import Sandbox
 from tests.faults.rounds import POLICY, enforce, wait_for
 from tests.faults.stuck import heal, skewed
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import pods_per_domain
 from tests.kept_versions import OLDEST, source_of
 

@@ -14,9 +14,9 @@ from tests.faults.operators import Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
 from tests.faults.rounds import POLICY, enforce, wait_for
 from tests.faults.stuck import heal, skewed
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, refused, requests
 from tests.integration.records import record
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import pods_per_domain
 
 NAMESPACE = "shop"

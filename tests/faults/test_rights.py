@@ -18,10 +18,10 @@ from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration import prevention_cluster
-from tests.integration.as_new import is_emptied, lay_out
 from tests.integration.capacity_buffers import buffers, capacity_buffers
 from tests.integration.operator_process import REPOSITORY, refused, requests
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, costs
+from tests.integration.reused_sandbox import is_emptied, lay_out
 from tests.integration.workloads import (
     HOSTNAME,
     ZONE,

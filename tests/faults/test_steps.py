@@ -19,7 +19,7 @@ from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
 from tests.faults.rounds import CLOSED, enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.as_new import lay_out
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, is_ready, pods, scale
 
 NAMESPACE = "steps"

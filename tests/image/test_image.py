@@ -20,8 +20,8 @@ from respread import __version__
 from respread_sandbox import Sandbox
 from tests import debian_base
 from tests.image_sbom import Image, document, read_image
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import evictions, policy, refused
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,

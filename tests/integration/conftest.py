@@ -9,17 +9,17 @@ from typing import Final
 
 import pytest
 
-from tests.integration.as_new import AsNew
 from tests.integration.operator_process import OperatorProcess, refused
 from tests.integration.pools import Pool
+from tests.integration.reused_sandbox import ReusedSandbox
 
 _LONGEST_NAME: Final = 50
 
 
 @pytest.fixture(scope="module")
-def operator(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+def operator(reused_sandbox: ReusedSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """The operator on a control plane without nodes. No request of the operator is forbidden, and it logs no error."""
-    sandbox = as_new.put_back()
+    sandbox = reused_sandbox.reset()
     with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as running:
         running.wait_until_ready()
         yield running

@@ -10,7 +10,7 @@ from respread.cli.main import respread
 from respread_sandbox import Sandbox
 
 
-def what_the_operator_says(sandbox: Sandbox, namespace: str, workload: str) -> str:
+def operator_messages(sandbox: Sandbox, namespace: str, workload: str) -> str:
     """Return the messages about a workload's constraints; empty if they hold or the workload has no pods."""
     command = ["explain", workload, "-n", namespace, "-o", "json"]
     shown = CliRunner().invoke(respread, command, env={"KUBECONFIG": str(sandbox.kubeconfig)}).stdout

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
-from tests.integration.as_new import lay_out
 from tests.integration.etcd import Etcd
 from tests.integration.operator_process import OperatorProcess, evictions, policy
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,

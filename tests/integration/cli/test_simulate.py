@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from respread.cli.main import respread
 from respread_sandbox import Sandbox
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_until
 
 

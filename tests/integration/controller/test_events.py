@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from respread_sandbox import Sandbox
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,

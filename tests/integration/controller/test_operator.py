@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, audited, evictions, policy, refused
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     HOSTNAME,
     ZONE,

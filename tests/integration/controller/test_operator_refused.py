@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from respread_sandbox import ApiError, Sandbox
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, requests
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,

@@ -14,8 +14,8 @@ import yaml
 from respread.api.recorded import MAX_MOVES_IN_FLIGHT
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, policy
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -83,7 +83,7 @@ def sandbox(installed_sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def write_what_is_extreme(sandbox: Sandbox) -> None:
+def write_extreme_statuses(sandbox: Sandbox) -> None:
     """Write statuses while the CRDs have no bounds for them, like earlier CRDs."""
     for file in (REPOSITORY / "crds").glob("*policies.respread.dev.yaml"):
         definition = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -116,7 +116,7 @@ def _is_taken(sandbox: Sandbox, path: str, status: Mapping[str, Any]) -> bool:
 
 
 def test_the_operator_continues_with_extreme_statuses(sandbox: Sandbox, tmp_path: Path) -> None:
-    write_what_is_extreme(sandbox)
+    write_extreme_statuses(sandbox)
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(2, zone=zone)
 

@@ -11,9 +11,9 @@ import pytest
 
 from respread_sandbox import Sandbox
 from respread_sandbox.stages import NEVER, READY_AFTER_ANNOTATION
-from tests.integration.as_new import POLICIES, AsNew
 from tests.integration.operator_process import operated, policy
 from tests.integration.pools import POOL, Pool
+from tests.integration.reused_sandbox import POLICIES, ReusedSandbox
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, wait_until
 
 APPS = 12
@@ -26,9 +26,9 @@ SOON = "1"
 
 
 @pytest.fixture(scope="module")
-def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def cluster(reused_sandbox: ReusedSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """A control plane without nodes, on which the operator runs."""
-    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
+    with operated(reused_sandbox.reset(), tmp_path_factory.mktemp("operator")) as sandbox:
         yield sandbox
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
-from tests.integration.as_new import AsNew
 from tests.integration.etcd import Etcd
 from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
+from tests.integration.reused_sandbox import ReusedSandbox
 from tests.integration.workloads import ZONE, constraint, deployment, scale, wait_for_ready_pods, wait_until
 
 QUIET_SECONDS = 3
@@ -28,8 +28,8 @@ LATER_SELECTOR = {"matchExpressions": [{"key": "app", "operator": "Resembles", "
 
 
 @pytest.fixture(scope="module")
-def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
+def cluster(reused_sandbox: ReusedSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with operated(reused_sandbox.reset(), tmp_path_factory.mktemp("operator")) as sandbox:
         yield sandbox
 
 

@@ -201,7 +201,7 @@ def two_deployments(sandbox: Sandbox, namespace: str) -> Look:
     return look
 
 
-def play(sandbox: Sandbox, scenario: Scenario) -> None:
+def run_with_requests(sandbox: Sandbox, scenario: Scenario) -> None:
     async def with_counted(requests: Requests) -> None:
         await scenario(Counted(requests))
 

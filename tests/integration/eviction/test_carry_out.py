@@ -19,7 +19,7 @@ from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import SPEC, move
 from tests.fake_requests import Send
-from tests.integration.eviction.carrying import Carrying, Counted, Look, play, results, two_deployments
+from tests.integration.eviction.carrying import Carrying, Counted, Look, results, run_with_requests, two_deployments
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.stub_api_server import StubApiServer, answering, hanging
 from tests.integration.workloads import wait_for_ready_pods, wait_until
@@ -50,7 +50,7 @@ def test_moves_of_two_workloads_are_followed_from_eviction_to_replacement(
         assert len(ended) == 2
         assert len(carrying.in_flight) == 0
 
-    play(sandbox, scenario)
+    run_with_requests(sandbox, scenario)
 
 
 def test_two_moves_of_one_workload_in_one_wave_are_made(sandbox: Sandbox, web: Look) -> None:
@@ -65,7 +65,7 @@ def test_two_moves_of_one_workload_in_one_wave_are_made(sandbox: Sandbox, web: L
 
     sandbox.freeze_component(CONTROLLER_MANAGER)
     try:
-        play(sandbox, scenario)
+        run_with_requests(sandbox, scenario)
     finally:
         sandbox.thaw_component(CONTROLLER_MANAGER)
 
@@ -80,7 +80,7 @@ def test_a_policy_changed_to_dry_run_stops_its_wave(sandbox: Sandbox, web: Look)
         assert requests.evictions == [pods[0].name]
         assert len(carrying.in_flight) == 1
 
-    play(sandbox, scenario)
+    run_with_requests(sandbox, scenario)
 
 
 class TestBudget:
@@ -121,7 +121,7 @@ class TestBudget:
             ]
             assert set(requests.evictions) == {each.name for each in (pods[0], *pods[3:])}
 
-        play(sandbox, scenario)
+        run_with_requests(sandbox, scenario)
 
     def test_a_budget_that_refused_is_not_tried_again_until_it_changes(
         self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
@@ -140,7 +140,7 @@ class TestBudget:
             carried = await carrying.carry_out([move(pods[0])], web()[0])
             assert results(carried) == [EvictionResult.EVICTED]
 
-        play(sandbox, scenario)
+        run_with_requests(sandbox, scenario)
 
 
 def test_a_cancelled_eviction_counts_as_possibly_made() -> None:

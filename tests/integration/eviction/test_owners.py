@@ -308,7 +308,7 @@ def test_missing_permissions_are_named(sandbox: Sandbox, web: tuple[ClusterSnaps
     assert "ClusterRole" in str(held)
 
 
-class TestGroup:
+class TestOtherWorkloads:
     """Missing pods of other workloads that a spread group counts may restore it."""
 
     def test_a_missing_pod_of_another_workload_in_the_group_holds_the_move(
@@ -327,7 +327,7 @@ class TestGroup:
         assert "has 1 pods and wants 2" in str(held)
 
 
-class TestWanted:
+class TestWantedReplacements:
     """Whether an evicted pod will be replaced."""
 
     def wanted(self, sandbox: Sandbox, pod: Pod, kubeconfig: Path | None = None) -> bool:
@@ -367,7 +367,7 @@ class TestWanted:
         assert self.wanted(sandbox, pod, sandbox.kubeconfig_for_service_account(pod.namespace, "default"))
 
 
-class TestOrder:
+class TestOrderedReady:
     """Under OrderedReady a StatefulSet creates one pod after another, in the order of their ordinals."""
 
     def broken(self, sandbox: Sandbox, namespace: str, name: str) -> None:
@@ -456,7 +456,7 @@ ROLLOUTS = {
 }
 
 
-class TestOwnersAbove:
+class TestCustomOwners:
     """A ReplicaSet whose owner is a custom resource."""
 
     @pytest.fixture

@@ -22,7 +22,7 @@ from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import move
 from tests.fake_requests import PassedOn, Send
-from tests.integration.eviction.carrying import Carrying, Counted, Look, play, results, two_deployments
+from tests.integration.eviction.carrying import Carrying, Counted, Look, results, run_with_requests, two_deployments
 from tests.integration.workloads import wait_until
 
 
@@ -65,7 +65,7 @@ def test_both_pods_of_a_step_are_evicted(sandbox: Sandbox, web: Look) -> None:
         assert results(carried) == [EvictionResult.EVICTED] * 2
         assert carrying.stages == [Stage.EVICTED] * 2
 
-    play(sandbox, scenario)
+    run_with_requests(sandbox, scenario)
 
 
 def test_neither_pod_is_evicted_if_the_budget_allows_only_one(sandbox: Sandbox, namespace: str, web: Look) -> None:
@@ -81,7 +81,7 @@ def test_neither_pod_is_evicted_if_the_budget_allows_only_one(sandbox: Sandbox, 
         assert results(carried)[1:] == [results(carried)[0], EvictionResult.EVICTED]
         assert requests.evictions == [pods[3].name]
 
-    play(sandbox, scenario)
+    run_with_requests(sandbox, scenario)
 
 
 @pytest.mark.parametrize("why", ["policy", "written", "owner", "rehearsal"])
@@ -115,7 +115,7 @@ def test_neither_pod_is_evicted_if_one_of_them_is_held(sandbox: Sandbox, web: Lo
 
     sandbox.freeze_component(CONTROLLER_MANAGER)
     try:
-        play(sandbox, scenario)
+        run_with_requests(sandbox, scenario)
     finally:
         sandbox.thaw_component(CONTROLLER_MANAGER)
 
@@ -160,7 +160,7 @@ def test_the_second_pod_is_owed_once_the_first_is_evicted(sandbox: Sandbox, web:
         assert ended.outcome is Outcome.UNKNOWN
         assert "refused, though others that it was to go with were made" in ended.message
 
-    play(sandbox, scenario)
+    run_with_requests(sandbox, scenario)
 
 
 def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, namespace: str, web: Look) -> None:
@@ -197,7 +197,7 @@ def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, name
         assert results(asked) == [EvictionResult.EVICTED]
         assert carrying.stages == [Stage.EVICTED] * 2
 
-    play(sandbox, scenario)
+    run_with_requests(sandbox, scenario)
 
 
 class FullInBetween(PassedOn):

@@ -19,8 +19,8 @@ import pytest
 from respread.cluster.meta import ObjectKey
 from respread.handlers.session import open_session
 from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.edge import Edge, pod, request, running_edge
 from tests.integration.etcd import Etcd
+from tests.integration.watching import Watches, pod, request, running_watches
 
 CRDS = Path(__file__).parents[3] / "crds"
 API_SERVER_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
@@ -64,11 +64,11 @@ def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: st
         list(pool.map(lambda name: cluster.api.request("POST", pods_of(team), pod(name)), names))
 
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
-            assert edge.pods(team) == names
-            held = edge.informers.state.snapshot.pods_by_node["node-1"]
+        async with running_watches(cluster.kubeconfig) as watches:
+            assert watches.pods(team) == names
+            held = watches.informers.state.snapshot.pods_by_node["node-1"]
             assert {key.name for key in held if key.namespace == team} == names
-            await edge.until(lambda: not edge.problems())  # the API server may reject its first watch with 429
+            await watches.until(lambda: not watches.problems())  # the API server may reject its first watch with 429
 
     try:
         run(scenario)
@@ -78,15 +78,15 @@ def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: st
 
 def test_created_changed_and_deleted_objects_are_stored(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
+        async with running_watches(cluster.kubeconfig) as watches:
             key, path = ObjectKey(team, "web"), f"{pods_of(team)}/web"
             await request(cluster, "POST", pods_of(team), pod("web"))
-            await edge.until(lambda: edge.pods(team) == {"web"})
+            await watches.until(lambda: watches.pods(team) == {"web"})
             ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
             await request(cluster, "PATCH", f"{path}/status", ready)
-            await edge.until(lambda: edge.informers.state.snapshot.pods[key].ready)
+            await watches.until(lambda: watches.informers.state.snapshot.pods[key].ready)
             await request(cluster, "DELETE", f"{path}?gracePeriodSeconds=0")
-            await edge.until(lambda: not edge.pods(team))
+            await watches.until(lambda: not watches.pods(team))
 
     run(scenario)
 
@@ -131,9 +131,9 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
         ("/apis/respread.dev/v1alpha1/clusterrebalancepolicies", {**_policy("ClusterRebalancePolicy", team)}),
     )
 
-    def read(edge: Edge) -> dict[str, object]:
+    def read(watches: Watches) -> dict[str, object]:
         """Return the decoded values of each object; empty while one of them is missing."""
-        snapshot, policies = edge.informers.state.snapshot, edge.informers.policies.policies
+        snapshot, policies = watches.informers.state.snapshot, watches.informers.policies.policies
         try:
             return {
                 "namespaces": snapshot.namespaces[team].name,
@@ -144,7 +144,7 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
                 "persistentvolumes": snapshot.persistent_volumes[team].storage_class_name,
                 "storageclasses": snapshot.storage_classes[team].provisioner,
                 "csinodes": dict(snapshot.csi_nodes[team].volume_limits),
-                "priorityclasses": edge.informers.priority_classes.values[team],
+                "priorityclasses": watches.informers.priority_classes.values[team],
                 "rebalancepolicies": policies[f"{team}/web"].spec.mode,
                 "clusterrebalancepolicies": policies[team].spec.mode,
             }
@@ -166,13 +166,13 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
     }
 
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
+        async with running_watches(cluster.kubeconfig) as watches:
             for path, body in objects:
                 await request(cluster, "POST", path, body)
-            await edge.until(lambda: bool(read(edge)))
-            assert read(edge) == expected
-        async with running_edge(cluster.kubeconfig) as edge:  # lists are decoded like events
-            assert read(edge) == expected
+            await watches.until(lambda: bool(read(watches)))
+            assert read(watches) == expected
+        async with running_watches(cluster.kubeconfig) as watches:  # lists are decoded like events
+            assert read(watches) == expected
 
     try:
         run(scenario)
@@ -183,14 +183,14 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
 
 def test_a_finished_pod_is_removed(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
+        async with running_watches(cluster.kubeconfig) as watches:
             for name in ("web", "job"):
                 await request(cluster, "POST", pods_of(team), pod(name))
-            await edge.until(lambda: edge.pods(team) == {"web", "job"})
+            await watches.until(lambda: watches.pods(team) == {"web", "job"})
             await request(cluster, "PATCH", f"{pods_of(team)}/job/status", {"status": {"phase": "Succeeded"}})
-            await edge.until(lambda: edge.pods(team) == {"web"})
-        async with running_edge(cluster.kubeconfig) as edge:
-            assert edge.pods(team) == {"web"}
+            await watches.until(lambda: watches.pods(team) == {"web"})
+        async with running_watches(cluster.kubeconfig) as watches:
+            assert watches.pods(team) == {"web"}
 
     run(scenario)
 
@@ -199,25 +199,25 @@ def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandb
     path = f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies"
     name = f"{team}/web"
 
-    async def policies_changed(edge: Edge) -> None:
-        while "rebalancepolicies" not in await edge.informers.changes.wait():
+    async def policies_changed(watches: Watches) -> None:
+        while "rebalancepolicies" not in await watches.informers.changes.wait():
             pass
 
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
-            policies = edge.informers.policies
+        async with running_watches(cluster.kubeconfig) as watches:
+            policies = watches.informers.policies
             await request(cluster, "POST", path, _policy("RebalancePolicy", "web"))
-            await policies_changed(edge)  # the event of its creation may still be pending
+            await policies_changed(watches)  # the event of its creation may still be pending
             while name not in policies.policies:
-                await policies_changed(edge)
+                await policies_changed(watches)
             before = policies.policies[name]
             await request(cluster, "PATCH", f"{path}/web/status", {"status": {"observedGeneration": 1}})
-            await edge.until(lambda: policies.statuses[name].observed_generation == 1)
+            await watches.until(lambda: policies.statuses[name].observed_generation == 1)
             assert policies.policies[name] is before
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(policies_changed(edge), 0.05)
+                await asyncio.wait_for(policies_changed(watches), 0.05)
             await request(cluster, "DELETE", f"{path}/web")
-            await edge.until(lambda: name not in policies.policies)
+            await watches.until(lambda: name not in policies.policies)
 
     run(scenario)
 
@@ -226,7 +226,7 @@ def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> N
     """Kopf adds no finalizer, annotation or status, so an uninstalled operator leaves nothing behind."""
 
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
+        async with running_watches(cluster.kubeconfig) as watches:
             created = await request(cluster, "POST", pods_of(team), pod("web"))
             await request(
                 cluster,
@@ -234,7 +234,9 @@ def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> N
                 f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies",
                 _policy("RebalancePolicy", "web"),
             )
-            await edge.until(lambda: edge.pods(team) == {"web"} and f"{team}/web" in edge.informers.policies.policies)
+            await watches.until(
+                lambda: watches.pods(team) == {"web"} and f"{team}/web" in watches.informers.policies.policies
+            )
             await asyncio.sleep(0.3)
             now = await request(cluster, "GET", f"{pods_of(team)}/web")
             assert now["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
@@ -273,16 +275,16 @@ def test_a_malformed_object_does_not_affect_the_others(
 
     async def scenario() -> None:
         etcd = Etcd(cluster)
-        async with running_edge(cluster.kubeconfig) as edge:
+        async with running_watches(cluster.kubeconfig) as watches:
             await etcd.put(f"/registry/pods/{team}/strange", strange)
             await request(cluster, "POST", pods_of(team), pod("web"))
-            await edge.until(lambda: edge.pods(team) == {"web", "strange"})
-            await edge.until(lambda: "pods" in edge.informers.undecodable())
-        async with running_edge(cluster.kubeconfig) as edge:
-            assert edge.pods(team) == {"web", "strange"}
-            assert list(edge.informers.undecodable()["pods"]) == [ObjectKey(team, "strange")]
+            await watches.until(lambda: watches.pods(team) == {"web", "strange"})
+            await watches.until(lambda: "pods" in watches.informers.undecodable())
+        async with running_watches(cluster.kubeconfig) as watches:
+            assert watches.pods(team) == {"web", "strange"}
+            assert list(watches.informers.undecodable()["pods"]) == [ObjectKey(team, "strange")]
             await request(cluster, "DELETE", f"{pods_of(team)}/strange?gracePeriodSeconds=0")
-            await edge.until(lambda: not edge.informers.undecodable())
+            await watches.until(lambda: not watches.informers.undecodable())
 
     run(scenario)
     assert fault in caplog.text
@@ -293,30 +295,30 @@ def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(cluster:
     async def scenario() -> None:
         for name in ("web", "gone"):
             await request(cluster, "POST", pods_of(team), pod(name))
-        async with running_edge(cluster.kubeconfig) as edge:
-            assert edge.pods(team) == {"web", "gone"}
+        async with running_watches(cluster.kubeconfig) as watches:
+            assert watches.pods(team) == {"web", "gone"}
             cluster.stop_component("kube-apiserver")
             etcd = Etcd(cluster)
             await etcd.delete(f"/registry/pods/{team}/gone")
             await etcd.compact()
             await asyncio.to_thread(cluster.start_component, "kube-apiserver")
-            await edge.until(lambda: edge.pods(team) == {"web"})
-            assert edge.relists("pods") >= 1
+            await watches.until(lambda: watches.pods(team) == {"web"})
+            assert watches.relists("pods") >= 1
             await request(cluster, "POST", pods_of(team), pod("new"))
-            await edge.until(lambda: edge.pods(team) == {"web", "new"})
+            await watches.until(lambda: watches.pods(team) == {"web", "new"})
 
     run(scenario)
 
 
 def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
+        async with running_watches(cluster.kubeconfig) as watches:
             cluster.stop_component("kube-apiserver")
             await asyncio.sleep(3)  # long enough for several attempts
             await asyncio.to_thread(cluster.start_component, "kube-apiserver")
             await request(cluster, "POST", pods_of(team), pod("web"))
-            await edge.until(lambda: edge.pods(team) == {"web"})
-            await edge.until(lambda: not edge.problems())  # the API server may still answer 429 for other kinds
+            await watches.until(lambda: watches.pods(team) == {"web"})
+            await watches.until(lambda: not watches.problems())  # the API server may still answer 429 for other kinds
 
     run(scenario)
 
@@ -332,8 +334,8 @@ def test_a_list_with_an_expired_continue_token_is_started_again(
     async def scenario() -> None:
         for name in ("api", "db", "web"):
             await request(own_cluster, "POST", pods_of("default"), pod(name))
-        edge = Edge(own_cluster.kubeconfig)
-        access = edge.load()
+        watches = Watches(own_cluster.kubeconfig)
+        access = watches.load()
 
         async def page(session: aiohttp.ClientSession, rest: str) -> dict[str, Any]:
             query = f"?limit=1&continue={rest}" if rest else "?limit=1"
@@ -341,14 +343,16 @@ def test_a_list_with_an_expired_continue_token_is_started_again(
                 body: dict[str, Any] = await response.json()
                 return body
 
-        async with open_session(access, {informer.kind.path: informer for informer in edge.informers.all}) as session:
+        async with open_session(
+            access, {informer.kind.path: informer for informer in watches.informers.all}
+        ) as session:
             first = metadata = (await page(session, ""))["metadata"]
             await request(own_cluster, "DELETE", f"{pods_of('default')}/api?gracePeriodSeconds=0")
             await Etcd(own_cluster).compact()
             while rest := metadata.get("continue"):
                 metadata = (await page(session, rest))["metadata"]
         assert metadata["resourceVersion"] != first["resourceVersion"]
-        assert edge.pods("default") == {"db", "web"}
+        assert watches.pods("default") == {"db", "web"}
 
     run(scenario)
 
@@ -368,16 +372,16 @@ def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(cluster: Sa
         binding = {"metadata": {"name": team}, "roleRef": reference, "subjects": [subject]}
         await request(cluster, "POST", f"{group}/clusterrolebindings", binding)
         kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
-        async with running_edge(kubeconfig, synced=False) as edge:
-            await edge.until(lambda: list(edge.problems()) == ["poddisruptionbudgets"])
-            await edge.until(lambda: "not allowed" in edge.problems()["poddisruptionbudgets"])
-            problem = edge.problems()["poddisruptionbudgets"]
+        async with running_watches(kubeconfig, synced=False) as watches:
+            await watches.until(lambda: list(watches.problems()) == ["poddisruptionbudgets"])
+            await watches.until(lambda: "not allowed" in watches.problems()["poddisruptionbudgets"])
+            problem = watches.problems()["poddisruptionbudgets"]
             assert problem.startswith("not allowed to list and watch poddisruptionbudgets.policy: grant both")
             assert f'User "system:serviceaccount:{team}:reader" cannot list resource "poddisruptionbudgets"' in problem
             granted = [*rules, {"apiGroups": ["policy"], "resources": ["*"], "verbs": ["*"]}]
             await request(cluster, "PUT", f"{group}/clusterroles/{team}", {**role, "rules": granted})
-            await edge.synced()
-            await edge.until(lambda: not edge.problems())  # the API server may reject its first watch with 429
+            await watches.synced()
+            await watches.until(lambda: not watches.problems())  # the API server may reject its first watch with 429
 
     run(scenario)
 
@@ -394,7 +398,7 @@ def test_an_expired_token_is_renewed(cluster: Sandbox, team: str) -> None:
         await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
         await request(cluster, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
         kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
-        async with running_edge(kubeconfig) as edge:
+        async with running_watches(kubeconfig) as watches:
             await request(cluster, "DELETE", f"{accounts}/reader")  # its tokens become invalid
             await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
             cluster.stop_component("kube-apiserver")
@@ -402,18 +406,18 @@ def test_an_expired_token_is_renewed(cluster: Sandbox, team: str) -> None:
             await asyncio.sleep(2)  # repeated requests with the old token
             await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
             await request(cluster, "POST", pods_of(team), pod("web"))
-            await edge.until(lambda: edge.pods(team) == {"web"})
+            await watches.until(lambda: watches.pods(team) == {"web"})
 
     run(scenario)
 
 
 def test_the_crds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with running_edge(own_cluster.kubeconfig, synced=False) as edge:
-            await edge.until(lambda: "not installed" in edge.problems()["clusterrebalancepolicies"])
-            assert "kubectl apply -f crds/" in edge.problems()["rebalancepolicies"]
+        async with running_watches(own_cluster.kubeconfig, synced=False) as watches:
+            await watches.until(lambda: "not installed" in watches.problems()["clusterrebalancepolicies"])
+            assert "kubectl apply -f crds/" in watches.problems()["rebalancepolicies"]
             await asyncio.to_thread(own_cluster.apply, CRDS)
-            await edge.synced()
+            await watches.synced()
 
     run(scenario)
     assert "are not installed in version respread.dev/v1alpha1: kubectl apply -f crds/" in caplog.text
@@ -425,15 +429,17 @@ def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: San
 
     async def scenario() -> None:
         await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "default"))
-        async with running_edge(own_cluster.kubeconfig) as edge:
-            assert set(edge.informers.policies.policies) == {"default"}
+        async with running_watches(own_cluster.kubeconfig) as watches:
+            assert set(watches.informers.policies.policies) == {"default"}
             await asyncio.to_thread(own_cluster.kubectl, "delete", "crd", "--all")
-            await edge.until(lambda: not edge.informers.policies.policies)
-            await edge.until(lambda: "kubectl apply -f crds/" in edge.problems().get("clusterrebalancepolicies", ""))
+            await watches.until(lambda: not watches.informers.policies.policies)
+            await watches.until(
+                lambda: "kubectl apply -f crds/" in watches.problems().get("clusterrebalancepolicies", "")
+            )
             await asyncio.to_thread(own_cluster.apply, CRDS)
-            await edge.until(lambda: not edge.problems())
+            await watches.until(lambda: not watches.problems())
             await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "again"))
-            await edge.until(lambda: set(edge.informers.policies.policies) == {"again"})
+            await watches.until(lambda: set(watches.informers.policies.policies) == {"again"})
 
     run(scenario)
 
@@ -446,11 +452,11 @@ AT_ONCE_SECONDS = 10
 
 def test_the_watches_stop_at_once(cluster: Sandbox) -> None:
     async def scenario() -> None:
-        edge = Edge(cluster.kubeconfig)
-        running = asyncio.create_task(edge.run())
-        await edge.synced()
+        watches = Watches(cluster.kubeconfig)
+        running = asyncio.create_task(watches.run())
+        await watches.synced()
         start = time.monotonic()
-        edge.stop.set()
+        watches.stop.set()
         await running
         assert time.monotonic() - start < AT_ONCE_SECONDS
 
@@ -459,11 +465,11 @@ def test_the_watches_stop_at_once(cluster: Sandbox) -> None:
 
 def test_the_watches_stop_at_once_while_waiting_for_the_crds(own_cluster: Sandbox) -> None:
     async def scenario() -> None:
-        edge = Edge(own_cluster.kubeconfig)
-        running = asyncio.create_task(edge.run())
-        await edge.until(lambda: "not installed" in edge.problems()["clusterrebalancepolicies"])
+        watches = Watches(own_cluster.kubeconfig)
+        running = asyncio.create_task(watches.run())
+        await watches.until(lambda: "not installed" in watches.problems()["clusterrebalancepolicies"])
         start = time.monotonic()
-        edge.stop.set()
+        watches.stop.set()
         await running
         assert time.monotonic() - start < AT_ONCE_SECONDS
 
@@ -474,10 +480,10 @@ def test_a_signal_is_reported_and_does_not_stop_the_watches(cluster: Sandbox, te
     """Evictions must end before the watches."""
 
     async def scenario() -> None:
-        async with running_edge(cluster.kubeconfig) as edge:
+        async with running_watches(cluster.kubeconfig) as watches:
             os.kill(os.getpid(), signal.SIGTERM)
-            await edge.until(edge.signalled.is_set)
+            await watches.until(watches.signalled.is_set)
             await request(cluster, "POST", pods_of(team), pod("web"))
-            await edge.until(lambda: edge.pods(team) == {"web"})
+            await watches.until(lambda: watches.pods(team) == {"web"})
 
     run(scenario)

@@ -73,7 +73,7 @@ def proxy() -> Iterator[str]:
         server.shutdown()
 
 
-def as_it_is(_sandbox: Sandbox, _folder: Path, _content: dict[str, Any]) -> None:
+def unchanged(_sandbox: Sandbox, _folder: Path, _content: dict[str, Any]) -> None:
     """Change nothing."""
 
 
@@ -151,7 +151,7 @@ OK = (HTTPStatus.OK, HTTPStatus.OK)
 @pytest.mark.parametrize(
     "change",
     [
-        as_it_is,
+        unchanged,
         relative_files,
         everything_inline,
         client_certificate_in_files,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Binaries, Sandbox, SandboxOptions
-from tests.integration.as_new import AsNew, lay_out, started_as_new
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
 from tests.integration.prevention_cluster import all_ready, costs, patches, prevent
+from tests.integration.reused_sandbox import ReusedSandbox, lay_out, start_reused_sandbox
 from tests.integration.workloads import deployment, pods_per_domain, wait_for_ready_pods, wait_until
 from tests.scheduler_configurations import HARD_DEFAULTS
 
@@ -38,17 +38,17 @@ def without_constraints(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def hard_defaults(binaries: Binaries) -> Iterator[AsNew]:
+def hard_defaults(binaries: Binaries) -> Iterator[ReusedSandbox]:
     """A control plane whose scheduler has hard default constraints."""
     options = SandboxOptions(nodes=0, audit=True, scheduler_configuration=HARD_DEFAULTS)
-    with started_as_new(options, binaries) as running:
+    with start_reused_sandbox(options, binaries) as running:
         yield running
 
 
 @pytest.fixture
-def cluster(hard_defaults: AsNew) -> Sandbox:
+def cluster(hard_defaults: ReusedSandbox) -> Sandbox:
     """The control plane of `hard_defaults`, with a namespace and without nodes."""
-    sandbox = hard_defaults.put_back()
+    sandbox = hard_defaults.reset()
     sandbox.create_namespace("shop")
     return sandbox
 

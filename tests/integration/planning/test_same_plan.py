@@ -12,8 +12,8 @@ import pytest
 
 from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, wait_for_ready_pods
 from tests.processes import wait_until
 

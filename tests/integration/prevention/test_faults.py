@@ -11,9 +11,9 @@ from respread.controller.prevention_loop import UNKNOWN_SECONDS
 from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create, patches
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import scale, wait_until
 
 FAULTS = ("lose", "late 504", "truncate", "drop", "reset", "429", "500", "503", "delay")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.explaining import what_the_operator_says
+from tests.integration.explaining import operator_messages
 from tests.integration.external_metrics import ExternalMetrics, autoscaler
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy
 from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, all_ready, create, excess
@@ -117,7 +117,7 @@ def test_an_oscillating_horizontal_pod_autoscaler_causes_few_evictions_without_p
         assert len(evictions(cluster)) == PER_HOUR
 
         def says_so() -> bool:
-            return "an autoscaler that scales up and down" in what_the_operator_says(cluster, NAMESPACE, "deploy/web")
+            return "an autoscaler that scales up and down" in operator_messages(cluster, NAMESPACE, "deploy/web")
 
         wait_until(says_so, "explain to say so")
         for _ in range(3):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
 from tests.integration.prevention_cluster import (
     COST,
@@ -24,6 +23,7 @@ from tests.integration.prevention_cluster import (
     patches,
     prevent,
 )
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
 from tests.properties.instances import factor
 

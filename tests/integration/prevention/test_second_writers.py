@@ -17,10 +17,10 @@ import pytest
 from respread.prevention.contests import FIRST_WAIT_SECONDS, LONGEST_WAIT_IF_REPLACING_SECONDS
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
 from tests.integration.prevention_cluster import COST, RIGHT, all_ready, costs, create, excess, patches
 from tests.integration.records import record
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import ZONE, pods, scale, wait_until
 
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"

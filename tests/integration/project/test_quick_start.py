@@ -108,14 +108,14 @@ def test_the_commands_of_the_quick_start_have_the_documented_result(sandbox: San
         operator = reader.operator
         assert operator is not None
 
-        _see_an_eviction(sandbox, reader)
+        _check_eviction(sandbox, reader)
         for words in commands("Look at your own cluster"):
             reader.types(words)
         assert operator.metric('respread_evictions_total{result="Evicted"}') >= 1  # the metric of the dashboard's panel
         assert operator.stop() == 0
 
 
-def _see_an_eviction(sandbox: Sandbox, reader: Reader) -> None:
+def _check_eviction(sandbox: Sandbox, reader: Reader) -> None:
     for words in commands("See an eviction on a dashboard"):
         if words[:2] == ["kubectl", "events"]:
             wait_until(lambda words=words: "EvictedForSpread" in reader.types(words), "the Event of an eviction")  # type: ignore[misc]  # no types for defaults
@@ -126,7 +126,7 @@ def _see_an_eviction(sandbox: Sandbox, reader: Reader) -> None:
             _keep_the_pods_of_one_zone(sandbox)
         shown = reader.types(words)
         if words[0] == "helm":
-            _see_what_is_scraped(sandbox)
+            _check_scraped_objects(sandbox)
             # With the times of the page, this would take a minute and a half longer.
             sooner = {"spec": {"quietPeriod": "1s", "victims": {"minAge": "0s"}}}
             sandbox.api.request("PATCH", POLICY, sooner)
@@ -142,7 +142,7 @@ def _keep_the_pods_of_one_zone(sandbox: Sandbox) -> None:
             sandbox.api.request("PATCH", path, {"metadata": {"annotations": {COST: "100"}}})
 
 
-def _see_what_is_scraped(sandbox: Sandbox) -> None:
+def _check_scraped_objects(sandbox: Sandbox) -> None:
     monitors = f"/apis/monitoring.coreos.com/v1/namespaces/{OPERATOR}/servicemonitors"
     (monitor,) = sandbox.api.get(monitors)["items"]
     assert monitor["metadata"]["labels"]["release"] == "monitoring"

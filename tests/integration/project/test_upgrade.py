@@ -16,8 +16,8 @@ import pytest
 
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.go_programs import PROGRAMS, find_or_build
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, refused
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,

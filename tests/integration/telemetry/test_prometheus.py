@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from respread.prevention.pace import REST_SECONDS
 from respread_sandbox import Sandbox
-from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prometheus import PANELS, Prometheus, Series, scraping
+from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -52,24 +52,24 @@ def test_dashboard_and_rules_show_the_state_of_the_cluster(installed_sandbox: Sa
     with OperatorProcess(sandbox, tmp_path) as operator:
         operator.wait_until_ready()
         with scraping(operator.address(), tmp_path) as prometheus:
-            _see_what_is_violated(prometheus)
+            _check_violations(prometheus)
             sandbox.apply(json.dumps(policy(prevention=prevention)))
             improved = 'respread_eviction_outcomes_total{outcome="Improved"}'
             wait_until(lambda: sum(values(prometheus.query(improved))) > 0, "evictions to improve the spread")
             wait_until(lambda: values(prometheus.panel("Violated groups")) == [0], "the constraint to hold")
             wait_until(lambda: prometheus.panel("Skew above maxSkew") == [], "no skew to be shown")
             _scale_down_until_it_is_counted(sandbox, prometheus)
-            _see_the_rest(prometheus)
+            _check_other_panels(prometheus)
 
 
-def _see_what_is_violated(prometheus: Prometheus) -> None:
+def _check_violations(prometheus: Prometheus) -> None:
     for title, expected in {
         "Skew above maxSkew": 5,  # [6, 0, 0] with maxSkew 1
         "Violated groups": 1,
         "Planned evictions": 4,
         "Leaders": 1,
     }.items():
-        _see(lambda title=title: values(prometheus.panel(title)), [expected], title)  # type: ignore[misc]
+        _wait_until_shown(lambda title=title: values(prometheus.panel(title)), [expected], title)  # type: ignore[misc]
     (skew,) = prometheus.panel("Skew above maxSkew")
     assert skew["metric"] == {
         "cluster": "east",
@@ -78,11 +78,11 @@ def _see_what_is_violated(prometheus: Prometheus) -> None:
         "topology_key": ZONE,
     }
     recorded = "cluster:respread_spread_groups_violated:sum"
-    _see(lambda: values(prometheus.query(recorded)), [1], recorded)
-    _see(lambda: active(prometheus.rules()), ["RespreadConstraintViolated"], "active alerts")
+    _wait_until_shown(lambda: values(prometheus.query(recorded)), [1], recorded)
+    _wait_until_shown(lambda: active(prometheus.rules()), ["RespreadConstraintViolated"], "active alerts")
 
 
-def _see(read: Callable[[], list[Any]], expected: list[Any], what: str) -> None:
+def _wait_until_shown(read: Callable[[], list[Any]], expected: list[Any], what: str) -> None:
     """Wait until Prometheus, which scrapes and evaluates once a second, shows the expected value."""
     wait_until(lambda: read() == expected, lambda: f"{what} to be {expected}: it is {read()}")
 
@@ -99,10 +99,10 @@ def _scale_down_until_it_is_counted(sandbox: Sandbox, prometheus: Prometheus) ->
     raise AssertionError("no scale-down was counted")
 
 
-def _see_the_rest(prometheus: Prometheus) -> None:
+def _check_other_panels(prometheus: Prometheus) -> None:
     for title in PANELS.keys() - NOT_HERE - {"Skew above maxSkew"}:
         wait_until(lambda title=title: bool(prometheus.panel(title)), f"the panel {title} to show something")  # type: ignore[misc]
-    _see(lambda: active(prometheus.rules()), [], "active alerts")
+    _wait_until_shown(lambda: active(prometheus.rules()), [], "active alerts")
     assert {each["name"]: each.get("lastError", "") for each in prometheus.rules() if each["health"] != "ok"} == {}
     build = prometheus.query("respread_build_info")
     assert build[0]["metric"]["cluster"] == "east"

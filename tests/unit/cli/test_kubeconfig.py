@@ -162,41 +162,43 @@ def test_certificates_may_be_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     assert endpoint.client_key.path == str(tmp_path / "me.key")
 
 
-def said(kubeconfig: str | None = None, context: str | None = None) -> str:
+def error_of(kubeconfig: str | None = None, context: str | None = None) -> str:
     with pytest.raises(CommandError) as caught:
         connect(kubeconfig, context)
     return caught.value.message
 
 
 def test_a_missing_kubeconfig_is_an_error() -> None:
-    assert said().startswith("there is no kubeconfig: ~/.kube/config does not exist. Name a kubeconfig by --kubeconfig")
+    assert error_of().startswith(
+        "there is no kubeconfig: ~/.kube/config does not exist. Name a kubeconfig by --kubeconfig"
+    )
 
 
 def test_a_named_kubeconfig_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
-    assert f"{tmp_path}/missing does not exist" in said(f"{tmp_path}/missing")
+    assert f"{tmp_path}/missing does not exist" in error_of(f"{tmp_path}/missing")
 
 
 def test_an_unknown_context_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "dev", "prod", current="prod")
-    assert said(str(file), "prdo") == f"there is no context 'prdo' in the kubeconfig {file}; it has dev, prod."
+    assert error_of(str(file), "prdo") == f"there is no context 'prdo' in the kubeconfig {file}; it has dev, prod."
 
 
 def test_a_kubeconfig_without_a_current_context_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "dev", "prod")
-    assert "has no current context: choose one by --context; it has dev, prod." in said(str(file))
+    assert "has no current context: choose one by --context; it has dev, prod." in error_of(str(file))
 
 
 @pytest.mark.parametrize("content", ["{", "a: [b", "just text", "7", "[1, 2]", "contexts: 7"])
 def test_a_file_that_is_not_a_kubeconfig_is_an_error(tmp_path: Path, content: str) -> None:
     file = tmp_path / "config"
     file.write_text(content, encoding="utf-8")
-    assert str(file) in said(str(file))
+    assert str(file) in error_of(str(file))
 
 
 def test_a_binary_kubeconfig_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_bytes(b"\xff\xfe\x00")
-    assert f"{file} is not a kubeconfig" in said(str(file))
+    assert f"{file} is not a kubeconfig" in error_of(str(file))
 
 
 @pytest.mark.parametrize("part", ["clusters", "users"])
@@ -208,13 +210,13 @@ def test_a_missing_cluster_is_an_error_and_a_missing_user_is_anonymous(tmp_path:
     if part == "users":
         assert authorization(connect(str(file))) is None  # the API server may allow anonymous requests
     else:
-        assert f"no cluster can be reached through the kubeconfig {file}: " in said(str(file))
+        assert f"no cluster can be reached through the kubeconfig {file}: " in error_of(str(file))
 
 
 def test_a_missing_certificate_file_is_an_error(tmp_path: Path) -> None:
     fields = {"certificate-authority": "missing.crt"}
     file = kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)
-    assert "missing.crt" in said(str(file))
+    assert "missing.crt" in error_of(str(file))
 
 
 @pytest.mark.parametrize(

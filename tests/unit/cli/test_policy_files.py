@@ -31,7 +31,7 @@ def read(directory: Path, *texts: str) -> tuple[Policy, ...]:
     return read_policies([str(file) for file in files], default_namespace="shop")
 
 
-def said(directory: Path, *texts: str) -> str:
+def error_of(directory: Path, *texts: str) -> str:
     with pytest.raises(CommandError) as caught:
         read(directory, *texts)
     return caught.value.message.replace(f"{directory}/", "")
@@ -75,12 +75,12 @@ def test_lists_from_kubectl_get_are_read(tmp_path: Path) -> None:
     ids=range(7),
 )
 def test_mistakes_are_reported_with_file_document_and_field(tmp_path: Path, text: str, message: str) -> None:
-    assert said(tmp_path, text).startswith(message)
+    assert error_of(tmp_path, text).startswith(message)
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     wrong = CLUSTER_POLICY.replace("{mode: Enforce}", "{mode: Maybe, quietPeriod: soon}")
-    message = said(tmp_path, f"{wrong}---\nkind: Pod\n---{POLICY}")
+    message = error_of(tmp_path, f"{wrong}---\nkind: Pod\n---{POLICY}")
     assert message.startswith("3 mistakes:\n  0.yaml, document 1 (ClusterRebalancePolicy all): spec.mode: ")
     assert "\n  0.yaml, document 1 (ClusterRebalancePolicy all): spec.quietPeriod: " in message
     assert "\n  0.yaml, document 2: apiVersion: " in message

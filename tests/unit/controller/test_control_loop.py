@@ -141,13 +141,13 @@ class Loop:
     def wall_clock(self) -> float:
         return 1_800_000_000.0 + self.seconds
 
-    def have(self, *policies: dict[str, Any], version: int) -> None:
+    def set_policies(self, *policies: dict[str, Any], version: int) -> None:
         self.parts.informer(CLUSTER_POLICIES).take_page(page(*policies, version=version))
 
 
 def test_only_the_leader_writes_statuses_and_continues_from_the_existing_ones() -> None:
     loop = Loop()
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     loop.requests.statuses = {"one": {"summary": {"evicted": 7}}}
     loop.leads = False
     asyncio.run(loop.loop.reconcile())
@@ -163,7 +163,7 @@ def test_only_the_leader_writes_statuses_and_continues_from_the_existing_ones() 
 
 def test_every_term_begins_with_reading_the_statuses() -> None:
     loop = Loop()
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     for _ in range(3):
         asyncio.run(loop.loop.reconcile())
     before = loop.requests.lists
@@ -178,7 +178,7 @@ def test_every_term_begins_with_reading_the_statuses() -> None:
 def test_a_term_begins_only_after_what_the_spread_depends_on_was_requested() -> None:
     version = ServerVersion(Scripted(), ChangeSignal())
     loop = Loop(SchedulerModel(version=version))
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     asyncio.run(loop.loop.reconcile())
     assert loop.requests.written == []
     version.asked = True
@@ -186,14 +186,14 @@ def test_a_term_begins_only_after_what_the_spread_depends_on_was_requested() -> 
     assert len(loop.requests.written) == 1
     version.asked = False
     loop.requests.statuses = {}
-    loop.have(policy("one"), policy("two"), version=300)
+    loop.set_policies(policy("one"), policy("two"), version=300)
     asyncio.run(loop.loop.reconcile())
     assert loop.requests.written[-1][0] == "two", "what becomes unknown later is waited for by itself"
 
 
 def test_a_leader_that_can_t_read_the_statuses_evicts_and_writes_nothing() -> None:
     loop = Loop()
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     loop.requests.refuses_lists = True
     asyncio.run(loop.loop.reconcile())
     assert loop.requests.written == []
@@ -204,11 +204,11 @@ def test_a_leader_that_can_t_read_the_statuses_evicts_and_writes_nothing() -> No
 
 def test_counters_of_a_deleted_policy_are_dropped() -> None:
     loop = Loop()
-    loop.have(policy("one"), policy("two"), version=200)
+    loop.set_policies(policy("one"), policy("two"), version=200)
     asyncio.run(loop.loop.reconcile())
     for name in ("one", "two"):
         loop.parts.metrics.count_outcome(policy=name, outcome="Improved")
-    loop.have(policy("two"), version=300)
+    loop.set_policies(policy("two"), version=300)
     asyncio.run(loop.loop.reconcile())
     counted = [
         loop.parts.registry.get_sample_value(
@@ -304,7 +304,7 @@ def test_stopping_ends_the_loop_at_once_and_no_move_begins() -> None:
 def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """A hanging reconcile does not fail, so it is not retried, and the server still answers probes."""
     loop = Loop()
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     goes_on, waits_on = threading.Event(), asyncio.Event()
     plan, answer = loop.loop._plan, loop.requests.answer
 
@@ -366,7 +366,7 @@ async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callabl
 @pytest.mark.parametrize(("leads", "counted"), [(True, 1), (False, None)])
 def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counted: int | None) -> None:
     loop = Loop()
-    loop.have(policy("default"), version=200)
+    loop.set_policies(policy("default"), version=200)
     asyncio.run(loop.loop.reconcile())
     loop.register.sent(move("gone"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
@@ -381,7 +381,7 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
 
 def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() -> None:
     loop = Loop()
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     until = datetime.fromtimestamp(loop.wall_clock() + 30, UTC).isoformat()
     failed = [f"Deployment/{name} in shop" for name in "abc"]
     loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
@@ -405,7 +405,7 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
 
 def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_deleted_at_once() -> None:
     loop = Loop()
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     failed = [f"Deployment/{name} in shop" for name in "abc"]
     until = datetime.fromtimestamp(loop.wall_clock() - 5, UTC).isoformat()
     loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
@@ -426,7 +426,7 @@ def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_delet
 
 def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:
     loop = Loop()
-    loop.have(policy("default"), version=200)
+    loop.set_policies(policy("default"), version=200)
     remembered = {
         "uid": "uid-gone",
         "namespace": "shop",
@@ -500,7 +500,7 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
             version=300,
         )
     )
-    loop.have({**policy("one"), "spec": {"mode": "Enforce", "quietPeriod": "1ms"}}, version=300)
+    loop.set_policies({**policy("one"), "spec": {"mode": "Enforce", "quietPeriod": "1ms"}}, version=300)
     loop.leads = False  # so that no status is due earlier
     asyncio.run(loop.loop.reconcile())
     loop.seconds += 1  # the quiet period is over

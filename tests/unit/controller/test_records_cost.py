@@ -107,7 +107,7 @@ def test_a_record_of_as_many_moves_as_it_may_contain_can_be_written() -> None:
 @pytest.mark.parametrize("moves_in_flight", [0, 30])
 def test_nothing_is_written_while_nothing_changes(moves_in_flight: int) -> None:
     loop = Loop()
-    loop.have(policy("policy-0"), policy("policy-1"), version=200)
+    loop.set_policies(policy("policy-0"), policy("policy-1"), version=200)
 
     def reconcile(times: int) -> int:
         """Reconcile every 10 s, and return the number of statuses and records written so far."""

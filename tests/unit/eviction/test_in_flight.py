@@ -92,7 +92,7 @@ def test_a_held_move_is_not_in_flight() -> None:
     assert len(InFlight().sent(move(A), BEFORE, 0).answered(move(A), None, 0)) == 0
 
 
-class TestUnknown:
+class TestUnansweredEvictions:
     """Without an answer, the pod counts as evicted until that is known to be wrong."""
 
     in_flight = evicted(A, answer=UNKNOWN)
@@ -171,7 +171,7 @@ def test_a_stateful_sets_replacement_has_the_pods_name_and_is_created_after_it()
     assert (end.outcome, end.replacement) == (Outcome.IMPROVED, new)
 
 
-class TestGivingUp:
+class TestDeadlines:
     """A move ends when a step takes longer than its patience, counted from the last step."""
 
     def test_a_move_without_a_replacement_ends(self) -> None:
@@ -238,7 +238,7 @@ class TestGivingUp:
         assert InFlight(Patience(unconfirmed_seconds=5)).sent(move(B), BEFORE, 150).next_deadline() == 155
 
 
-class TestNotWanted:
+class TestUnwantedReplacements:
     """After a scale-down or a rollout a move may have no replacement."""
 
     def test_a_move_without_a_wanted_replacement_ends_once_the_pod_is_deleted(self) -> None:
@@ -297,7 +297,7 @@ def test_the_missing_pods_of_an_owner_include_respreads_evictions() -> None:
     assert [each.pod.name for each in in_flight.moves] == ["a", "b"]
 
 
-class TestOwed:
+class TestOwedMoves:
     """A refused move of a step whose other move was made."""
 
     REFUSED = Answer(result=EvictionResult.HELD_BY_BUDGET)

@@ -89,7 +89,7 @@ def test_finished_and_terminating_pods_are_not_counted() -> None:
     assert at_rest(reading(controller(3), listed(*ALL, going)), known=ALL) is None
 
 
-class TestCount:
+class TestMissingPods:
     """A missing replacement of an evicted pod restores the spread. It holds the move for any evictor."""
 
     def test_a_missing_pod_holds_the_move(self) -> None:
@@ -115,7 +115,7 @@ class TestCount:
         assert "being scaled down" in words(at_rest(reading(controller(2), listed(*ALL))))
 
 
-class TestView:
+class TestOutdatedPlan:
     """A plan holds only while the watched state is the state in the API server."""
 
     def test_a_pod_that_the_watch_has_not_shown_holds_the_move(self) -> None:
@@ -303,7 +303,7 @@ class TestStatefulSet:
         assert self.check("122", spec=rolling, status={"currentReplicas": 2}) is not None
 
 
-class TestOrder:
+class TestOrderedReady:
     """Under OrderedReady the controller recreates a pod only when all lower ordinals are Ready and available."""
 
     pods = tuple(pod(f"db-{n}", f"node-{n}", SPEC) for n in (0, 1, 2))

@@ -132,7 +132,7 @@ def test_the_default_limits_apply() -> None:
     ]
 
 
-class TestWhoseLimits:
+class TestScopeOfLimits:
     """A policy limits its own evictions, and a cluster policy also those of pods that it selects."""
 
     def test_a_namespaced_policy_limits_only_its_own_moves(self) -> None:
@@ -337,7 +337,7 @@ def test_later_waves_and_groups_in_flight_wait() -> None:
     assert {each.held.reason for each in paced.held} == {Reason.IN_MOTION}
 
 
-class TestPodsThatAreNotReady:
+class TestUnreadyPods:
     """Unready pods count for a workload's limit like evictions in flight, each of them once."""
 
     @staticmethod

@@ -20,7 +20,7 @@ OF_WEB = LabelSelector(match_labels=Map(app="web"))
 WEB = spec(constraint())
 
 
-class Told(NamedTuple):
+class Blocked(NamedTuple):
     """The report of a plan about the only group that it can't restore."""
 
     reason: Reason
@@ -36,12 +36,12 @@ def plan_of(snapshot: ClusterSnapshot, policy: Policy | None = None, **options: 
     return plan_cluster(snapshot, [default_policy() if policy is None else policy], now=NOW, **options)
 
 
-def told(snapshot: ClusterSnapshot, policy: Policy | None = None, *, moves: int = 0, **options: Any) -> Told:
+def blocked(snapshot: ClusterSnapshot, policy: Policy | None = None, *, moves: int = 0, **options: Any) -> Blocked:
     plan = plan_of(snapshot, policy, **options)
     assert len(plan.moves) == moves
     (blocked,) = plan.blocked
     assert blocked.policy == "default"
-    return Told(blocked.reason, blocked.message, blocked.group.topology_key)
+    return Blocked(blocked.reason, blocked.message, blocked.group.topology_key)
 
 
 def two_zones(**of_b: Any) -> list[Node]:

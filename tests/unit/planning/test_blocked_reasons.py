@@ -24,7 +24,15 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
 from respread.planning.held import Held
-from tests.unit.planning.blocked_plans import OF_WEB, WEB, default_policy, plan_of, three_in_a, told, two_zones
+from tests.unit.planning.blocked_plans import (
+    OF_WEB,
+    WEB,
+    blocked,
+    default_policy,
+    plan_of,
+    three_in_a,
+    two_zones,
+)
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec, taint
 
 
@@ -162,7 +170,7 @@ CASES: Mapping[str, Case] = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_blocked_group_has_the_reason_and_the_message_of_its_obstacle(case: Case) -> None:
     snapshot = cluster(two_zones(**case.of_b), three_in_a(case.of, **case.pod_fields))
-    found = told(snapshot, default_policy(victims=case.victims))
+    found = blocked(snapshot, default_policy(victims=case.victims))
     assert found.reason == case.reason
     for words in case.words:
         assert words in found.message
@@ -171,7 +179,7 @@ def test_a_blocked_group_has_the_reason_and_the_message_of_its_obstacle(case: Ca
 def test_the_reason_of_most_pods_is_reported_and_each_reason_names_a_pod() -> None:
     never = pods({"a1": 2}, WEB, prefix="never", **annotated("respread.dev/evict", "never"))
     young = pods({"a1": 1}, WEB, prefix="young", creation_timestamp=NOW)
-    found = told(cluster(two_zones(), [*never, *young]))
+    found = blocked(cluster(two_zones(), [*never, *young]))
     assert found.reason == Reason.PROTECTED_POD
     assert found.message == (
         "no pod in a may be evicted: never-a1-0 and 1 more, since its annotation respread.dev/evict says 'never'; "
@@ -184,7 +192,7 @@ def test_the_reason_of_most_pods_is_reported_and_each_reason_names_a_pod() -> No
 
 
 def test_pods_that_fit_are_moved_and_the_rest_is_reported() -> None:
-    found = told(cluster(two_zones(pods=1), pods({"a1": 6}, WEB)), moves=1)
+    found = blocked(cluster(two_zones(pods=1), pods({"a1": 6}, WEB)), moves=1)
     assert found.reason == Reason.NO_FEASIBLE_NODE
     assert "b holds the fewest pods, 1, and no node there takes a replacement" in found.message
     assert "b1 has room for 1 pods and has 1 already: make room there, or add nodes" in found.message
@@ -193,7 +201,7 @@ def test_pods_that_fit_are_moved_and_the_rest_is_reported() -> None:
 def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
     nodes = [node("a1", "a"), *(node(f"b{number}", "b", pods=0) for number in range(4))]
     nodes.append(node("b9", "b", taints=(taint(),)))
-    found = told(cluster(nodes, three_in_a()))
+    found = blocked(cluster(nodes, three_in_a()))
     assert (
         "b0 has room for 0 pods and has 0 already, and so it is on 3 more; b9 has the taint dedicated" in found.message
     )
@@ -216,7 +224,7 @@ def test_a_domain_that_node_affinity_excludes_is_not_eligible() -> None:
 
 
 def test_unmet_min_domains_are_reported() -> None:
-    found = told(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))))
+    found = blocked(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))))
     assert found.reason == Reason.TOO_FEW_DOMAINS
     assert found.message == (
         f"minDomains is 3 and there are only 2 of {ZONE} (a, b), so the minimum counts as 0 and none may hold more "
@@ -226,7 +234,7 @@ def test_unmet_min_domains_are_reported() -> None:
 
 def test_two_conflicting_constraints_of_the_kubernetes_documentation_are_reported() -> None:
     nodes = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB")]
-    found = told(
+    found = blocked(
         cluster(nodes, pods({"node1": 2, "node2": 1, "node3": 3}, spec(constraint(ZONE), constraint(HOSTNAME))))
     )
     assert (found.reason, found.topology_key) == (Reason.CONFLICTING_CONSTRAINTS, HOSTNAME)
@@ -240,7 +248,7 @@ def test_two_conflicting_constraints_of_the_kubernetes_documentation_are_reporte
 def test_a_selector_that_does_not_match_the_pods_own_labels_is_reported() -> None:
     others = pods({"a1": 3}, spec(), prefix="other", labels=Map(app="other"))
     own = pods({"a1": 1}, spec(constraint(selector=Map(app="other"))))
-    found = told(cluster(two_zones(), [*others, *own]))
+    found = blocked(cluster(two_zones(), [*others, *own]))
     assert found.reason == Reason.UNKNOWN_REPLACEMENT
     assert "the pods that it counts in a, such as other-a1-0, don't have the constraint themselves" in found.message
     assert "give them the same constraint, or narrow its labelSelector" in found.message
@@ -300,7 +308,7 @@ def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
 def test_budgets_that_hold_all_pods_are_reported(
     budgets: Sequence[PodDisruptionBudget], reason: Reason, words: str
 ) -> None:
-    found = told(cluster(two_zones(), three_in_a(), poddisruptionbudgets=budgets))
+    found = blocked(cluster(two_zones(), three_in_a(), poddisruptionbudgets=budgets))
     assert found.reason == reason
     assert found.message == REPLICAS + words
 
@@ -316,7 +324,7 @@ def test_budgets_that_hold_all_pods_are_reported(
     ],
 )
 def test_pods_in_motion_are_reported(moving: Sequence[Pod], words: str) -> None:
-    found = told(cluster(two_zones(), [*three_in_a(), *moving]))
+    found = blocked(cluster(two_zones(), [*three_in_a(), *moving]))
     assert found.reason == Reason.IN_MOTION
     assert words in found.message
     assert "left alone until they are gone or placed" in found.message
@@ -324,7 +332,7 @@ def test_pods_in_motion_are_reported(moving: Sequence[Pod], words: str) -> None:
 
 def test_a_held_group_has_the_reason_of_the_caller() -> None:
     quiet = Held(Reason.QUIET_PERIOD, "it changed 2 s ago, and quietPeriod is 30 s")
-    found = told(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: quiet)
+    found = blocked(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: quiet)
     assert (found.reason, found.message) == (quiet.reason, quiet.message)
 
 
@@ -334,7 +342,7 @@ def test_surplus_pods_that_the_policy_does_not_select_are_reported() -> None:
     never = annotated("respread.dev/evict", "never")
     web = pod("web-a1-0", "a1", spec(shared), labels=Map(app="web", tier="front"), **never)
     others = pods({"a1": 3}, spec(shared), labels=Map(app="other", tier="front"), prefix="other")
-    found = told(cluster(two_zones(), [web, *others]), default_policy(pod_selector=OF_WEB))
+    found = blocked(cluster(two_zones(), [web, *others]), default_policy(pod_selector=OF_WEB))
     assert found.reason == Reason.NOT_SELECTED
     assert "other-a1-0 and 2 more, since no policy selects it" in found.message
     assert "web-a1-0, since its annotation respread.dev/evict says 'never'" in found.message
@@ -347,6 +355,6 @@ def test_an_invalid_policy_evicts_nothing() -> None:
         spec=ClusterPolicySpec(),
         problems=(Problem("spec.quietPeriod", "is wrong"),),
     )
-    found = told(cluster(two_zones(), three_in_a()), wrong)
+    found = blocked(cluster(two_zones(), three_in_a()), wrong)
     assert found.reason == Reason.INVALID_POLICY
     assert "policy default is invalid and evicts nothing until it is fixed" in found.message

@@ -11,7 +11,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.eviction.owners.reading import ControllerObject, OwnerReading
 from respread.eviction.owners.rest_rules import why_too_small
-from tests.unit.planning.blocked_plans import default_policy, plan_of, told, two_zones
+from tests.unit.planning.blocked_plans import blocked, default_policy, plan_of, two_zones
 from tests.worlds import NOW, cluster, constraint, pod, spec
 
 WEB = spec(constraint())
@@ -28,7 +28,7 @@ def of_workloads(*sizes: int) -> list[Pod]:
 
 
 def test_the_only_pod_of_a_workload_is_not_evicted_by_default() -> None:
-    found = told(cluster(two_zones(), of_workloads(1, 1, 1)))
+    found = blocked(cluster(two_zones(), of_workloads(1, 1, 1)))
     assert found.reason is Reason.TOO_FEW_REPLICAS
     assert (
         "ReplicaSet web-0 has 1 replica, fewer than the policy's victims.minReplicas of 2; more replicas, or a lower "

@@ -1,4 +1,4 @@
-"""The operator's edge, running in the test's own event loop against a sandbox."""
+"""The operator's watches, running in the test's own event loop against a sandbox."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from respread_sandbox import Sandbox
 PATIENCE_SECONDS = 120
 
 
-class Edge:
-    """The stores of the operator and their informers."""
+class Watches:
+    """The informers of the operator and their stores."""
 
     def __init__(self, kubeconfig: Path) -> None:
         kinds = watched_kinds()
@@ -70,20 +70,20 @@ class Edge:
 
 
 @contextlib.asynccontextmanager
-async def running_edge(kubeconfig: Path, *, synced: bool = True) -> AsyncIterator[Edge]:
-    """Run an edge, stop it at the end, and raise its exception if it failed."""
-    edge = Edge(kubeconfig)
-    running = asyncio.create_task(edge.run())
+async def running_watches(kubeconfig: Path, *, synced: bool = True) -> AsyncIterator[Watches]:
+    """Run the watches, stop them at the end, and raise their exception if they failed."""
+    watches = Watches(kubeconfig)
+    running = asyncio.create_task(watches.run())
     try:
         if synced:
-            waiting = asyncio.create_task(edge.synced())
+            waiting = asyncio.create_task(watches.synced())
             await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await waiting
-        yield edge
+        yield watches
     finally:
-        edge.stop.set()
+        watches.stop.set()
         await running
 
 

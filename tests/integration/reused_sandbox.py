@@ -60,15 +60,15 @@ def is_emptied(sandbox: Sandbox, namespace: str) -> bool:
 
 
 @contextlib.contextmanager
-def started_as_new(options: SandboxOptions, binaries: Binaries) -> Iterator[AsNew]:
+def start_reused_sandbox(options: SandboxOptions, binaries: Binaries) -> Iterator[ReusedSandbox]:
     """Start a control plane without nodes, and install Respread without running its pods."""
     with Sandbox.start(options, binaries=binaries) as running:
         install(running)
         scale(running, "respread-system", "respread", 0)  # its pods would use room on the first nodes
-        yield AsNew(running)
+        yield ReusedSandbox(running)
 
 
-class AsNew:
+class ReusedSandbox:
     """A sandbox, and its initial objects: no node, and policies without a status."""
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -77,7 +77,7 @@ class AsNew:
         self._names = {path: self._names_in(path) for path in (NAMESPACES, *OF_THE_CLUSTER)}
         self._policies = sandbox.api.get(POLICIES)["items"]
 
-    def put_back(self) -> Sandbox:
+    def reset(self) -> Sandbox:
         """Delete everything that was added, including nodes, empty the audit log, and return the sandbox."""
         api = self.sandbox.api
         for name in self._since(NAMESPACES):

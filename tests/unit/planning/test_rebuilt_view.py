@@ -27,7 +27,7 @@ def pods_of(app: str) -> list[Pod]:
     return [pod(f"{app}-{n}", host, of, labels=Map(app=app), controller=owner) for n, host in enumerate(hosts)]
 
 
-def litter() -> list[Pod]:
+def with_unused_entries() -> list[Pod]:
     small = spec()
     return [pod(f"job-{n}", "x1", small, labels=Map(job=str(n))) for n in range(LABEL_SETS)]
 
@@ -48,7 +48,7 @@ def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:
     held = [*pods_of("web"), *pods_of("api")]
     state.replace("pods", held)
     assert len(victims()) == 1
-    state.replace("pods", [*held, *litter()])
+    state.replace("pods", [*held, *with_unused_entries()])
     victims()
     state.replace("pods", held)
     assert len(victims()) == 1
