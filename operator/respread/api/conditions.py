@@ -381,8 +381,8 @@ def _listed(names: Iterable[str], most: int = 5) -> str:
     return f"{listed} and {len(ordered) - most} more" if len(ordered) > most else listed
 
 
-def _cut(text: str, length: int = MAX_MESSAGE_LENGTH) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE_LENGTH else text[: MAX_MESSAGE_LENGTH - 1] + "…"
 
 
 def _whole_seconds(moment: datetime | None) -> datetime | None:

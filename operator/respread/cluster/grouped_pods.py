@@ -29,7 +29,6 @@ class GroupedPods:
     __slots__ = ("_before", "_controller_of", "_labels_of", "_of_controller", "_with_labels")
 
     def __init__(self, by_labels: Map[str, Map[Labels, PodsByName]], by_controller: Map[str, Map[str, PodsByName]]):
-        """Start with the current maps."""
         self._before = by_labels, by_controller
         self._with_labels: dict[_OfLabels, MapMutation[str, Pod]] = {}
         self._of_controller: dict[_OfController, MapMutation[str, Pod]] = {}

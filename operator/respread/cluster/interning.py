@@ -36,17 +36,6 @@ class Interning:
     are looked up by the hash of their content.
     """
 
-    __slots__ = (
-        "_decode_labels",
-        "_decode_owners",
-        "_labels",
-        "_labels_by_bytes",
-        "_owners",
-        "_owners_by_bytes",
-        "_specs",
-        "_specs_by_bytes",
-    )
-
     def __init__(self) -> None:
         self._labels: WeakValueDictionary[int, Labels] = WeakValueDictionary()
         self._labels_by_bytes: WeakValueDictionary[bytes, Labels] = WeakValueDictionary()

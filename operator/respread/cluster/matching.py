@@ -23,7 +23,6 @@ class Matching:
     __slots__ = ("_filed_under", "_label_sets", "_selectors", "_with_pair")
 
     def __init__(self) -> None:
-        """Start with none."""
         self._label_sets: dict[Labels, None] = {}
         self._with_pair: Filed[_Pair, Labels] = {}
         self._selectors: Filed[_Pair | None, Selector] = {}

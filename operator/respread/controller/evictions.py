@@ -64,19 +64,6 @@ class Carried(NamedTuple):
 class Evictions:
     """Carries out what reconciles choose, in tasks beside them. It belongs to one event loop."""
 
-    __slots__ = (
-        "_accounts",
-        "_api",
-        "_current",
-        "_exclusive_seconds",
-        "_notify",
-        "_owners",
-        "_permission",
-        "lanes",
-        "refusals",
-        "register",
-    )
-
     def __init__(
         self,
         api: EvictionApi,

@@ -27,18 +27,6 @@ AT_ONCE: Final = 8
 class FollowUp:
     """Follows up when it is time, in tasks beside the reconciles."""
 
-    __slots__ = (
-        "_api",
-        "_asked_after_at",
-        "_asked_again_at",
-        "_at_once",
-        "_clock",
-        "_doubts",
-        "_evictions",
-        "_notify",
-        "_owners",
-    )
-
     def __init__(
         self,
         evictions: Evictions,

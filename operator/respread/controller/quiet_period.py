@@ -32,7 +32,6 @@ class QuietPeriods:
     __slots__ = ("_begun", "_known")
 
     def __init__(self) -> None:
-        """Know of no group yet."""
         self._known: dict[GroupKey, _Known] = {}
         self._begun: dict[GroupKey, float] = {}
         """When a move of ours last changed a group that has been violated since."""

@@ -19,7 +19,6 @@ class MovingLedger:
     __slots__ = ("_in_flight", "_ledger", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        """Begin with no moves in flight."""
         self._snapshot = snapshot
         self._in_flight = InFlight()
         self._ledger = BudgetLedger(snapshot, (), BudgetIndex())

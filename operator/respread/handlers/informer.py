@@ -45,20 +45,6 @@ class Informer:
     would seem to have room that it does not have. It is in `undecodable` until it can be decoded or is gone.
     """
 
-    __slots__ = (
-        "_collected",
-        "_event_buffer",
-        "_faults",
-        "_metrics",
-        "_notify",
-        "_store",
-        "_undecodable",
-        "_versions",
-        "backlog",
-        "health",
-        "kind",
-    )
-
     def __init__(
         self, kind: Kind, store: KindStore, *, health: WatchHealth, metrics: Metrics, notify: Callable[[str], None]
     ) -> None:

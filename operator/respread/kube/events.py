@@ -42,19 +42,6 @@ _COMPLAINT_INTERVAL_SECONDS: Final = 60.0
 class EventRecorder:
     """Takes Events and writes them one after another; created by `record_events`."""
 
-    __slots__ = (
-        "_book",
-        "_complaints",
-        "_instance",
-        "_log",
-        "_monotonic",
-        "_now",
-        "_queue_size",
-        "_requests",
-        "_unwritten",
-        "_wake",
-    )
-
     def __init__(
         self,
         requests: Requests,

@@ -26,7 +26,6 @@ class LeasePlace:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        """Start without pods."""
         self._known: dict[str, tuple[object, bool]] = {}
 
     def in_snapshot(self, snapshot: ClusterSnapshot) -> str:

@@ -26,7 +26,6 @@ class RefusedError(Exception):
     """The API server refused a page."""
 
     def __init__(self, response: Response) -> None:
-        """Keep the refusal."""
         super().__init__(f"{response.status_code}, {status_of(response.body).message}")
         self.response = response
 

@@ -17,7 +17,6 @@ class Outage:
     __slots__ = ("_problem", "retry")
 
     def __init__(self) -> None:
-        """Start without an obstacle."""
         self.retry = Retry()
         self._problem = ""
 

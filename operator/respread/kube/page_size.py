@@ -23,7 +23,6 @@ class PageSize:
     __slots__ = ("_most", "objects")
 
     def __init__(self) -> None:
-        """Start with few objects."""
         self.objects = FIRST_OBJECTS
         """How many objects to request next."""
         self._most = MOST_OBJECTS

@@ -51,7 +51,6 @@ class Claims:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        """Know of none yet."""
         self._known: dict[tuple[tuple[int, int], ...], Claim] = {}
         """By slots and the identities of the pods, which the claims hold."""
 

@@ -22,7 +22,6 @@ class Components:
     __slots__ = ("_groups", "_known", "_with_labels")
 
     def __init__(self) -> None:
-        """Start without groups."""
         self._groups: dict[GroupKey, SpreadGroup] = {}
         self._with_labels: Filed[Labels, GroupKey] = {}
         self._known: dict[GroupKey, Component] = {}

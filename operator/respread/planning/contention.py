@@ -61,29 +61,6 @@ class _Kept:
 class Contention:
     """All pods that need a node. Each of them keeps one."""
 
-    __slots__ = (
-        "_by_limit",
-        "_by_witness",
-        "_closed",
-        "_fragile",
-        "_fragile_nodes",
-        "_largest",
-        "_leaving",
-        "_left",
-        "_looks",
-        "_looks_for_later",
-        "_number",
-        "_opened",
-        "_opened_number",
-        "_placement",
-        "_relations",
-        "_roomy",
-        "_seeking",
-        "_takers",
-        "_waiting",
-        "_witnesses",
-    )
-
     def __init__(
         self, placement: Placement, waiting: Sequence[Seeker], leaving: Leaving, largest: Mapping[str, int]
     ) -> None:

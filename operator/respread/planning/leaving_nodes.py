@@ -48,7 +48,6 @@ class MarkedNodes:
     __slots__ = ("_nodes", "cordoned", "tainted")
 
     def __init__(self) -> None:
-        """Know of none yet."""
         self._nodes: Map[str, Node] = Map()
         self.cordoned: frozenset[str] = frozenset()
         self.tainted: Mapping[str, tuple[Taint, ...]] = {}
@@ -85,7 +84,6 @@ class LeavingNodes:
     __slots__ = ("_leaving", "_marked")
 
     def __init__(self) -> None:
-        """Know of none yet."""
         self._marked = MarkedNodes()
         self._leaving: dict[str, _Leaving] = {}
 

@@ -21,7 +21,6 @@ class LostPods:
     __slots__ = ("_names", "pods")
 
     def __init__(self) -> None:
-        """Start without any."""
         self._names: frozenset[str] = frozenset()
         """Nodes that don't exist and have pods."""
         self.pods: tuple[Pod, ...] = ()

@@ -120,26 +120,6 @@ class PolicySetting(NamedTuple):
 class Planner:
     """Plans for one snapshot after the other, at the cost of what has changed."""
 
-    __slots__ = (
-        "_budgets",
-        "_claims",
-        "_leaving",
-        "_limits",
-        "_lost",
-        "_memory",
-        "_numbers",
-        "_predictor",
-        "_priorities",
-        "_protections",
-        "_ranks",
-        "_selection",
-        "_setting",
-        "_snapshot",
-        "_table",
-        "_tasks",
-        "_waiting",
-    )
-
     def __init__(self, predictor: Predictor | None = None, limits: SearchLimits = ORDINARY_LIMITS) -> None:
         """Create it.
 

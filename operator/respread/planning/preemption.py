@@ -38,7 +38,6 @@ class Priorities:
     __slots__ = ("_of_node",)
 
     def __init__(self) -> None:
-        """Start without nodes."""
         self._of_node: dict[str, tuple[Map[ObjectKey, Pod], Mapping[int, Counter[str]]]] = {}
 
     def held_below(self, node: str, pods: Map[ObjectKey, Pod], priority: int) -> Counter[str]:

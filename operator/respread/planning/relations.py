@@ -18,7 +18,6 @@ class Relations:
     __slots__ = ("_kinds", "_repelling", "_shut_out", "_with_terms", "special")
 
     def __init__(self) -> None:
-        """Start without pods."""
         self.special: list[Seeker] = []
         """Pods that use more of a node than resource amounts: ports, volumes."""
         self._with_terms: list[Seeker] = []

@@ -134,7 +134,6 @@ class Tasks:
     __slots__ = ("_namespaces",)
 
     def __init__(self) -> None:
-        """Start without tasks."""
         self._namespaces: dict[str, _NamespaceTasks] = {}
 
     def advance(self, snapshot: ClusterSnapshot, rules: Rules) -> list[Task]:

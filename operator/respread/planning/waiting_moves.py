@@ -23,7 +23,6 @@ class WaitingMoves:
     __slots__ = ("_before", "_now")
 
     def __init__(self) -> None:
-        """Start without moves."""
         self._before: dict[int, _Known] = {}
         """By the identity of the solution, which is kept alive."""
         self._now: dict[int, _Known] = {}

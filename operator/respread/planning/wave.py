@@ -48,21 +48,6 @@ class FirstStep(NamedTuple):
 class Wave:
     """Moves that are safe together, whichever of their nodes the scheduler picks for each."""
 
-    __slots__ = (
-        "_budgets",
-        "_closed",
-        "_contention",
-        "_least",
-        "_leaving",
-        "_left",
-        "_most",
-        "_of_policy",
-        "_placement",
-        "_preemptors",
-        "_priorities",
-        "_without_node",
-    )
-
     def __init__(
         self,
         placement: Placement,

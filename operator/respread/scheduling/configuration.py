@@ -143,12 +143,11 @@ class _FitArgs(msgspec.Struct, rename="camel"):
     ignored_resource_groups: list[str] | None = None
 
 
-def read_configuration(text: str, *, keeps_namespace_selectors: bool = False) -> SchedulerConfiguration:
+def read_configuration(text: str) -> SchedulerConfiguration:
     """Read a KubeSchedulerConfiguration.
 
     Args:
         text: the YAML file of the scheduler.
-        keeps_namespace_selectors: see `SchedulerConfiguration`.
 
     Raises:
         ConfigurationError: the text is not such a configuration, or the scheduler would reject it. Fields that Respread
@@ -170,7 +169,7 @@ def read_configuration(text: str, *, keeps_namespace_selectors: bool = False) ->
         if each.scheduler_name in profiles:
             raise ConfigurationError(f"profiles[{position}].schedulerName: {each.scheduler_name!r} is there twice")
         profiles[each.scheduler_name] = _profile(each, f"profiles[{position}]", extenders)
-    return SchedulerConfiguration(profiles=Map(profiles), keeps_namespace_selectors=keeps_namespace_selectors)
+    return SchedulerConfiguration(profiles=Map(profiles))
 
 
 def _profile(wire: _Profile, path: str, extenders: tuple[str, ...]) -> Profile:

@@ -66,7 +66,6 @@ class DomainIndex:
     __slots__ = ("_known", "_nodes")
 
     def __init__(self) -> None:
-        """Start without nodes."""
         self._nodes: Map[str, Node] = Map()
         self._known: dict[tuple[Eligibility, str], Domains] = {}
 

@@ -30,7 +30,6 @@ class Screen:
     """Prints steps, and pictures of the pods while they change."""
 
     def __init__(self, console: Console) -> None:
-        """Create a screen for a console."""
         self.console = console
         self._ascii = is_ascii_only(console)
         self._bars = not self._ascii and console.width >= BARS_FROM_COLUMNS

@@ -52,9 +52,7 @@ profiles:
   - name: NodeResourcesFit
     args: {ignoredResources: [example.com/a], ignoredResourceGroups: [other.io], scoringStrategy: {type: MostAllocated}}
 """,
-        keeps_namespace_selectors=True,
     )
-    assert configuration.keeps_namespace_selectors
     assert set(configuration.profiles) == {"default-scheduler", "packed"}
     assert configuration.profiles["default-scheduler"] == Profile()
     packed = configuration.profiles["packed"]

@@ -56,7 +56,6 @@ class Limiters:
     __slots__ = ("_made", "_right")
 
     def __init__(self) -> None:
-        """Start without limits."""
         self._made: tuple[Policies, tuple[Limiter, ...]] = (Map(), ())
         self._right: dict[str, Limiter] = {}
         """Those of policies that are valid, or were."""

@@ -46,7 +46,6 @@ class GroupNames:
     __slots__ = ("_names",)
 
     def __init__(self) -> None:
-        """Start without names."""
         self._names: dict[GroupKey, str] = {}
 
     def of(self, key: GroupKey) -> str:

@@ -30,7 +30,6 @@ class Departures:
     __slots__ = ("_known", "_marked")
 
     def __init__(self) -> None:
-        """Know of none yet."""
         self._marked = MarkedNodes()
         self._known: dict[str, _Departure] = {}
 

@@ -19,7 +19,6 @@ class EvictedPods:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        """Know of none yet."""
         self._known: dict[str, WorkloadName] = {}
         """By the pods' UIDs."""
 

@@ -68,19 +68,6 @@ class _Counts(NamedTuple):
 class History:
     """The leader's memory. A new leader starts with the contents of the statuses."""
 
-    __slots__ = (
-        "_counts",
-        "_evicted",
-        "_expected",
-        "_last_eviction",
-        "_names",
-        "_wall_clock",
-        "_with_expected",
-        "back_offs",
-        "breakers",
-        "standings",
-    )
-
     def __init__(self, wall_clock: Callable[[], float], rules: BackOffRules | None = None) -> None:
         """Start empty.
 

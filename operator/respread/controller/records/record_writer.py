@@ -25,7 +25,6 @@ class RecordWriter:
     __slots__ = ("_requests", "_stored", "_troubles")
 
     def __init__(self, requests: ExclusiveRequests) -> None:
-        """Write by these requests."""
         self._requests = requests
         self._stored: dict[str, Recorded | None] = {}
         """What the objects contain, by the policies' UIDs; None if that is not known. Others don't exist."""

@@ -38,18 +38,6 @@ class _Moment(NamedTuple):
 class Register:
     """The moves. It belongs to one event loop, and only changes between awaits of its readers."""
 
-    __slots__ = (
-        "_changes",
-        "_on_record",
-        "_remembered",
-        "_with_those_on_record",
-        "chosen",
-        "clock",
-        "in_flight",
-        "probation",
-        "wall_clock",
-    )
-
     def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time) -> None:
         """Start without moves.
 

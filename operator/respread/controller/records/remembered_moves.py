@@ -43,7 +43,6 @@ class RememberedMoves:
     __slots__ = ("_by_policy", "_in_flight", "_written")
 
     def __init__(self) -> None:
-        """Start without moves."""
         self._in_flight = InFlight()
         self._by_policy: Mapping[str, tuple[MoveInFlight, ...]] = {}
         self._written: dict[str, tuple[Flight, MoveInFlight]] = {}

@@ -64,28 +64,6 @@ class Wanted(NamedTuple):
 class StatusWriter:
     """Writes the statuses that differ from what they should be."""
 
-    __slots__ = (
-        "_along",
-        "_at_once",
-        "_clock",
-        "_ensuring",
-        "_exclusive",
-        "_hurried",
-        "_kinds",
-        "_locks",
-        "_looked_at",
-        "_records",
-        "_records_in_status",
-        "_remembering",
-        "_requests",
-        "_took",
-        "_unrecorded",
-        "_unsettled",
-        "_without_records",
-        "_written",
-        "_written_at",
-    )
-
     def __init__(
         self,
         requests: Requests,

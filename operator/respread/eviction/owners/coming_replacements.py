@@ -21,7 +21,6 @@ class ComingReplacements:
     __slots__ = ("_planned", "_usages")
 
     def __init__(self) -> None:
-        """Start without replacements."""
         self._usages: dict[str, Usage] = {}
         """By the UIDs of the pods that are replaced."""
         self._planned: dict[str, str] = {}

@@ -37,20 +37,6 @@ def ordinary_rules(_: Move) -> VictimRules:
 class Owners:
     """Reads controllers and returns whether they are at rest."""
 
-    __slots__ = (
-        "_clock",
-        "_coming",
-        "_fresh_seconds",
-        "_lists",
-        "_now",
-        "_others",
-        "_readings",
-        "_replacements",
-        "_requests",
-        "_rules",
-        "_top",
-    )
-
     def __init__(
         self,
         requests: Requests,

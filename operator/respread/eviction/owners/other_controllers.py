@@ -37,16 +37,6 @@ READING_SECONDS: Final = 5.0
 class OtherControllers:
     """Reads the controllers that share spread groups with moves that were chosen together, each once."""
 
-    __slots__ = (
-        "_at_once",
-        "_by_group",
-        "_label_sets",
-        "_reading_seconds",
-        "_readings",
-        "_requests",
-        "_snapshot",
-    )
-
     def __init__(
         self, requests: Requests, clock: Callable[[], float], reading_seconds: float = READING_SECONDS
     ) -> None:

@@ -50,7 +50,6 @@ class PodLists:
     __slots__ = ("_hashes", "_next", "_requests", "_turns")
 
     def __init__(self, requests: Requests) -> None:
-        """List through the API server."""
         self._requests = requests
         self._hashes: dict[str, set[str]] = {}
         """By namespace, the values of the label that the next LIST asks for."""

@@ -21,7 +21,6 @@ class TopOwners:
     __slots__ = ("_owners",)
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._owners: OrderedDict[str, OwnerReference] = OrderedDict()
 
     def note(self, controller_uid: str, owner: OwnerReference | None) -> None:

@@ -18,7 +18,6 @@ class Room:
     __slots__ = ("_free", "_taken")
 
     def __init__(self, placement: Placement) -> None:
-        """Start with the current cluster."""
         self._free = placement.view.free
         self._taken: dict[int, dict[str, int]] = {}
 
@@ -50,7 +49,6 @@ class RoomForAll:
     __slots__ = ("_amounts", "_short", "_takers", "_unclear")
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._takers: dict[int, Taker] = {}
         """By identity."""
         self._amounts: dict[int, dict[str, int]] = {}

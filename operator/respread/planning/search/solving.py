@@ -72,7 +72,6 @@ class Memory:
     __slots__ = ("_apart", "_joint", "room", "searched")
 
     def __init__(self) -> None:
-        """Start without solutions."""
         self._apart: dict[int, Solution] = {}
         """By the identity of the task, which the solution holds."""
         self._joint: dict[tuple[int, ...], _Beside] = {}

@@ -22,7 +22,6 @@ class BudgetIndex:
     __slots__ = ("_namespaces", "_snapshot")
 
     def __init__(self) -> None:
-        """Start without budgets."""
         self._snapshot = ClusterSnapshot()
         self._namespaces: dict[str, _Namespace] = {}
 

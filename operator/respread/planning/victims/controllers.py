@@ -42,7 +42,6 @@ class ActivePods:
     __slots__ = ("_counts", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        """Start without counts."""
         self._snapshot = snapshot
         self._counts: dict[tuple[str, int], int] = {}
 

@@ -43,22 +43,6 @@ class ClusterView:
     It contains only unfinished pods on existing nodes.
     """
 
-    __slots__ = (
-        "_attachments",
-        "_evicted",
-        "_nominated",
-        "_pods_on",
-        "_steps",
-        "free",
-        "pods",
-        "ports",
-        "snapshot",
-        "table",
-        "terms",
-        "uncertain",
-        "volumes",
-    )
-
     def __init__(self, snapshot: ClusterSnapshot | None = None) -> None:
         self.snapshot = ClusterSnapshot()
         """The snapshot under the steps."""
