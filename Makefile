@@ -89,7 +89,7 @@ mutants: setup ## Put plausible faults into a copy of the code and show which te
 check-static: setup ## Lint, types and layers.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy operator/respread tests bench
+	@$(BIN)/mypy operator/respread tests bench krew
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/lint-imports --no-logo
 
@@ -204,20 +204,39 @@ check-workflows: $(VENV)/.release ## Judge .github/workflows by actionlint and z
 	@$$($(GO_TOOL) actionlint) .github/workflows/*.yaml
 	@$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
 
-dist: $(VENV)/.release ## Make the files of a release in dist/: wheels, chart, definitions, SBOM, checksums.
+# Files are as old as the commit.
+COMMITTED = $(shell git log -1 --format=%ct)
+WHEEL = dist/respread-$(VERSION)-py3-none-any.whl
+
+dist: $(VENV)/.release ## Make the files of a release in dist/: wheels, chart, kubectl plugin, definitions, SBOM, checksums.
 	@rm -rf dist && mkdir dist
-	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . operator/respread_sandbox
-	@$$($(GO_TOOL) helm) package charts/respread --destination dist >/dev/null
+	@$(MAKE) --no-print-directory chart krew
 	@for each in crds/*.respread.dev.yaml; do echo "---"; cat $$each; done >dist/respread-crds-$(VERSION).yaml
 	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/respread-$(VERSION).cdx.json requirements.txt
 	@$(MAKE) --no-print-directory checksums
 
-checksums: ## Write SHA256SUMS of the files in dist/, to be signed; image archives are left out, because registries keep images.
-	@cd dist && find . -maxdepth 1 -type f ! -name '*-image*.tar' ! -name 'SHA256SUMS*' -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS && cat SHA256SUMS
+wheels: setup ## Build the wheels into dist/.
+	@SOURCE_DATE_EPOCH=$(COMMITTED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . operator/respread_sandbox
 
-check-dist: $(VENV)/.release ## Check the output of `make dist`: checksums, and the wheels' metadata.
+# Helm keeps the times of files, which are those of the checkout.
+CHART ?= charts/respread
+CHART_TO ?= dist
+chart: setup ## Package the Helm chart into dist/: the same file for the same commit.
+	@rm -rf build/chart && mkdir -p build/chart && cp -R $(CHART) build/chart/respread && find build/chart -exec touch --date=@$(COMMITTED) {} +
+	@$$($(GO_TOOL) helm) package build/chart/respread --destination $(CHART_TO) >/dev/null
+
+krew: wheels ## Make the kubectl plugin in dist/: an archive for each platform, and krew's manifest krew/respread.yaml.
+	@$(BIN)/python -m krew.archives $(WHEEL) dist
+
+checksums: ## Write SHA256SUMS of the files in dist/, to be signed; image archives are left out, because registries keep images.
+	@cd dist && find . -type f ! -name '*-image*.tar' ! -name 'SHA256SUMS*' -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS && cat SHA256SUMS
+
+check-checksums: ## Check the checksums of the files in dist/.
 	@cd dist && sha256sum --check --strict --quiet SHA256SUMS
+
+check-dist: $(VENV)/.release check-checksums ## Check the output of `make dist`: checksums, metadata, and how plugin and chart are installed.
 	@$(BIN)/twine check --strict dist/*.whl
+	@$(BIN)/python -m pytest -n 0 tests/release
 
 # Each names the version, as it is or as the image to install.
 VERSIONED = Dockerfile operator/respread/__init__.py pyproject.toml operator/respread_sandbox/pyproject.toml charts/respread/Chart.yaml manifests/base/kustomization.yaml docs/install.md docs/quick-start.md
@@ -244,8 +263,7 @@ check-signature: setup ## Check the signature with KEY=cosign.pub.
 container-tools: ## Install Debian's podman and buildah, which build and test the image; needs root.
 	@command -v podman >/dev/null && command -v buildah >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends podman buildah runc mmdebstrap
 
-# Files are as old as the commit. The history would hold a digest of when files were copied, and the label the tool's version.
-COMMITTED = $(shell git log -1 --format=%ct)
+# The history would hold a digest of when files were copied, and the label the tool's version.
 REVISION = $(shell git rev-parse HEAD)
 SAME_EACH_TIME = $(if $(filter docker,$(ENGINE)),--build-arg SOURCE_DATE_EPOCH=$(COMMITTED),--layers=false --omit-history --identity-label=false --timestamp $(COMMITTED))
 # Whatever builds or keeps images needs one of the engines.
@@ -292,9 +310,10 @@ check-image: check-signed ## Check the signatures of the image and of its SBOM w
 check-signed: setup ## Check the signature of the image or chart IMAGE with KEY=cosign.pub.
 	@$$($(GO_TOOL) cosign) verify --key $(KEY) --insecure-ignore-tlog=true --output text $(IMAGE) >/dev/null
 
-push-chart: setup ## Push the chart in dist/ to REGISTRY=oci://…, and write its digest to the file DIGEST.
+PACKAGE ?= dist/respread-$(VERSION).tgz
+push-chart: setup ## Push the chart in dist/ (PACKAGE=file) to REGISTRY=oci://…, and write its digest to the file DIGEST.
 	@mkdir -p $(dir $(DIGEST))
-	@said=$$($$($(GO_TOOL) helm) push dist/respread-$(VERSION).tgz $(REGISTRY) $(if $(PLAIN_HTTP),--plain-http) 2>&1) || { echo "$$said" >&2; exit 1; }; \
+	@said=$$($$($(GO_TOOL) helm) push $(PACKAGE) $(REGISTRY) $(if $(PLAIN_HTTP),--plain-http) 2>&1) || { echo "$$said" >&2; exit 1; }; \
 	echo "$$said" | sed -n 's/^Digest: //p' | tee $(DIGEST)
 	@grep -q '^sha256:' $(DIGEST)
 

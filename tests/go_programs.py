@@ -42,6 +42,9 @@ PROGRAMS: Final = {
         GoProgram("lws", "sigs.k8s.io/lws", "cmd", "v0.7.0"),
         GoProgram("kruise", "github.com/openkruise/kruise", "", "v1.8.0"),
         GoProgram("kubeconform", "github.com/yannh/kubeconform", "cmd/kubeconform", "v0.8.0"),
+        GoProgram(
+            "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "cmd/operator", "v0.86.2"
+        ),
     )
 }
 

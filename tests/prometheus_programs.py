@@ -30,6 +30,11 @@ def require(name: str) -> Path:
     return found
 
 
+def is_installed(name: str) -> bool:
+    """Return whether one of the programs is there."""
+    return _find(name) is not None
+
+
 def _folder() -> Path:
     return cache_directory(os.environ).parent.parent / "tools" / "prometheus"
 

@@ -33,6 +33,7 @@ from tests.integration.workloads import (
     wait_for_ready_pods,
     wait_until,
 )
+from tests.registry import Registry, registry
 
 ROOT = Path(__file__).parents[2]
 USER = "65532"
@@ -194,3 +195,47 @@ def test_the_sbom_names_exactly_the_contents_of_the_image(image: str, contents: 
     expected = {("pkg:pypi", *each) for each in json.loads(python)} | {("pkg:deb", *each.split(" ")) for each in debian}
     assert {each for each in found if each[0] != "pkg:generic"} == expected
     assert ("pkg:pypi", "respread", __version__) in found
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+def test_the_image_is_signed_with_its_sbom_and_runs_when_pulled(
+    local: Registry, image: str, contents: Image, tmp_path: Path
+) -> None:
+    name = f"{local.address}/respread"
+    digest = push(local, image, f"{name}:{__version__}")
+    sbom = tmp_path / "image.cdx.json"
+    sbom.write_text(json.dumps(document(contents)), encoding="utf-8")
+    unsigned = local.make("check-image", IMAGE=f"{name}@{digest}", KEY=local.public_key)
+    assert "no signatures found" in unsigned.stderr
+    local.makes("sign-image", IMAGE=f"{name}@{digest}", KEY=local.secret_key)
+    local.makes("attest-image", IMAGE=f"{name}@{digest}", SBOM=sbom, KEY=local.secret_key)
+    local.makes("check-image", IMAGE=f"{name}:{__version__}", KEY=local.public_key)
+
+    subprocess.run(["podman", "pull", "--quiet", "--tls-verify=false", f"{name}@{digest}"], check=True)
+    command = container(f"{name}@{digest}", f"respread-pulled-{os.getpid()}")
+    shown = subprocess.run([*command, "version", "--client"], check=True, capture_output=True, text=True)
+    assert __version__ in shown.stdout
+
+
+def test_an_index_of_images_is_signed(local: Registry, image: str, tmp_path: Path) -> None:
+    name = f"{local.address}/several"
+    digest = tmp_path / "digest"
+    digest.write_text(push(local, image, f"{name}:one"))
+    of_index = tmp_path / "index.digest"
+    local.makes("push-index", IMAGE=f"{name}:{__version__}", OF=digest, DIGEST=of_index)
+    assert of_index.read_text() != digest.read_text()
+    local.makes("sign-image", IMAGE=f"{name}@{of_index.read_text().strip()}", KEY=local.secret_key)
+    local.makes("check-signed", IMAGE=f"{name}:{__version__}", KEY=local.public_key)
+
+
+def push(local: Registry, image: str, name: str) -> str:
+    """Push an image by another name, and return the digest that the registry has given it."""
+    subprocess.run(["podman", "tag", image, name], check=True)
+    digest = local.folder / "pushed.digest"
+    local.makes("push-image", IMAGE=name, ENGINE="podman", DIGEST=digest, PLAIN_HTTP=1)
+    return digest.read_text().strip()

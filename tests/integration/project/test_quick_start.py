@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -19,44 +18,28 @@ from respread_sandbox import Sandbox
 from tests.integration.helm import CHART, Helm, helm_for
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.prevention_cluster import COST
+from tests.integration.prometheus import DASHBOARD, Prometheus, scraping
+from tests.integration.prometheus_operator import define_monitoring
 from tests.integration.workloads import pods, wait_until
+from tests.prometheus_programs import is_installed
+from tests.shown_commands import commands
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "quick-start.md"
 OPERATOR: Final = "respread-system"
 SHOP: Final = "shop"
 POLICY: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
+COUNTED: Final = f'respread_evictions_total{{namespace="{SHOP}", result="Evicted"}}'
 NEEDS_OTHER_CHARTS: Final = re.compile(r"prometheus-community|-n monitoring\b")
-"""Commands that need Prometheus and Grafana. test_prometheus.py runs the queries of the dashboard on a Prometheus."""
-MONITOR: Final = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: servicemonitors.monitoring.coreos.com}
-spec:
-  group: monitoring.coreos.com
-  scope: Namespaced
-  names: {kind: ServiceMonitor, plural: servicemonitors}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
-"""A stub for the CRDs of the Prometheus operator."""
+"""Commands that need the charts of Prometheus and Grafana. A Prometheus process runs the queries of the dashboard instead."""
 
 pytestmark = pytest.mark.timeout(1800)
 """The time limit. Helm is built first if it is not in the cache."""
 
 
-def commands(section: str) -> Iterator[list[str]]:
-    """Yield the words of each command that a section of the page shows in its shell blocks."""
-    (text,) = re.findall(
-        rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    for _, block in re.findall(r"^( *)```sh\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            if not NEEDS_OTHER_CHARTS.search(line):
-                yield shlex.split(line)
+def typed(section: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a section that a reader can type here."""
+    return (words for words in commands(PAGE, section) if not NEEDS_OTHER_CHARTS.search(" ".join(words)))
 
 
 class Reader:
@@ -97,10 +80,10 @@ class Reader:
 
 
 def test_the_commands_of_the_quick_start_have_the_documented_result(sandbox: Sandbox, tmp_path: Path) -> None:
-    sandbox.apply(MONITOR)
+    define_monitoring(sandbox)
     with ExitStack() as ended:
         reader = Reader(sandbox, helm_for(sandbox, tmp_path), tmp_path, ended)
-        installing = list(commands("Install it with Helm"))
+        installing = list(typed("Install it with Helm"))
         assert len(installing) == 2
         for words in installing:
             shown = reader.types(words)
@@ -108,30 +91,47 @@ def test_the_commands_of_the_quick_start_have_the_documented_result(sandbox: San
         operator = reader.operator
         assert operator is not None
 
-        _check_eviction(sandbox, reader)
-        for words in commands("Look at your own cluster"):
+        scraped = scraping(operator.address(), tmp_path) if is_installed("prometheus") else nullcontext()
+        _check_eviction(sandbox, reader, ended.enter_context(scraped))
+        for words in typed("Look at your own cluster"):
             reader.types(words)
-        assert operator.metric('respread_evictions_total{result="Evicted"}') >= 1  # the metric of the dashboard's panel
+        assert operator.metric('respread_evictions_total{result="Evicted"}') >= 1
         assert operator.stop() == 0
 
 
-def _check_eviction(sandbox: Sandbox, reader: Reader) -> None:
-    for words in commands("See an eviction on a dashboard"):
+def _check_eviction(sandbox: Sandbox, reader: Reader, prometheus: Prometheus | None) -> None:
+    for words in typed("See an eviction on a dashboard"):
         if words[:2] == ["kubectl", "events"]:
             wait_until(lambda words=words: "EvictedForSpread" in reader.types(words), "the Event of an eviction")  # type: ignore[misc]  # no types for defaults
+            _wait_for_panel(prometheus, "Evictions by answer", {"result": "Evicted", "policy": "default"})
             continue
         if words[:2] in (["kubectl", "delete"], ["helm", "uninstall"]):
             continue
         if words[:2] == ["kubectl", "scale"]:
             _keep_the_pods_of_one_zone(sandbox)
+            if prometheus is not None:  # an increase needs a value before it
+                wait_until(lambda: bool(prometheus.query(COUNTED)), "the evictions of the namespace to be counted")
         shown = reader.types(words)
         if words[0] == "helm":
             _check_scraped_objects(sandbox)
-            # With the times of the page, this would take a minute and a half longer.
-            sooner = {"spec": {"quietPeriod": "1s", "victims": {"minAge": "0s"}}}
-            sandbox.api.request("PATCH", POLICY, sooner)
+            sandbox.api.request("PATCH", POLICY, {"spec": {"quietPeriod": "1h", "victims": {"minAge": "0s"}}})
         if words[:2] == ["respread", "skew"]:
             assert "deploy/web" in shown
+            _wait_for_panel(prometheus, "Skew above maxSkew", {"workload": "Deployment/web", "namespace": SHOP})
+            # With the times of the page, this would take a minute and a half longer.
+            sandbox.api.request("PATCH", POLICY, {"spec": {"quietPeriod": "1s"}})
+
+
+def _wait_for_panel(prometheus: Prometheus | None, title: str, labels: dict[str, str]) -> None:
+    """Wait until a panel of the dashboard shows a series with these labels above 0."""
+
+    def shown() -> bool:
+        assert prometheus is not None
+        found = [each for each in prometheus.panel(title) if labels.items() <= each["metric"].items()]
+        return any(float(each["value"][1]) > 0 for each in found)
+
+    if prometheus is not None:
+        wait_until(shown, f"the panel {title} to show {labels}")
 
 
 def _keep_the_pods_of_one_zone(sandbox: Sandbox) -> None:
@@ -146,8 +146,14 @@ def _check_scraped_objects(sandbox: Sandbox) -> None:
     monitors = f"/apis/monitoring.coreos.com/v1/namespaces/{OPERATOR}/servicemonitors"
     (monitor,) = sandbox.api.get(monitors)["items"]
     assert monitor["metadata"]["labels"]["release"] == "monitoring"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["honorLabels"] is True  # as Prometheus is configured in this test
+    selector = ",".join(f"{name}%3D{value}" for name, value in monitor["spec"]["selector"]["matchLabels"].items())
+    (service,) = sandbox.api.get(f"/api/v1/namespaces/{OPERATOR}/services?labelSelector={selector}")["items"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
     boards = sandbox.api.get(f"/api/v1/namespaces/{OPERATOR}/configmaps?labelSelector=grafana_dashboard%3D1")["items"]
     (board,) = (json.loads(text) for each in boards for text in each["data"].values())
+    assert board == DASHBOARD
     page = PAGE.read_text(encoding="utf-8")
     assert f"the dashboard *{board['title']}* in Grafana" in page
     titles = {panel["title"] for panel in board["panels"]}

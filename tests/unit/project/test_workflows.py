@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,10 +14,10 @@ import pytest
 import yaml
 
 from respread import __version__
+from tests.makefile import make
 
 ROOT: Final = Path(__file__).parents[3]
 WORKFLOWS: Final = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
-HANDED_ON_BY_MAKE: Final = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "GNUMAKEFLAGS"}
 BUILDERS: Final = re.compile(
     r"\b(pip|python3?|twine|helm|cosign|cyclonedx\S*|buildah|podman|docker build|docker buildx build)\b"
 )
@@ -64,7 +63,7 @@ def test_a_release_contains_the_sbom_of_each_image() -> None:
     (fetched,) = (step["with"] for step in build if "download-artifact" in step.get("uses", ""))
     assert fnmatch(kept["name"], fetched["pattern"])
     assert (fetched["path"], fetched["merge-multiple"]) == ("dist/", True)
-    assert publish[-1]["run"].endswith("dist/*\n")
+    assert publish[-1]["run"].splitlines()[-1].startswith("find dist -type f -print0 | xargs -0 gh release create ")
 
 
 def test_a_release_signs_digests_that_pushes_returned() -> None:
@@ -89,7 +88,7 @@ def test_a_release_signs_digests_that_pushes_returned() -> None:
 @pytest.mark.parametrize("target", ["sign-image", "attest-image"])
 def test_a_tag_is_not_signed(release: Path, target: str) -> None:
     """The tag may have been moved since the push."""
-    refused = make(release, target, "IMAGE=ghcr.io/respread/respread:1.0.0", "SBOM=sbom.json", "KEY=cosign.key")
+    refused = make(target, "IMAGE=ghcr.io/respread/respread:1.0.0", "SBOM=sbom.json", "KEY=cosign.key", folder=release)
     assert refused.returncode != 0
     assert "ghcr.io/respread/respread:1.0.0 names a tag" in refused.stderr
 
@@ -98,11 +97,12 @@ def test_checksums_cover_sboms_and_digests_and_not_the_archives_of_images(releas
     dist = release / "dist"
     dist.mkdir()
     images = [f"a-image-amd64.{each}" for each in ("cdx.json", "digest", "tar")]
-    for name in ("a.whl", *images, "chart.tgz", "SHA256SUMS.sigstore.json"):
+    for name in ("a.whl", *images, "chart.tgz", "krew/plugin.yaml", "SHA256SUMS.sigstore.json"):
+        (dist / name).parent.mkdir(exist_ok=True)
         (dist / name).write_text(name)
-    assert make(release, "checksums").returncode == 0
+    assert make("checksums", folder=release).returncode == 0
     listed = [line.split()[1] for line in (dist / "SHA256SUMS").read_text().splitlines()]
-    assert listed == ["a-image-amd64.cdx.json", "a-image-amd64.digest", "a.whl", "chart.tgz"]
+    assert listed == ["a-image-amd64.cdx.json", "a-image-amd64.digest", "a.whl", "chart.tgz", "krew/plugin.yaml"]
 
 
 @pytest.fixture
@@ -115,31 +115,23 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run make without the options of a make that started the tests."""
-    environment = {name: text for name, text in os.environ.items() if name not in HANDED_ON_BY_MAKE}
-    return subprocess.run(
-        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 def test_a_new_version_is_set_wherever_the_version_is_named(release: Path) -> None:
     (line,) = (each for each in (ROOT / "Makefile").read_text().splitlines() if each.startswith("VERSIONED = "))
     files = line.partition(" = ")[2].split()
     for name in files:
         (release / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, release / name)
-    done = make(release, "set-version", "TO=91.2.3")
+    done = make("set-version", "TO=91.2.3", folder=release)
     assert (done.returncode, done.stderr) == (0, "")
     for name in files:
         before, after = ((folder / name).read_text(encoding="utf-8") for folder in (ROOT, release))
         assert after == re.sub(rf"(?<![\d.]){re.escape(__version__)}(?!\d)", "91.2.3", before)
         assert "91.2.3" in after, name
-    assert make(release, "set-version", "TO=soon").returncode != 0
+    assert make("set-version", "TO=soon", folder=release).returncode != 0
 
 
 def test_a_tag_of_another_version_is_rejected(release: Path) -> None:
-    other = make(release, "check-tag", "TAG=v9.9.9")
+    other = make("check-tag", "TAG=v9.9.9", folder=release)
     assert other.returncode != 0
     assert f"The tag is v9.9.9, the version v{__version__}" in other.stderr
 
@@ -147,7 +139,7 @@ def test_a_tag_of_another_version_is_rejected(release: Path) -> None:
 @pytest.mark.parametrize("option", [(), ("--print-directory",)])
 def test_a_tag_without_a_section_in_the_changelog_is_rejected(release: Path, option: tuple[str, ...]) -> None:
     tag = f"TAG=v{__version__}"
-    refused = make(release, "check-tag", tag, *option)
+    refused = make("check-tag", tag, *option, folder=release)
     assert refused.returncode != 0
     assert f"CHANGELOG.md has no section for {__version__}" in refused.stderr
 
@@ -156,6 +148,6 @@ def test_a_tag_without_a_section_in_the_changelog_is_rejected(release: Path, opt
 def test_a_tag_with_a_section_in_the_changelog_is_accepted(release: Path, heading: str) -> None:
     with (release / "CHANGELOG.md").open("a", encoding="utf-8") as changelog:
         changelog.write(f"\n{heading}\n\n- First\n\n## 0.0.1\n\n- Older\n")
-    taken = make(release, "check-tag", f"TAG=v{__version__}")
+    taken = make("check-tag", f"TAG=v{__version__}", folder=release)
     assert (taken.returncode, taken.stderr) == (0, "")
-    assert make(release, "release-notes").stdout.strip() == "- First"
+    assert make("release-notes", folder=release).stdout.strip() == "- First"

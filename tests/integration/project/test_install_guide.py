@@ -1,0 +1,80 @@
+"""The install guide, typed as it stands on a cluster, from the installation to the removal."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from respread_sandbox import Sandbox
+from tests.integration.prometheus_operator import define_monitoring
+from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods
+from tests.shown_commands import commands
+
+ROOT: Final = Path(__file__).parents[3]
+PAGE: Final = ROOT / "docs" / "install.md"
+OPERATOR: Final = "respread-system"
+POLICY: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
+
+pytestmark = pytest.mark.timeout(1800)
+"""The definitions of the Prometheus operator are downloaded first if they are not in Go's cache."""
+
+
+@pytest.fixture(scope="module")
+def cluster(sandbox: Sandbox) -> Sandbox:
+    """One with the Prometheus operator's kinds, and the workload that the page names."""
+    define_monitoring(sandbox)
+    create_deployment(sandbox, "default", deployment("web", replicas=1))
+    wait_for_ready_pods(sandbox, "default", "web", 1)
+    return sandbox
+
+
+def type_kubectl(cluster: Sandbox, section: str) -> list[str]:
+    """Type the commands of kubectl in a section, and return what each prints."""
+    said = []
+    for program, *arguments in commands(PAGE, section):
+        if program != "kubectl" or "logs" in arguments or arguments[0] in {"krew", "respread"}:
+            continue  # Simulated pods have no logs; tests/release and test_chart.py have the rest.
+        said.append(cluster.kubectl(*(str(ROOT / each) if (ROOT / each).exists() else each for each in arguments)))
+    assert said
+    return said
+
+
+def test_the_commands_of_the_install_guide_have_the_documented_result(cluster: Sandbox) -> None:
+    assert "successfully rolled out" in type_kubectl(cluster, "Install")[-1]
+    listed, *_ = type_kubectl(cluster, "See what it would do")
+    assert re.search(r"^default +DryRun", listed, re.MULTILINE)
+    for section, expected in {
+        "Allow evictions": ("mode", "Enforce"),
+        "Enable prevention": ("prevention", {"podDeletionCost": "Enabled"}),
+    }.items():
+        type_kubectl(cluster, section)
+        name, value = expected
+        assert cluster.api.get(POLICY)["spec"][name] == value
+    type_kubectl(cluster, "Watch it")
+    type_kubectl(cluster, "Restrict the network")
+    for kind in ("servicemonitor", "prometheusrule", "networkpolicy"):
+        assert cluster.kubectl("get", kind, "respread", "-n", OPERATOR, "-o", "name").strip()
+
+    type_kubectl(cluster, "Upgrade and remove")
+    left = cluster.kubectl("get", "crd", "-o", "name").split()
+    assert len([each for each in left if each.endswith(".respread.dev")]) == len(
+        yaml.safe_load((ROOT / "crds" / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    )
+    assert not cluster.api.exists(f"/apis/apps/v1/namespaces/{OPERATOR}/deployments/respread")
+
+
+def test_the_kustomizations_of_the_install_guide_render(cluster: Sandbox, tmp_path: Path) -> None:
+    shown = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(shown) == 3
+    for number, text in enumerate(shown):
+        folder = tmp_path / str(number)
+        for name in ("crds", "manifests"):
+            shutil.copytree(ROOT / name, folder / "respread" / name)
+        folder.joinpath("kustomization.yaml").write_text(text, encoding="utf-8")
+        rendered = cluster.kubectl("kustomize", str(folder))
+        assert {"Deployment", "ClusterRebalancePolicy"} <= {each["kind"] for each in yaml.safe_load_all(rendered)}
