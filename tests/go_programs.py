@@ -43,7 +43,7 @@ PROGRAMS: Final = {
         GoProgram("kruise", "github.com/openkruise/kruise", "", "v1.8.0"),
         GoProgram("kubeconform", "github.com/yannh/kubeconform", "cmd/kubeconform", "v0.8.0"),
         GoProgram(
-            "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "cmd/operator", "v0.86.2"
+            "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "cmd/operator", "v0.85.0"
         ),
     )
 }
