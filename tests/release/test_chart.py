@@ -47,7 +47,8 @@ def test_the_same_commit_makes_the_same_package(local: Registry, tmp_path: Path)
         path.chmod(path.stat().st_mode & 0o700)
     local.makes("chart", CHART=copy, CHART_TO=tmp_path)
     (package,) = tmp_path.glob("*.tgz")
-    assert package.read_bytes() == made("respread-VERSION.tgz").read_bytes()
+    same = package.read_bytes() == made("respread-VERSION.tgz").read_bytes()
+    assert same, "the package in dist/ has other bytes; if it is of another commit, run `make dist` again"
 
 
 def test_the_signature_of_a_pushed_chart_is_verified(local: Registry, chart: str) -> None:
