@@ -31,7 +31,7 @@ SHOP: Final = "shop"
 POLICY: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 COUNTED: Final = f'respread_evictions_total{{namespace="{SHOP}", result="Evicted"}}'
 NEEDS_OTHER_CHARTS: Final = re.compile(r"prometheus-community|-n monitoring\b")
-"""Commands that need the charts of Prometheus and Grafana. A Prometheus process runs the dashboard's queries instead."""
+"""Commands for charts of Prometheus and Grafana. A Prometheus process runs the queries of the dashboard instead."""
 
 pytestmark = pytest.mark.timeout(1800)
 """The time limit. Helm is built first if it is not in the cache."""
