@@ -312,7 +312,7 @@ class ControlLoop:
         if observation.leads:
             self._violation_times.see(groups, planned.policies, observation.now)
         busy = {key for move in observation.under_way.moves for key in move.groups}
-        self._history.forget_settled(groups, busy)
+        self._history.forget_expired(groups, busy)
         self._history.forget_others(policies)
         self._history.forget_other_namespaces(observation.snapshot.namespaces)
         self._forgetting.keep(policies, observation.snapshot.namespaces)

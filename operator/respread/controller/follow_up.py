@@ -44,7 +44,7 @@ class FollowUp:
             owners: reads controllers.
             api: reads pods.
             doubts: the moves that may not have been made.
-            notify: called when a controller does not want a replacement, and when a doubt is settled.
+            notify: called when a controller does not want a replacement, and when a doubt is resolved.
             clock: a monotonic clock in seconds.
         """
         self._evictions = evictions
@@ -121,7 +121,7 @@ class FollowUp:
         is_chosen_again = doubt.move.pod.uid in self._evictions.lanes.moves()
         if untouched is None or is_chosen_again or not self._doubts.holds(doubt):
             return
-        self._doubts.settle(doubt.move, made=not untouched)
+        self._doubts.resolve(doubt.move, made=not untouched)
         self._notify()
 
     async def _ask_after(self, move: Move, snapshot: ClusterSnapshot) -> None:

@@ -263,7 +263,7 @@ async def _leadership(
         candidate,
         _place_of_lease(options, access, informers),
         may_wait=access.in_cluster or options.lease_namespace is not None,
-        settle_seconds=options.lease_times.lease_seconds,
+        changeover_seconds=options.lease_times.lease_seconds,
     )
     metrics.show_leadership(leading=False)
     running = asyncio.create_task(election.run(), name="election")

@@ -24,7 +24,7 @@ class Election:
     Everything that it does as the leader by one Lease has ended before it tries to get another.
     """
 
-    __slots__ = ("_elector", "_make", "_may_wait", "_past_terms", "_place", "_settle_seconds")
+    __slots__ = ("_changeover_seconds", "_elector", "_make", "_may_wait", "_past_terms", "_place")
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Election:
         place: Callable[[], ObjectKey | None],
         *,
         may_wait: bool,
-        settle_seconds: float,
+        changeover_seconds: float,
     ) -> None:
         """Create a candidate.
 
@@ -40,13 +40,13 @@ class Election:
             make: creates a candidate for one Lease.
             place: returns which Lease it is; None while that is unknown.
             may_wait: whether to wait for missing permissions to the Lease instead of ending.
-            settle_seconds: how long to wait before another Lease is tried. In that time all others have found it too,
-                and nobody leads by the former one any more.
+            changeover_seconds: how long to wait before another Lease is tried, until all replicas have found it and no
+                replica leads by the former one.
         """
         self._make = make
         self._place = place
         self._may_wait = may_wait
-        self._settle_seconds = settle_seconds
+        self._changeover_seconds = changeover_seconds
         self._elector: Elector | None = None
         self._past_terms = 0
 
@@ -82,8 +82,8 @@ class Election:
                     await running
                 self._past_terms += elector.term
                 self._elector = None
-            _log.info("Another Lease is the right one now", lease=str(lease), wait_seconds=self._settle_seconds)
-            await asyncio.sleep(self._settle_seconds)
+            _log.info("Another Lease is the right one now", lease=str(lease), wait_seconds=self._changeover_seconds)
+            await asyncio.sleep(self._changeover_seconds)
             lease = self._place() or lease
 
     async def _other_than(self, lease: ObjectKey, elector: Elector, running: asyncio.Task[None]) -> ObjectKey:

@@ -33,13 +33,13 @@ class Kept(NamedTuple):
     """Room that is kept."""
 
     claims: tuple[Claim, ...] = ()
-    promised: tuple[Seeker, ...] = ()
+    coming: tuple[Seeker, ...] = ()
     """The replacements of the moves that are still to be made, wherever they find room."""
     missed: NodeSet = 0
     """The nodes on which there is no room for such replacements yet."""
 
 
-class _Promises(NamedTuple):
+class _LeftToDo(NamedTuple):
     taken: list[Taken]
     seekers: list[Seeker]
     missed: NodeSet
@@ -71,21 +71,21 @@ class Claims:
             waited_for.append(Claim(taken, name, is_waiting=True))
         landed = [each for claim in waited_for for each in claim.taken]
         to_do: list[Claim] = []
-        promised: list[Seeker] = []
+        coming: list[Seeker] = []
         missed: NodeSet = 0
         for task in moving:
             if _is_stuck(task, now):
                 continue
             left = _left_to_do(placement, task, landed)
             to_do.append(Claim(tuple(left.taken), f"the moves that restore {next(iter(task.cure))}", is_waiting=False))
-            promised.extend(left.seekers)
+            coming.extend(left.seekers)
             missed |= left.missed
         placement.view.revert(mark)
         by_content = {
             tuple((taken.slot, id(taken.pod)) for taken in claim.taken): claim for claim in (*waited_for, *to_do)
         }
         self._known = {content: self._known.get(content, claim) for content, claim in by_content.items()}
-        return Kept(tuple(claim for claim in self._known.values() if claim.taken), tuple(promised), missed)
+        return Kept(tuple(claim for claim in self._known.values() if claim.taken), tuple(coming), missed)
 
 
 def _is_stuck(task: Task, now: datetime) -> bool:
@@ -150,11 +150,11 @@ class _Counts:
         return nodes
 
 
-def _left_to_do(placement: Placement, task: Task, landed: Sequence[Taken]) -> _Promises:
+def _left_to_do(placement: Placement, task: Task, landed: Sequence[Taken]) -> _LeftToDo:
     """Return where replacements are to go until the groups of a component are within maxSkew."""
     groups = [_Counts(placement, group, landed) for group in task.groups if group.key in task.cure]
     victims = list(task.victims)
-    found = _Promises([], [], 0)
+    found = _LeftToDo([], [], 0)
     for _ in range(_MOST_STEPS):
         excesses = [(excess, at) for at, each in enumerate(groups) if (excess := each.excess()) > 0]
         if not excesses:

@@ -154,10 +154,10 @@ class Contention:
         self._relations.let_in(let_in)
         return None
 
-    def promise(self, seekers: Iterable[Seeker]) -> None:
-        """Keep places for pods that come only after those that have joined.
+    def reserve(self, seekers: Iterable[Seeker]) -> None:
+        """Reserve room for pods that come only after those that have joined.
 
-        Where that can't be shown beside these, no other pod joins that may land on their nodes.
+        If that can't be shown beside these, no other pod joins that may land on their nodes.
         """
         looks, self._looks = self._looks, self._looks_for_later
         for each in seekers:

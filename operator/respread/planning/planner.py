@@ -210,8 +210,8 @@ class Planner:
         expected = MissingDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
         going = [pod for _, each in drained for pod in each.going]
-        promised = (*kept.promised, *seekers_among(going, self._leaving, placement))
-        wave = self._wave(placement, budgets, solutions, queue, promised, now)
+        later = (*kept.coming, *seekers_among(going, self._leaving, placement))
+        wave = self._wave(placement, budgets, solutions, queue, later, now)
         planned = _plan(solutions, complete, wave, kept.missed, self._waiting, self._selection.selected)
         return msgspec.structs.replace(
             planned,
@@ -242,7 +242,7 @@ class Planner:
         budgets: BudgetLedger,
         solutions: Iterable[Solution],
         queue: _Queue,
-        promised: Sequence[Seeker],
+        coming: Sequence[Seeker],
         now: datetime,
     ) -> Wave | None:
         """Return the wave that first steps may join; None if there is no such step.
@@ -255,7 +255,7 @@ class Planner:
             return None
         leaving, waiting = queue
         largest = largest_of(member.pod for member in members)
-        contention = Contention(placement, (*waiting, *promised), leaving, largest)
+        contention = Contention(placement, (*waiting, *coming), leaving, largest)
         self._priorities.forget_others(placement.table.slot_of)
         made = set(map(id, waiting))
         fragile = [each for each in contention.fragile if id(each) in made]
@@ -349,7 +349,7 @@ def _joined(solution: Solution, wave: Wave | None, missed: NodeSet) -> Held | No
     if missed & (solution.landing | solution.vacated) and not any(solution.cured):
         return _NOT_FINISHED
     if (held := wave.join(solution.first)) is None:
-        wave.promise(solution.later)
+        wave.reserve(solution.later)
     return held
 
 

@@ -115,8 +115,8 @@ class Wave:
             self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
         return None
 
-    def promise(self, later: Iterable[Member]) -> None:
-        """Keep room for the moves that follow a step that has joined, as far as there is room for them now.
+    def reserve(self, later: Iterable[Member]) -> None:
+        """Reserve room for the moves that follow a step that has joined, as far as there is room for them now.
 
         So a group is finished before others that could take the room are begun.
         """
@@ -125,7 +125,7 @@ class Wave:
             own = member.pod.uid if is_replaced_when_gone(member.pod) else ""
             alike.setdefault((id(member.replacement), member.nodes, own), []).append(member)
         seekers = ((self._seeker(members[0]), len(members)) for members in alike.values())
-        self._contention.promise(
+        self._contention.reserve(
             [each._replace(nodes=each.sure, number=number) for each, number in seekers if each.sure]
         )
 

@@ -28,7 +28,7 @@ from respread.controller.records.checkpoint import (
     recalled_failures,
     recalled_group_history,
     situation_of,
-    without_settled,
+    without_expired,
 )
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, PauseRules
@@ -169,11 +169,11 @@ def test_the_back_off_of_a_balanced_group_is_forgotten_once_it_has_expired() -> 
     _, balanced = group(2, 1)
     failed = BackOffs(RULES).failed(group_name(key), "", NOW)
     later = NOW + 1000
-    assert without_settled(failed, {key: balanced}, (), NOW + 1) is failed
-    assert without_settled(failed, {key: violated}, (), later) is failed
-    assert without_settled(failed, {key: balanced}, {key}, later) is failed
-    assert not without_settled(failed, {key: balanced}, (), later).groups
-    assert not without_settled(failed, {}, (), later).groups
+    assert without_expired(failed, {key: balanced}, (), NOW + 1) is failed
+    assert without_expired(failed, {key: violated}, (), later) is failed
+    assert without_expired(failed, {key: balanced}, {key}, later) is failed
+    assert not without_expired(failed, {key: balanced}, (), later).groups
+    assert not without_expired(failed, {}, (), later).groups
 
 
 def test_evictions_of_a_group_survive_a_restart_and_a_balanced_state() -> None:

@@ -91,7 +91,7 @@ def test_a_move_that_was_not_made_stops_counting_and_no_other_does(
     leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
     without_it = Leader(recorded(InFlight(), *others), InFlight())
     assert leader.counted == (len(others) + 1,) * 2
-    leader.doubts.settle(MOVE, made=False)
+    leader.doubts.resolve(MOVE, made=False)
     assert leader.counted == (len(others),) * 2
     assert leader.hurried == ["default"]
     for each in (leader, without_it):
@@ -104,7 +104,7 @@ def test_a_move_that_was_made_counts_from_the_time_of_that_finding(
     others: list[float], ago: float, later: float
 ) -> None:
     leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
-    leader.doubts.settle(MOVE, made=True)
+    leader.doubts.resolve(MOVE, made=True)
     assert leader.counted == (len(others) + 1,) * 2
     leader.clock.now = later
     assert min(leader.counted) >= 1

@@ -18,10 +18,10 @@ from respread.controller.records.other_evictions import (
     EVICTED,
     FIRST_WAIT,
     FORGOTTEN,
+    JUDGED_AFTER,
     LONGEST_ROUND,
     LONGEST_WAIT,
     ROUND,
-    SETTLE,
     OtherEvictions,
 )
 from tests.eviction_moves import move
@@ -63,7 +63,7 @@ class Cluster:
         self.look(after)
         self.evict(each)
         self.look()
-        self.look(after=SETTLE)
+        self.look(after=JUDGED_AFTER)
 
     @property
     def until(self) -> timedelta:
@@ -74,7 +74,7 @@ class Cluster:
             return timedelta()
         assert held.reason is Reason.OTHER_DESCHEDULER
         assert held.until is not None
-        return held.until - self.now + SETTLE
+        return held.until - self.now + JUDGED_AFTER
 
 
 def test_the_wait_for_a_workload_doubles_each_time() -> None:
@@ -97,7 +97,7 @@ def test_pods_that_are_evicted_together_count_as_one_round() -> None:
     for each in cluster.pods:
         cluster.evict(each)
         cluster.look(after=timedelta(seconds=3))
-    cluster.look(after=SETTLE)
+    cluster.look(after=JUDGED_AFTER)
     assert cluster.until == timedelta()
     assert len(cluster.counted) == 4
 
@@ -118,7 +118,7 @@ def test_respreads_own_evictions_do_not_count_even_after_their_moves() -> None:
     cluster.look(after=timedelta(minutes=1))  # its replacement is Ready, and it still terminates
     cluster.evict(cluster.pods[1])
     cluster.look()
-    cluster.look(after=SETTLE)
+    cluster.look(after=JUDGED_AFTER)
     assert cluster.counted == [cluster.pods[1].name]
 
 
@@ -127,7 +127,7 @@ def test_only_evictions_by_the_eviction_api_count(disruption: str) -> None:
     cluster = Cluster()
     cluster.evict(cluster.pods[0], disruption)
     cluster.look()
-    cluster.look(after=SETTLE)
+    cluster.look(after=JUDGED_AFTER)
     assert cluster.counted == []
 
 
@@ -147,8 +147,8 @@ def test_drains_do_not_count(leaving: Node | None) -> None:
     cluster.evict(cluster.pods[0])
     cluster.look()
     cluster.state.apply("nodes", [(ObjectKey("", "a1"), leaving)])
-    assert cluster.others.next_due() == cluster.now + SETTLE
-    cluster.look(after=SETTLE)
+    assert cluster.others.next_due() == cluster.now + JUDGED_AFTER
+    cluster.look(after=JUDGED_AFTER)
     assert cluster.others.next_due() is None
     assert cluster.counted == []
 
@@ -160,7 +160,7 @@ def test_pods_that_terminate_at_the_start_of_a_term_do_not_count() -> None:
     cluster.look()
     cluster.others.forget()
     cluster.look()
-    cluster.look(after=SETTLE)
+    cluster.look(after=JUDGED_AFTER)
     assert cluster.counted == []
 
 
@@ -182,7 +182,7 @@ def test_an_evictor_that_never_pauses_is_recognized_after_a_minute() -> None:
     cluster = Cluster()
     for number in range(20):
         assert (cluster.until > timedelta()) is (number > LONGEST_ROUND / timedelta(seconds=5))
-        cluster.round(number, after=timedelta(seconds=5) - SETTLE)
+        cluster.round(number, after=timedelta(seconds=5) - JUDGED_AFTER)
     assert cluster.until == FIRST_WAIT
     assert cluster.others.repeated
 

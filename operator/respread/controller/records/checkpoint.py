@@ -254,7 +254,7 @@ def group_evictions_to_remember(history: GroupHistory, policy: str, now: float) 
     return tuple(found[:MAX_GROUP_EVICTIONS])
 
 
-def without_settled(
+def without_expired(
     back_offs: BackOffs, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey], now: float
 ) -> BackOffs:
     """Forget the groups whose back-off is over and which are balanced or gone.
@@ -269,9 +269,9 @@ def without_settled(
     """
     if not any(each.until <= now for each in back_offs.groups.values()):
         return back_offs
-    unsettled = {group_name(key) for key, group in groups.items() if group.violated or key in busy}
+    needed = {group_name(key) for key, group in groups.items() if group.violated or key in busy}
     waiting = {name for name, each in back_offs.groups.items() if each.until > now}
-    return back_offs.without_others(unsettled | waiting)
+    return back_offs.without_others(needed | waiting)
 
 
 def _digest(value: Any) -> str:

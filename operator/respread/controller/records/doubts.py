@@ -90,7 +90,7 @@ class Doubts:
         over = {each.move.pod.uid for each in ended if not each.unmade}
         for uid, doubt in tuple(self._doubts.items()):
             if uid in over or (doubt.move in in_flight and not in_flight.may_be_unmade(doubt.move)):
-                self.settle(doubt.move, made=True)
+                self.resolve(doubt.move, made=True)
 
     def due(self, in_flight: InFlight, under_way: Collection[str]) -> list[Doubt]:
         """Return those that are certain by now. The caller asks the API server what became of their pods.
@@ -116,7 +116,7 @@ class Doubts:
         """Return whether nothing was sent or found out since."""
         return self._doubts.get(doubt.move.pod.uid) is doubt
 
-    def settle(self, move: Move, *, made: bool) -> None:
+    def resolve(self, move: Move, *, made: bool) -> None:
         """Count a move for good, or not any longer."""
         uid = move.pod.uid
         del self._doubts[uid]

@@ -24,7 +24,7 @@ from respread.controller.records.checkpoint import (
     recalled_failures,
     recalled_group_history,
     situation_of,
-    without_settled,
+    without_expired,
 )
 from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers
@@ -175,10 +175,10 @@ class History:
         """Forget the standings of other namespaces than these."""
         self.standings = self.standings.among(namespaces)
 
-    def forget_settled(self, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey]) -> None:
+    def forget_expired(self, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey]) -> None:
         """Forget what no longer matters about groups that are balanced or gone and have no move in flight."""
         now = self._wall_clock()
-        self.back_offs = without_settled(self.back_offs, groups, busy, now)
+        self.back_offs = without_expired(self.back_offs, groups, busy, now)
         if (recent := self._counts.of_groups.without_old(now)) is not self._counts.of_groups:
             self._count(self._counts._replace(of_groups=recent))
         self._names.keep(groups)

@@ -27,7 +27,7 @@ from respread.spread.group import SpreadGroup
 
 EVICTED: Final = "EvictionByEvictionAPI"
 """The reason of the condition `DisruptionTarget` of evicted pods."""
-SETTLE: Final = timedelta(seconds=2)
+JUDGED_AFTER: Final = timedelta(seconds=2)
 """An eviction is judged after this time, because nodes are watched apart from pods: the cordon of a drain may be seen
 after its first eviction."""
 ROUND: Final = timedelta(seconds=10)
@@ -122,7 +122,7 @@ class OtherEvictions:
             if each.last - ROUND <= now < max(each.last, each.until) + FORGOTTEN
         }
         for uid, (pod, seen_at) in list(self._pending.items()):
-            if now < seen_at + SETTLE:
+            if now < seen_at + JUDGED_AFTER:
                 continue
             del self._pending[uid]
             node = snapshot.nodes.get(pod.node_name)
@@ -134,7 +134,7 @@ class OtherEvictions:
 
     def next_due(self) -> datetime | None:
         """Return when the next eviction is to be judged; None if there is none."""
-        return min((seen_at + SETTLE for _, seen_at in self._pending.values()), default=None)
+        return min((seen_at + JUDGED_AFTER for _, seen_at in self._pending.values()), default=None)
 
     def forget(self) -> None:
         """Start again: somebody else has evicted for Respread in the meantime."""

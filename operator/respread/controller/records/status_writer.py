@@ -100,7 +100,7 @@ class StatusWriter:
         """Statuses that are due and go along with a request that is about to be sent, by the same."""
         self._took: dict[str, float] = {}
         """How long the API server took over the last record or status, in seconds, by the same."""
-        self._unsettled: set[str] = set()
+        self._to_rewrite: set[str] = set()
         """The policies of which something must be written although nothing has changed, by the same: a write was not
         confirmed, or what belongs into the record is still in the status, or the other way round."""
         self._records_in_status = records_in_status
@@ -133,7 +133,7 @@ class StatusWriter:
         self._unrecorded = False
         self._looked_at = self._clock() if found.without_records else -inf
         self._warn_of(found.without_records)
-        self._unsettled = {
+        self._to_rewrite = {
             each.uid
             for each in policies
             if each.in_status != (record_of(each.status) if self._is_in_status(each.kind) else NOTHING)
@@ -159,7 +159,7 @@ class StatusWriter:
         self._written = {uid: status for uid, status in self._written.items() if uid in uids}
         self._written_at = {uid: at for uid, at in self._written_at.items() if uid in uids}
         self._took = {uid: seconds for uid, seconds in self._took.items() if uid in uids}
-        self._unsettled &= uids
+        self._to_rewrite &= uids
         self._records.keep(uids)
         again_seconds = LEAST_INTERVAL_SECONDS if self._unrecorded else LOOK_AGAIN_SECONDS
         if (self._without_records or self._unrecorded) and now >= self._looked_at + again_seconds:
@@ -206,7 +206,7 @@ class StatusWriter:
         self._hurried.update(policies)
 
     def _differs(self, wanted: Wanted) -> bool:
-        return wanted.status != self.known(wanted.policy, wanted.seen) or wanted.policy.uid in self._unsettled
+        return wanted.status != self.known(wanted.policy, wanted.seen) or wanted.policy.uid in self._to_rewrite
 
     def _first_of(self, due: Iterable[Wanted]) -> list[Wanted]:
         by_age = sorted(due, key=lambda each: self._due_at(each.policy))
@@ -268,7 +268,7 @@ class StatusWriter:
             _log.info("Kept in records from now on: what the next leader must know", kinds=sorted(came))
         self._warn_of(gone)
         self._records.gone(policy.uid for policy in policies if policy.kind in gone)
-        self._unsettled.update(policy.uid for policy in policies if policy.kind in came | gone)
+        self._to_rewrite.update(policy.uid for policy in policies if policy.kind in came | gone)
 
     def _warn_of(self, without_records: Collection[str]) -> None:
         for kind in self._kinds:
@@ -283,7 +283,7 @@ class StatusWriter:
         """Write a policy's record and status as far as they differ, and return whether the API certainly has them."""
         in_status, uid = self._is_in_status(policy.kind), policy.uid
         told = known if in_status else with_record(known, record_of(status))
-        is_told = status == told and uid not in self._unsettled
+        is_told = status == told and uid not in self._to_rewrite
         if is_told and (in_status or self._records.is_stored(policy, record_of(status))):
             self._written[uid] = status
             return True
@@ -291,19 +291,19 @@ class StatusWriter:
             sent_at = self._clock()
             # The record is first: what an earlier version recorded in the status stays there until the record has it.
             if not in_status and not await self._records.write(policy, record_of(status)):
-                self._unsettled.add(uid)
+                self._to_rewrite.add(uid)
                 if not self.uncertain:  # The API server answers.
                     self._unrecorded = True
                     await self._show(policy, status, known)
                 return False
             self._written[uid] = told
             if not is_told and not await self._write_status(policy, encode_status(status, with_record=in_status)):
-                self._unsettled.add(uid)
+                self._to_rewrite.add(uid)
                 return False
             self._took[uid] = self._clock() - sent_at
         self._written[uid] = status
         if in_status == self._is_in_status(policy.kind):
-            self._unsettled.discard(uid)
+            self._to_rewrite.discard(uid)
         return True
 
     async def _show(self, policy: Policy, status: PolicyStatus, known: PolicyStatus) -> None:

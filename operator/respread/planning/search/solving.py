@@ -164,7 +164,7 @@ class Solver:
             solutions = self._one_after_another(alone, tried)
         found = {id(each.tasks[0]): each for each in alone}
         for rivals in self._rivals(solutions):
-            if _is_settled_by_order([found[id(task)] for rival in rivals for task in rival.tasks], self._placement):
+            if _is_decided_by_order([found[id(task)] for rival in rivals for task in rival.tasks], self._placement):
                 continue
             others = [each for each in solutions if not any(each is rival for rival in rivals)]
             known = total([each.cost for each in rivals])
@@ -317,7 +317,7 @@ class Solver:
         )
 
 
-def _is_settled_by_order(alone: Sequence[Solution], placement: Placement) -> bool:
+def _is_decided_by_order(alone: Sequence[Solution], placement: Placement) -> bool:
     """Whether solutions want so much the same that as many are cured as can be if those go first that take least.
 
     So it is if each cures one group, with replacements that take the same room on any of the same nodes, whichever of
