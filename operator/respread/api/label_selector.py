@@ -39,7 +39,7 @@ class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False):
     ] = ()
 
 
-class LabelSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class LabelSelector(msgspec.Struct, frozen=True, weakref=True, rename="camel"):
     """`matchLabels` and `matchExpressions`, all of which must match. An empty selector selects everything.
 
     `None` stands for an absent selector. Whether that means "nothing" or "everything" depends on the field.

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from respread.api.clamping import read_clamped
+from respread.api.nesting import decoded
 from respread.api.policy import PolicyKind
 from respread.api.recorded import FailuresInARow, Recorded
 from respread.api.status import PolicyStatus
@@ -121,7 +122,7 @@ def encode_record(record: Recorded) -> str:
 def decode_record(text: object) -> Recorded:
     """Read the text of a record, with every field within its bounds. What can't be read counts as absent."""
     try:
-        value = msgspec.json.decode(text) if isinstance(text, str) else None
+        value = decoded(msgspec.json.decode, text.encode()) if isinstance(text, str) else None
     except (msgspec.DecodeError, UnicodeEncodeError):
         value = None
     return read_clamped(Recorded, value) or NOTHING

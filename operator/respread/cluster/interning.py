@@ -19,6 +19,12 @@ MAX_LABELS_BYTES: Final = 16_384
 """In bytes of JSON. An ordinary pod has a tenth of it. All labels are kept, because a selector may ask for any."""
 
 
+_LONGEST_API_VERSION: Final = 253 + 1 + 63
+_LONGEST_KIND: Final = 63
+_LONGEST_NAME: Final = 253
+_LONGEST_UID: Final = 64
+
+
 class _Owner(msgspec.Struct, gc=False, rename="camel"):
     """An entry of `ownerReferences`."""
 
@@ -99,10 +105,13 @@ class Interning:
         return kept
 
     def _owner(self, owner: _Owner) -> OwnerReference:
-        key = (owner.uid, owner.name, owner.kind, owner.api_version)
+        # The API server checks neither the length nor the content of these words. A longer one belongs to no object.
+        api_version, kind = _word(owner.api_version, _LONGEST_API_VERSION), _word(owner.kind, _LONGEST_KIND)
+        name, uid = _word(owner.name, _LONGEST_NAME), _word(owner.uid, _LONGEST_UID)
+        key = (uid, name, kind, api_version)
         kept = self._owners.get(key)
         if kept is None:
-            kept = OwnerReference(sys.intern(owner.api_version), sys.intern(owner.kind), owner.name, owner.uid)
+            kept = OwnerReference(sys.intern(api_version), sys.intern(kind), name, uid)
             self._owners[key] = kept
         return kept
 
@@ -122,6 +131,12 @@ class Interning:
     def specs(self) -> int:
         """The number of different pod specs in use."""
         return len(self._specs)
+
+
+def _word(text: str, longest: int) -> str:
+    """Return a word for statuses, metrics, logs and terminals: cut, and without control characters."""
+    short = text[:longest]
+    return short if short.isprintable() else "".join(each if each.isprintable() else "?" for each in short)
 
 
 def _digest(content: bytes) -> bytes:

@@ -38,7 +38,7 @@ class TopologySpreadConstraint(msgspec.Struct, frozen=True, gc=False, rename="ca
     match_label_keys: tuple[str, ...] = ()
 
 
-class NodeSelectorRequirement(msgspec.Struct, frozen=True, gc=False):
+class NodeSelectorRequirement(msgspec.Struct, frozen=True, weakref=True):
     """One requirement of a node selector term."""
 
     key: str
@@ -125,6 +125,8 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """For bound pods of a DaemonSet: their affinity allows only their node, which is not stored in the affinity."""
     has_resource_claims: bool = False
     has_scheduling_gates: bool = False
+    is_in_scheduling_group: bool = False
+    """Whether the scheduler places it together with others (`schedulingGroup` in 1.36, `workloadRef` in 1.35)."""
     needs_declared_features: bool = False
     """Whether the scheduler only accepts nodes that declare a feature for it (`status.declaredFeatures`)."""
     stops_without_grace: bool = False

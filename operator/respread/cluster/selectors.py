@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Final
 
 import msgspec
+from immutables import Map
 
 from respread.api.label_selector import LabelSelector, SelectorOperator
+from respread.cluster.bounded_cache import bounded_cache
 from respread.cluster.meta import Labels
 
 _NAME: Final = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -66,6 +67,11 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True):
     """Whether it comes from an absent selector."""
 
     @property
+    def size(self) -> int:
+        """The number of its requirements and their values, on which the memory that it takes depends."""
+        return sum(1 + len(each.values) for each in self.requirements)
+
+    @property
     def matches_everything(self) -> bool:
         """Whether it comes from an empty selector, which has no requirements."""
         return not self.requirements and not self.matches_nothing
@@ -99,15 +105,24 @@ NOTHING: Final = Selector((), (), (), matches_nothing=True)
 """An absent selector: it matches nothing."""
 
 
-@lru_cache(maxsize=16384)
 def compile_selector(selector: LabelSelector | None) -> Selector:
     """Compile a selector of the API. `None` matches nothing, an empty one everything.
 
     Raises:
         SelectorError: the API would reject it.
     """
-    if selector is None:
-        return NOTHING
+    return NOTHING if selector is None else _compiled(selector)
+
+
+def _size(selector: LabelSelector) -> int:
+    size = len(selector.match_labels)
+    for each in selector.match_expressions:
+        size += 1 + len(each.values)
+    return size
+
+
+@bounded_cache(_size)
+def _compiled(selector: LabelSelector) -> Selector:
     return _selector(
         (
             *(requirement(key, "In", (value,), f"matchLabels[{key}]") for key, value in selector.match_labels.items()),
@@ -119,7 +134,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
     )
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(Map.__len__)
 def selector_of_labels(labels: Labels) -> Selector:
     """Return a selector that requires all these labels. Without labels, it matches everything.
 

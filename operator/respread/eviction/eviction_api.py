@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
 from respread.kube.requests import NoResponseError, PreparedRequest, Requests, Response
@@ -44,6 +45,9 @@ class _Pod(msgspec.Struct):
         return self.metadata.deletion_timestamp is not None or any(
             each.type == "DisruptionTarget" and each.status == "True" for each in conditions
         )
+
+
+_read_pod: Final = msgspec.json.Decoder(_Pod).decode
 
 
 class PreparedEviction:
@@ -137,7 +141,7 @@ class EvictionApi:
         if response.status_code == HTTPStatus.NOT_FOUND:
             return False
         try:
-            found = msgspec.json.decode(response.body, type=_Pod) if response.succeeded else None
+            found = decoded(_read_pod, response.body) if response.succeeded else None
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         return None if found is None else found.metadata.uid == pod.uid and not found.is_going
@@ -145,7 +149,7 @@ class EvictionApi:
 
 def _answer_about(body: bytes, planned: Pod) -> Answer | None:
     try:
-        found = msgspec.json.decode(body, type=_Pod).metadata
+        found = decoded(_read_pod, body).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Answer(result=EvictionResult.UNREACHABLE, message=f"the API server's answer is no pod: {error}")
     if found.uid != planned.uid:

@@ -156,8 +156,12 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return self if patience == self.patience else msgspec.structs.replace(self, patience=patience)
 
     def resumed(self, flights: Iterable[Flight]) -> InFlight:
-        """Return these moves as all that are in flight, with the known state of known ones."""
-        return _in_flight(self.patience, [self._of(each.move) or each for each in flights])
+        """Return these moves as all that are in flight, with the known state of known ones.
+
+        A record may contain a pod twice, and so may those of two policies. A pod is evicted once.
+        """
+        each_once = {each.uid: self._of(each.move) or each for each in flights}
+        return _in_flight(self.patience, tuple(each_once.values()))
 
     def unanswered(self, now: float, least_seconds: float) -> tuple[Move, ...]:
         """Return the moves to send again: sent without an answer, or owed.

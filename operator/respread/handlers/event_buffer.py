@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
@@ -132,10 +133,10 @@ class EventBuffer:
             NotAnEventError: if the line is not an event.
         """
         try:
-            event = _read_event(line)
+            event = decoded(_read_event, line)
             if event.type == _ERROR:
                 raise ErrorEventError
-            head = _read_head(event.object)
+            head = decoded(_read_head, event.object)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotAnEventError(f"it is no event of {self._kind.resource}: {error}") from error
         deleted = event.type == _DELETED

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response
@@ -49,10 +50,13 @@ class _Answer(msgspec.Struct):
     """None for an empty metadata list, as the API server writes it."""
 
 
+_read_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
 async def list_objects(
     requests: Requests,
     kind: Kind,
-    decode: Callable[[msgspec.Raw], T],
+    decode: Callable[[bytes | msgspec.Raw], T],
     *,
     page_objects: int,
     timeout_seconds: float,
@@ -81,7 +85,7 @@ async def list_objects(
         async for page in pages(
             requests, path, names, page_objects=page_objects, timeout_seconds=timeout_seconds, accept=accept
         ):
-            found.extend(map(decode, page.objects))
+            found.extend(decoded(decode, each) for each in page.objects)
             if page.more and most_objects is not None and len(found) >= most_objects:
                 raise ListError(f"{kind.resource} can't be listed: there are more than {most_objects} in {namespace}")
     except RefusedError as error:
@@ -124,7 +128,7 @@ async def pages(
         response = await requests.send("GET", path, names, query=query, accept=accept, timeout_seconds=timeout_seconds)
         if not response.succeeded:
             raise RefusedError(response)
-        answer = msgspec.json.decode(response.body, type=_Answer)
+        answer = decoded(_read_answer, response.body)
         continue_ = answer.metadata.continue_
         yield ListPage(answer.items or [], more=bool(continue_))
         if not continue_:

@@ -28,6 +28,7 @@ class Components:
 
     def advance(self, changed: Mapping[GroupKey, SpreadGroup | None]) -> None:
         """Take over the current groups, with None for those that are gone."""
+        joined: set[Labels] = set()
         for key, group in changed.items():
             before = self._groups.get(key)
             if before is not None and group is not None and _same_pods(before, group):
@@ -41,9 +42,11 @@ class Components:
             if group is not None:
                 self._groups[key] = group
                 for labels in labels_of(group):
-                    for other in under(self._with_labels, labels):
-                        self._forget(other)
                     file(self._with_labels, labels, key)
+                    joined.add(labels)
+        for labels in joined:
+            for other in under(self._with_labels, labels):
+                self._forget(other)
 
     def of(self, key: GroupKey) -> Component:
         """Return the component of a group. It stays the same object while it does not change."""

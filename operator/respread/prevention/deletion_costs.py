@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.decode.field_ownership import FIELD_MANAGER, owner_of_annotation
 from respread.cluster.pod import Pod
@@ -67,6 +68,9 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 class _Pod(msgspec.Struct):
     metadata: _Metadata
+
+
+_read_pod: Final = msgspec.json.Decoder(_Pod).decode
 
 
 class DeletionCosts:
@@ -130,7 +134,7 @@ class DeletionCosts:
             response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
             if not response.succeeded:
                 return _answer(response)
-            metadata = msgspec.json.decode(response.body, type=_Pod).metadata
+            metadata = decoded(_read_pod, response.body).metadata
         except NoResponseError as error:
             return PatchAnswer(result=PatchResult.UNREACHABLE, message=error.message)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

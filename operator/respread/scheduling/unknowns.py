@@ -42,6 +42,8 @@ def unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
         return Unknown("scheduler configuration", f"{spec.scheduler_name} has {foreign}, which may refuse any node")
     if spec.has_scheduling_gates:
         return Unknown("schedulingGates", "the pod is not scheduled until its scheduling gates are removed")
+    if spec.is_in_scheduling_group:
+        return Unknown("schedulingGroup", "the pod is placed together with others of its group, and where is not known")
     if spec.has_resource_claims:
         return Unknown("resourceClaims", "the pod has dynamic resources, and where they can be allocated is not known")
     if spec.needs_declared_features:

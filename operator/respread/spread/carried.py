@@ -15,7 +15,7 @@ from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.default_selector import default_selector
 from respread.scheduling.filters.topology_spread import effective_selector, required_keys
 from respread.scheduling.verdict import Unknown
-from respread.spread.domains import eligibility_of
+from respread.spread.domains import Eligibility, eligibility_of
 from respread.spread.group import GroupKey, Template
 
 HARD_DEFAULTS: Final[frozenset[WhenUnsatisfiable]] = frozenset({"DoNotSchedule"})
@@ -64,31 +64,42 @@ class DefaultConstraints(msgspec.Struct, frozen=True):
         # Only the built-in ones don't require a node to have the keys of all of them.
         each_alone = self.configuration.profiles[pod.spec.scheduler_name].system_defaults
         return tuple(
-            _key(pod.namespace, pod.spec, each, selector, [each] if each_alone else constraints) for each in constraints
+            _key(pod.namespace, each, selector, _eligibility(pod.spec, each, [each] if each_alone else constraints))
+            for each in constraints
         )
 
 
 def own_keys(namespace: str, template: Template) -> tuple[GroupKey, ...]:
     """Return the group of each topology spread constraint of pods of a template, in their order."""
     own = template.spec.topology_spread_constraints
-    return tuple(_key(namespace, template.spec, each, effective_selector(each, template.labels), own) for each in own)
+    # A pod may have ten thousand constraints, and each kind of eligibility has the topology keys of all of them.
+    shared: dict[tuple[str, str, str], Eligibility] = {}
+    keys: list[GroupKey] = []
+    for each in own:
+        kind = (each.when_unsatisfiable, each.node_affinity_policy, each.node_taints_policy)
+        if (eligibility := shared.get(kind)) is None:
+            eligibility = shared[kind] = _eligibility(template.spec, each, own)
+        keys.append(_key(namespace, each, effective_selector(each, template.labels), eligibility))
+    return tuple(keys)
+
+
+def _eligibility(
+    spec: PodSpec, constraint: TopologySpreadConstraint, together: Iterable[TopologySpreadConstraint]
+) -> Eligibility:
+    """Return what makes nodes eligible for a constraint; they need the topology keys of those with it."""
+    return eligibility_of(spec, constraint, required_keys(together, constraint.when_unsatisfiable))
 
 
 def _key(
-    namespace: str,
-    spec: PodSpec,
-    constraint: TopologySpreadConstraint,
-    selector: Selector,
-    together: Iterable[TopologySpreadConstraint],
+    namespace: str, constraint: TopologySpreadConstraint, selector: Selector, eligibility: Eligibility
 ) -> GroupKey:
     """Return the group of a constraint.
 
     Args:
         namespace: the namespace of the pods.
-        spec: the spec of the pods.
         constraint: a constraint of the pods.
         selector: its effective selector.
-        together: the constraints whose topology keys a node must have to count.
+        eligibility: which nodes count for it.
     """
     return GroupKey(
         namespace=namespace,
@@ -97,5 +108,5 @@ def _key(
         max_skew=constraint.max_skew,
         min_domains=constraint.min_domains or 1,
         selector=selector,
-        eligibility=eligibility_of(spec, constraint, required_keys(together, constraint.when_unsatisfiable)),
+        eligibility=eligibility,
     )

@@ -63,11 +63,13 @@ def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required
 class DomainIndex:
     """The domains that were requested, updated from one set of nodes to the next."""
 
-    __slots__ = ("_known", "_nodes")
+    __slots__ = ("_known", "_nodes", "_with_key")
 
     def __init__(self) -> None:
         self._nodes: Map[str, Node] = Map()
         self._known: dict[tuple[Eligibility, str], Domains] = {}
+        self._with_key: dict[str, list[Node]] | None = None
+        """The nodes with each label key, once that was asked. A pod may name ten thousand keys that no node has."""
 
     def advance(self, nodes: Map[str, Node]) -> None:
         """Take over the current nodes. Unchanged domains stay the same objects."""
@@ -75,14 +77,23 @@ class DomainIndex:
         changed = {name: node for name in names if (node := nodes.get(name)) is not None}
         gone = [name for name in names if name not in nodes]
         self._known = {at: _after(domains, at, changed, gone) for at, domains in self._known.items()}
-        self._nodes = nodes
+        if nodes is not self._nodes:
+            self._nodes, self._with_key = nodes, None
 
     def of(self, eligibility: Eligibility, topology_key: str) -> Domains:
         """Return the domains of the eligible nodes for a topology key."""
         at = (eligibility, topology_key)
         if (found := self._known.get(at)) is None:
-            found = self._known[at] = domains_of(eligibility, topology_key, self._nodes.values())
+            found = self._known[at] = domains_of(eligibility, topology_key, self._nodes_with(topology_key))
         return found
+
+    def _nodes_with(self, key: str) -> Iterable[Node]:
+        if self._with_key is None:
+            self._with_key = {}
+            for node in self._nodes.values():
+                for each in node.labels:
+                    self._with_key.setdefault(each, []).append(node)
+        return self._with_key.get(key, ())
 
     def forget_others(self, used: Collection[tuple[Eligibility, str]]) -> None:
         """Keep only some of the requested domains."""

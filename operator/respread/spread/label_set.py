@@ -19,6 +19,8 @@ from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.spread.carried import DefaultConstraints, own_keys
 from respread.spread.group import GroupKey, Template, template_of
 
+_FEW: Final = 8
+"""Nearly all pods have fewer constraints. Going through these is as fast as a dict, which takes memory."""
 _NO_OWNERS: Final[frozenset[SelectingOwner]] = frozenset()
 
 
@@ -64,7 +66,7 @@ class _Member:
 class LabelSet:
     """What is derived from the pods of one label set. Updates cost as much as the pods that change."""
 
-    __slots__ = ("_defaulted", "_defaults", "_members", "_namespace", "carried", "owners", "pods")
+    __slots__ = ("_by_key", "_defaulted", "_defaults", "_members", "_namespace", "carried", "owners", "pods")
 
     def __init__(self, namespace: str, defaults: DefaultConstraints | None) -> None:
         """Start without pods.
@@ -79,6 +81,8 @@ class LabelSet:
         self._defaulted: tuple[tuple[Pod, tuple[object, ...]], ...] = ()
         """A pod of each template with default constraints, with the basis of their selector."""
         self.pods: PodsByName = Map()
+        self._by_key: dict[GroupKey, list[CarriedGroup]] | None = None
+        """The carried groups by their keys, where there are many and some were asked for."""
         self.carried: tuple[CarriedGroup, ...] = ()
         """The groups that the pods carry. It stays the same object while nothing in it changes."""
         self.owners = _NO_OWNERS
@@ -139,7 +143,17 @@ class LabelSet:
         else:
             self.owners = _NO_OWNERS
         if len(carried) != len(self.carried) or not all(map(CarriedGroup.is_like, carried, self.carried)):
-            self.carried = tuple(carried)
+            self.carried, self._by_key = tuple(carried), None
+
+    def carried_with(self, key: GroupKey) -> Sequence[CarriedGroup]:
+        """Return the groups that the pods carry with some key: one for each template."""
+        if len(self.carried) <= _FEW:
+            return [each for each in self.carried if each.key == key]
+        if self._by_key is None:
+            self._by_key = {}
+            for each in self.carried:
+                self._by_key.setdefault(each.key, []).append(each)
+        return self._by_key.get(key, ())
 
 
 def nodes_of(pods: Iterable[Pod]) -> list[str]:

@@ -205,8 +205,7 @@ class NamespaceGroups:
             each
             for labels in label_sets
             if (label_set := self._label_sets.get(labels)) is not None
-            for each in label_set.carried
-            if each.key == key
+            for each in label_set.carried_with(key)
         ]
         workloads = {workload for each in carried for workload in each.workloads}
         return tuple(each.template for each in carried), tuple(sorted(workloads))

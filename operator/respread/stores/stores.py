@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
+from respread.api.nesting import decoded
 from respread.api.policy import PLURALS, PolicyKind
 from respread.api.record import decode_record
 from respread.api.recorded import Recorded
@@ -136,7 +137,7 @@ class PolicyKindStore:
     def decode_object(self, document: bytes) -> tuple[ObjectKey, PolicyObject]:
         """Decode one policy. Errors in its spec become problems of the policy and raise nothing."""
         try:
-            read = msgspec.json.decode(document)
+            read = decoded(msgspec.json.decode, document)
             policy = decode_policy(self._kind, read)
         except (NotAPolicyError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(PLURALS[self._kind], "", "", "", str(error)) from error
@@ -178,7 +179,7 @@ class RecordKindStore:
     def decode_object(self, document: bytes) -> tuple[ObjectKey, Recorded]:
         """Decode one record. What can't be read in its text counts as absent."""
         try:
-            read = msgspec.json.decode(document, type=_WireRecord)
+            read = decoded(_read_record, document)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(self._resource, "", "", "", str(error)) from error
         return ObjectKey(read.metadata.namespace, read.metadata.name), decode_record(read.record)
@@ -218,6 +219,9 @@ class _WireRecord(msgspec.Struct):
     record: object = None
 
 
+_read_record: Final = msgspec.json.Decoder(_WireRecord).decode
+
+
 class PriorityClassKindStore:
     """PriorityClasses."""
 
@@ -235,7 +239,7 @@ class PriorityClassKindStore:
         """Decode one PriorityClass."""
         resource = self._kind.resource
         try:
-            wire = msgspec.json.decode(document, type=_WirePriorityClass)
+            wire = decoded(_read_priority_class, document)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(resource, "", "", "", str(error)) from error
         if type(wire.value) is not int:
@@ -263,6 +267,9 @@ class PriorityClassKindStore:
 class _WirePriorityClass(msgspec.Struct):
     metadata: _WireMetadata = msgspec.field(default_factory=_WireMetadata)
     value: Any = None
+
+
+_read_priority_class: Final = msgspec.json.Decoder(_WirePriorityClass).decode
 
 
 def _decode_each(resource: str, body: bytes, decode: Callable[[bytes], tuple[ObjectKey, object]]) -> DecodedPage:

@@ -8,9 +8,11 @@ In each scenario, one eviction can restore the spread once the object is deleted
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,8 @@ from tests.integration.reused_sandbox import ReusedSandbox
 from tests.integration.workloads import ZONE, constraint, deployment, scale, wait_for_ready_pods, wait_until
 
 QUIET_SECONDS = 3
+DEEP = 5_000
+"""Levels of JSON: half of what the API server reads."""
 LATER_CONSTRAINT = constraint(ZONE, "x", when_unsatisfiable="Negotiate")
 LATER_SELECTOR = {"matchExpressions": [{"key": "app", "operator": "Resembles", "values": ["web"]}]}
 
@@ -110,6 +114,51 @@ def test_a_pod_with_unusual_fields_still_uses_its_resources(pool: Pool, shape: s
     pool.sandbox.api.request("DELETE", f"{path_of(pool, 'filler')}?gracePeriodSeconds=0")
     pool.wait_until_balanced(2, 1)
     assert len(before - pool.uids()) == 1
+
+
+def test_a_pod_with_deeply_nested_managed_fields_uses_its_resources_and_stops_no_watch(
+    pool: Pool, tmp_path: Path
+) -> None:
+    """It is in a namespace of its own, because Python's json can't read it either."""
+    node = scaled_down_to_one_zone(pool)
+    namespace = pool.sandbox.create_namespace(f"{pool.name}-deep")
+    body = filler(pool, node)
+    body["metadata"] |= {"namespace": namespace, "managedFields": "DEEP"}
+    fields = '{"f:a":' * DEEP + "{}" + "}" * DEEP
+    entry = {"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": "DEEP"}
+    entries = json.dumps([entry]).replace('"DEEP"', fields)
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(body).replace('"DEEP"', entries))
+    pool.sandbox.kubectl("create", "--raw", f"/api/v1/namespaces/{namespace}/pods", "-f", str(file))
+    stored = pool.sandbox.kubectl("get", "--raw", f"/api/v1/namespaces/{namespace}/pods/filler")
+    assert stored.count('{"f:a":') == DEEP
+    pool.rebalance()
+    assert_blocked(pool, "NoFeasibleNode", "cpu")
+    pool.sandbox.kubectl("delete", "pod", "filler", "-n", namespace, "--grace-period=0", "--force")
+    pool.wait_until_balanced(2, 1)
+
+
+def test_an_owner_reference_that_nobody_checks_does_not_keep_the_status_from_being_written(pool: Pool) -> None:
+    """Kind and name of an owner may have any length, and those in a status may not."""
+    pool.add_zone("zone-a")
+    owner = {"apiVersion": "example.org/v1", "kind": "K" * 100, "name": "n" * 1_000, "uid": "u" * 100}
+    metadata = {"labels": {"app": "web"}, "ownerReferences": [{**owner, "controller": True}]}
+    containers = [{"name": "main", "image": "simulated"}]
+    spec = {
+        "containers": containers,
+        "nodeSelector": {POOL: pool.name},
+        "topologySpreadConstraints": [constraint(ZONE, "web")],
+    }
+    for number in range(2):
+        named = {"name": f"web-{number}", "namespace": pool.name, **metadata}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": spec}
+        pool.sandbox.api.request("POST", path_of(pool), body)
+        pool.wait_for(number + 1)
+    pool.add_zone("zone-b")
+    pool.rebalance()
+    wait_until(lambda: bool(pool.status().get("violations")), lambda: f"a violation in the status: {pool.status()}")
+    (violation,) = pool.status()["violations"]
+    assert violation["workloads"] == [{"kind": "K" * 63, "name": "n" * 253}]
 
 
 def test_a_pod_with_too_many_labels_may_match_any_selector(pool: Pool) -> None:

@@ -507,6 +507,21 @@ class TestCustomOwners:
         assert "ReplicaSet web belongs to Rollout web (example.org/v1)" in str(held)
         assert "victims.trustedControllers" in str(held)
 
+    def test_an_owner_that_is_not_the_controller_holds_the_move_too(
+        self, sandbox: Sandbox, namespace: str, owned: tuple[ClusterSnapshot, Pod]
+    ) -> None:
+        """Some operators own what they create without `controller: true`."""
+        snapshot, pod = owned
+        path = f"/apis/apps/v1/namespaces/{namespace}/replicasets/web"
+        (owner,) = sandbox.api.get(path)["metadata"]["ownerReferences"]
+        owners = [{**owner, "controller": False}]
+        sandbox.api.request("PATCH", path, {"metadata": {"ownerReferences": owners}})
+        held = why(sandbox, snapshot, pod)
+        assert reason(held) is Reason.UNKNOWN_OWNER
+        assert "Rollout web (example.org/v1)" in str(held)
+        rules = VictimRules(trusted_controllers=(TrustedController(group="example.org", kind="Rollout"),))
+        assert self.look(sandbox, snapshot, pod, rules) is None
+
     @pytest.mark.parametrize(("group", "kind", "may"), [("example.org", "Rollout", True), ("", "Rollout", False)])
     def test_an_owner_that_the_policy_trusts_allows_the_move(
         self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod], group: str, kind: str, *, may: bool

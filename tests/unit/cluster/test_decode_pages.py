@@ -137,13 +137,18 @@ NESTED = b"[" * 100_000 + b"]" * 100_000
         b'{"items":[}',
         b"\xff",
         NESTED,
-        b'{"items":[%s]}' % NESTED,
     ],
     ids=lambda body: repr(body[:20]),
 )
 def test_a_document_that_is_not_a_list_is_rejected(body: bytes) -> None:
     with pytest.raises(DecodeError, match=r"^pods \(without a name\): .*not a list"):
         Decoder().decode_page("pods", body)
+
+
+def test_an_item_that_is_nested_too_deeply_does_not_affect_the_others() -> None:
+    decoded = Decoder().decode_page("pods", b'{"items":[%s,%s]}' % (NESTED, json.dumps(pod("good")).encode()))
+    assert [each.key.name for each in decoded.items] == ["good"]
+    assert len(decoded.errors) == 1
 
 
 def test_the_object_of_an_event_is_decoded_like_an_item_of_a_page() -> None:

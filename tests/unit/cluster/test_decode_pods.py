@@ -359,6 +359,14 @@ def test_the_other_fields_of_a_spec_are_decoded() -> None:
     assert (decoded.scheduler_name, decoded.priority) == ("mine", -5)
     assert decoded.has_resource_claims
     assert decoded.has_scheduling_gates
+    assert not decoded.is_in_scheduling_group
+
+
+@pytest.mark.parametrize(
+    "said", [{"schedulingGroup": {"podGroupName": "all"}}, {"workloadRef": {"name": "all", "podGroup": "workers"}}]
+)
+def test_a_pod_of_a_scheduling_group_is_recognized(said: dict[str, Any]) -> None:
+    assert pod(said).spec.is_in_scheduling_group
 
 
 RESTART_ALL = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]

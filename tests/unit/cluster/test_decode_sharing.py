@@ -172,6 +172,19 @@ def test_specs_that_differ_only_in_formatting_are_shared() -> None:
     assert one.controller is two.controller
 
 
+def test_words_of_an_owner_reference_that_no_object_has_are_cut() -> None:
+    """The API server admits any text there, and kind and name are in statuses, metrics, logs and terminals."""
+    kind, name = "Ki\x1b[2Jnd\n" + "k" * 100_000, "na\u202eme\x00" + "n" * 100_000
+    body = pod("one")
+    body["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v" * 100_000, "kind": kind, "name": name, "uid": "u" * 100_000, "controller": True}
+    ]
+    owner = decode(Decoder(), body).controller
+    assert owner is not None
+    assert (len(owner.api_version), len(owner.kind), len(owner.name), len(owner.uid)) == (317, 63, 253, 64)
+    assert (owner.kind[:10], owner.name[:6]) == ("Ki?[2Jnd?k", "na?me?")
+
+
 def test_specs_that_no_pod_uses_are_released() -> None:
     decoder = Decoder()
     kept = decode(decoder, pod("a"))

@@ -159,7 +159,26 @@ def test_a_record_that_is_too_long_is_not_written() -> None:
     assert writing(scenario).requests == []
 
 
-@pytest.mark.parametrize("text", [None, 7, "", "{", "[]", "null", '{"movesInFlight": 3}', '{"movesInFlight": [{}]}'])
+DEEP = "[" * 5_000 + "]" * 5_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        7,
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"movesInFlight": 3}',
+        '{"movesInFlight": [{}]}',
+        DEEP,
+        "[" * 5_000,
+        f'{{"backOffs": {DEEP}, "failuresInARow": {{"pauses": {DEEP}}}}}',
+    ],
+    ids=lambda text: str(text)[:30],
+)
 def test_an_unreadable_record_is_read_as_an_empty_one(text: object) -> None:
     assert decode_record(text) == NOTHING
 

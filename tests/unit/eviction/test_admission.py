@@ -57,6 +57,9 @@ class TestUsage:
         assert found["hugepages-2Mi"] == found["requests.hugepages-2Mi"] == UNIT << 21
         assert found["persistentvolumeclaims"] == found["count/persistentvolumeclaims"] == UNIT
         assert found["requests.storage"] == found["fast.storageclass.storage.k8s.io/requests.storage"] == 5 * UNIT
+        del claim["storageClassName"]
+        found = usage({"containers": [container], "volumes": [volume]})
+        assert [name for name in found if "storage" in name] == ["requests.storage"]
 
 
 class TestQuota:
@@ -159,6 +162,44 @@ def test_limit_ranges_are_applied_to_a_template(limit: dict[str, Any], *, refuse
     given = {"metadata": {"name": "most"}, "spec": {"limits": [limit]}}
     held = why_limit_range_refuses(SPEC, [msgspec.convert(given, type=LimitRange)])
     assert (held is not None) is refuses
+
+
+@pytest.mark.parametrize(
+    ("restart_policy", "most", "refuses"),
+    [("Always", "2", False), ("Always", "1999m", True), (None, "1", False), (None, "999m", True)],
+)
+def test_a_limit_range_for_pods_adds_sidecars_and_takes_the_largest_of_other_init_containers(
+    restart_policy: str | None, most: str, *, refuses: bool
+) -> None:
+    first = {"name": "first", "resources": RESOURCES, **({"restartPolicy": restart_policy} if restart_policy else {})}
+    given = {"metadata": {"name": "most"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": most}}]}}
+    held = why_limit_range_refuses({**SPEC, "initContainers": [first]}, [msgspec.convert(given, type=LimitRange)])
+    assert (held is not None) is refuses
+
+
+@pytest.mark.parametrize(
+    ("limit", "refuses"),
+    [
+        ({"max": {"storage": "5Gi"}}, False),
+        ({"max": {"storage": "4Gi"}}, True),
+        ({"min": {"storage": "5Gi"}}, False),
+        ({"min": {"storage": "6Gi"}}, True),
+    ],
+    ids=str,
+)
+def test_limit_ranges_are_applied_to_the_claims_of_ephemeral_volumes(limit: dict[str, Any], *, refuses: bool) -> None:
+    claim = {"resources": {"requests": {"storage": "5Gi"}}}
+    volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+    given = {"metadata": {"name": "most"}, "spec": {"limits": [{"type": "PersistentVolumeClaim", **limit}]}}
+    held = why_limit_range_refuses({**SPEC, "volumes": [volume]}, [msgspec.convert(given, type=LimitRange)])
+    assert (held is not None) is refuses
+
+
+def test_a_message_about_many_containers_names_three() -> None:
+    containers = [{"name": f"container-{number}"} for number in range(1_000)]
+    held = why_quota_refuses({"containers": containers}, [quota({"cpu": "9"}, {"cpu": "0"})], {}, [])
+    assert held is not None
+    assert "(container-0, container-1, container-2, …)" in held.message
 
 
 class TestAdmitted:

@@ -92,6 +92,17 @@ def test_a_held_move_is_not_in_flight() -> None:
     assert len(InFlight().sent(move(A), BEFORE, 0).answered(move(A), None, 0)) == 0
 
 
+def test_a_pod_that_records_name_twice_is_in_flight_once() -> None:
+    """Whoever may write records may write that a pod was evicted twice, from two controllers."""
+    other = OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api")
+    (one,) = evicted(A).flights
+    (two,) = evicted(web("a", controller=other)).flights
+    resumed = InFlight().resumed([one, two])
+    assert len(resumed) == len(resumed.flights) == 1
+    for in_flight in (resumed, resumed.without(two.move)):
+        assert sum(in_flight.unreplaced(uid) for uid in ("uid-web", "uid-api")) == len(in_flight)
+
+
 class TestUnansweredEvictions:
     """Without an answer, the pod counts as evicted until that is known to be wrong."""
 

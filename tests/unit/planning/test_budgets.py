@@ -139,6 +139,14 @@ def test_two_budgets_hold_a_pod_permanently_and_are_named() -> None:
     assert why.message.startswith("2 PodDisruptionBudgets select it (a, b), ")
 
 
+def test_a_message_about_thousands_of_budgets_names_three() -> None:
+    """As many pods may have such a message."""
+    budgets = [budget(f"{'a' * 240}{number:05}", allowed=9) for number in range(2_000)]
+    why = held(ledger(*budgets).verdict(web("a")))
+    assert why.message.startswith("2000 PodDisruptionBudgets select it (")
+    assert len(why.message) < 1_000
+
+
 def test_the_unhealthy_pod_eviction_policy_is_respected() -> None:
     unready = web("a", ready=False)
     healthy = budget(allowed=0, current_healthy=2, desired_healthy=2)

@@ -180,3 +180,18 @@ def test_the_change_of_one_pod_costs_a_small_part_of_a_whole_namespace(name: str
     calm.plan_again(name)  # after this, only changes differ
     from_scratch = sum(calls(partial(STEPS[step], calm)) for step in ("groups from nothing", "a plan from nothing"))
     assert calls(lambda: calm.plan_again(name)) * 10 <= from_scratch
+
+
+def test_the_cost_of_a_pod_grows_at_most_linearly_with_its_constraints() -> None:
+    """The API server accepts ten thousand of them, on labels that no node has."""
+
+    def cost(number: int) -> int:
+        state = world(1)
+        of = spec(*(constraint(f"example.com/key-{each}", selector={"app": "fat"}) for each in range(number)))
+        state.apply(
+            "pods", [(each.key, each) for name, on in (("fat", ""), ("on", "a0")) for each in [pod(name, on, of)]]
+        )
+        snapshot = state.snapshot
+        return calls(lambda: Planner().plan(snapshot, SpreadIndex().update(snapshot), SETTING, now=NOW))
+
+    assert cost(400) < LINEAR * cost(200)

@@ -16,8 +16,9 @@ from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, constraint, node, pod, spec
 
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
-LABEL_SETS: Final = 8_300
-"""Enough pods for a view to be rebuilt after their deletion."""
+LABEL_SETS: Final = 1_400
+LABELS: Final = 100
+"""Enough labels of pods for a view to be rebuilt after their deletion."""
 
 
 def pods_of(app: str) -> list[Pod]:
@@ -29,7 +30,9 @@ def pods_of(app: str) -> list[Pod]:
 
 def with_unused_entries() -> list[Pod]:
     small = spec()
-    return [pod(f"job-{n}", "x1", small, labels=Map(job=str(n))) for n in range(LABEL_SETS)]
+    return [
+        pod(f"job-{n}", "x1", small, labels=Map({f"{n}-{m}": "" for m in range(LABELS)})) for n in range(LABEL_SETS)
+    ]
 
 
 def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:

@@ -50,6 +50,10 @@ def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile 
             "schedulingGates: the pod is not scheduled until its scheduling gates are removed",
         ),
         (
+            PodSpec(is_in_scheduling_group=True),
+            "schedulingGroup: the pod is placed together with others of its group, and where is not known",
+        ),
+        (
             PodSpec(has_resource_claims=True),
             "resourceClaims: the pod has dynamic resources, and where they can be allocated is not known",
         ),

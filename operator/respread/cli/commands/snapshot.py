@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from respread import __version__
+from respread.api.nesting import decoded
 from respread.cli.completion import live_values
 from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
@@ -101,7 +102,7 @@ def _items(reader: ApiReader, wanted: WantedKind) -> Iterator[bytes]:
     try:
         for page in reader.pages(wanted):
             for raw in split_list(page).items:
-                yield msgspec.json.encode(snapshot_content(wanted.kind, msgspec.json.decode(raw)))
+                yield msgspec.json.encode(snapshot_content(wanted.kind, decoded(msgspec.json.decode, raw)))
     except ListExpiredError as error:
         raise CommandError(
             f"the API server forgot the list of {full_name(wanted.kind)} before it was read to its end: try again, "

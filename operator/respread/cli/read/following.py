@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.gathering import Gathering
@@ -244,20 +245,20 @@ class FollowedCluster:
         pages = tuple(self._reader.pages(wanted))
         self._tell(_Listed(wanted, pages))
         try:
-            return msgspec.json.decode(pages[-1], type=_Versioned).metadata.resource_version
+            return decoded(_read_version, pages[-1]).metadata.resource_version
         except msgspec.DecodeError as error:
             raise CommandError(f"what the API server answered is no list: {error}.") from error
 
     def _event(self, wanted: WantedKind, line: bytes) -> str:
         """Hand over an event, and return its version."""
         try:
-            event = msgspec.json.decode(line, type=_Event)
+            event = decoded(_read_event, line)
             if event.type == "ERROR":
                 status = msgspec.json.decode(event.object, type=_Status)
                 if status.code == _GONE:
                     raise ListExpiredError
                 raise CommandError(f"the API server ended a watch of {wanted.kind.resource}: {status.message}.")
-            version = msgspec.json.decode(event.object, type=_Versioned).metadata.resource_version
+            version = decoded(_read_version, event.object).metadata.resource_version
         except msgspec.DecodeError as error:
             raise CommandError(f"a watch of {wanted.kind.resource} can't be read: {error}.") from error
         if event.type != "BOOKMARK":
@@ -285,3 +286,7 @@ class _Versioned(msgspec.Struct):
 class _Status(msgspec.Struct):
     code: int = 0
     message: str = ""
+
+
+_read_event: Final = msgspec.json.Decoder(_Event).decode
+_read_version: Final = msgspec.json.Decoder(_Versioned).decode

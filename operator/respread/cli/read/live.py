@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import requests
 
+from respread.api.nesting import decoded
 from respread.api.policy import GROUP
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
@@ -282,9 +283,12 @@ class _AnyList(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
+_read_list: Final = msgspec.json.Decoder(_AnyList).decode
+
+
 def _continue_token(page: bytes) -> str:
     try:
-        return msgspec.json.decode(page, type=_AnyList).metadata.continue_
+        return decoded(_read_list, page).metadata.continue_
     except msgspec.DecodeError:
         return ""  # The decoder of the page reports what is wrong with it.
 

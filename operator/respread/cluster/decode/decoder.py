@@ -13,6 +13,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.maps import decode_map
+from respread.api.nesting import decoded
 from respread.cluster.decode.nodes import WireNode, decode_node
 from respread.cluster.decode.outlines import outline_of
 from respread.cluster.decode.pages import NotAListError, split_list
@@ -116,6 +117,9 @@ class _Identified(msgspec.Struct):
     metadata: _Identity = msgspec.field(default_factory=_Identity)
 
 
+_identify: Final = msgspec.json.Decoder(_Identified).decode
+
+
 class Decoder:
     """Decodes objects. Parts that objects share are kept as one object while they are in use.
 
@@ -192,7 +196,7 @@ class Decoder:
     def _decode_error(self, resource: str, raw: bytes | msgspec.Raw, error: FieldError | ReadingError) -> DecodeError:
         fault = error if isinstance(error, FieldError) else field_error_of(error)
         try:
-            identity = msgspec.json.decode(raw, type=_Identified).metadata
+            identity = decoded(_identify, raw).metadata
         except READING_ERRORS:
             identity = _Identity()
         namespace, name = (each if isinstance(each, str) else "" for each in (identity.namespace, identity.name))
@@ -207,7 +211,7 @@ def _decoder(
     parse = msgspec.json.Decoder(wire_type, dec_hook=decode_map).decode
 
     def decode(raw: bytes | msgspec.Raw) -> StateObject:
-        return convert(parse(raw))
+        return convert(decoded(parse, raw))
 
     return decode
 

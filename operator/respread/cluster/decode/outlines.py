@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cluster.errors import READING_ERRORS, FieldError
 from respread.cluster.interning import Interning
 from respread.cluster.meta import ObjectKey
@@ -56,7 +57,7 @@ def outline_of(  # noqa: PLR0911 - one for each thing that may be in the way
         decode: decodes an object of the kind.
     """
     try:
-        found = _read(raw)
+        found = decoded(_read, raw)
     except READING_ERRORS:
         return Outline(Unread(f"{resource}: {fault}", None, labels_read=False))
     metadata = found.metadata
@@ -91,7 +92,7 @@ def outline_of(  # noqa: PLR0911 - one for each thing that may be in the way
 def _without_labels(raw: bytes | msgspec.Raw, said: str, decode: Callable[[bytes], Any]) -> Outline:
     """Decode a pod without its labels, so that it is known what it uses of its node."""
     try:
-        document = msgspec.json.decode(raw)
+        document = decoded(msgspec.json.decode, raw)
         del document["metadata"]["labels"]
         return Outline(Unread(said, labels_read=False), decode(msgspec.json.encode(document)))
     except (FieldError, *READING_ERRORS):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cluster.errors import READING_ERRORS, field_error_of
 
 
@@ -26,7 +29,7 @@ def split_list(body: bytes) -> ListDocument:
         NotAListError: the document is something else.
     """
     try:
-        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        members = decoded(partial(msgspec.json.decode, type=dict[str, msgspec.Raw]), body)
         items = msgspec.json.decode(members["items"], type=list[msgspec.Raw] | None)
     except KeyError:
         raise NotAListError("there are no items in the document: it is not a list") from None

@@ -108,6 +108,8 @@ class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
     preemption_policy: str | None = None
     resource_claims: msgspec.Raw = ABSENT
     scheduling_gates: msgspec.Raw = ABSENT
+    scheduling_group: msgspec.Raw = ABSENT
+    workload_ref: msgspec.Raw = ABSENT
     host_network: bool | None = None
     host_users: bool | None = None
     termination_grace_period_seconds: int | None = None

@@ -80,6 +80,8 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     preemption_policy: str | None = None
     resource_claims: list[Present] | None = None
     scheduling_gates: list[Present] | None = None
+    scheduling_group: Present | None = None
+    workload_ref: Present | None = None
     host_network: bool | None = None
     host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
@@ -117,6 +119,7 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
         pinned_to_node=spec.pinned_to_node,
         has_resource_claims=bool(spec.resource_claims),
         has_scheduling_gates=bool(spec.scheduling_gates),
+        is_in_scheduling_group=spec.scheduling_group is not None or spec.workload_ref is not None,
         needs_declared_features=_needs_declared_features(spec),
         stops_without_grace=spec.termination_grace_period_seconds == 0,
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.kube.events import REPORTING_CONTROLLER
@@ -30,6 +31,9 @@ class _Event(msgspec.Struct, rename="camel"):
 
 class _Events(msgspec.Struct):
     items: list[_Event] | None = None
+
+
+_read_events: Final = msgspec.json.Decoder(_Events).decode
 
 
 class EvictorNames:
@@ -81,7 +85,7 @@ class EvictorNames:
             response = await self._requests.send(
                 "GET", _EVENTS, {"namespace": pod.namespace}, query=query, timeout_seconds=_TIMEOUT_SECONDS
             )
-            events = msgspec.json.decode(response.body, type=_Events).items or () if response.succeeded else ()
+            events = decoded(_read_events, response.body).items or () if response.succeeded else ()
         except (NoResponseError, msgspec.DecodeError, UnicodeDecodeError):
             return ""  # It is only a name.
         return next((each.reporting_controller for each in events if _reports_eviction(each)), "")

@@ -14,10 +14,18 @@ from respread.cluster.decode.metadata import nano_amounts
 from respread.cluster.quantity import NANO_PER_UNIT
 from respread.eviction.owners.admitted_pod import Json, containers_of, resources_of
 from respread.eviction.owners.namespace_rules import LimitRange, LimitRangeItem, ResourceQuota, ScopeRequirement
-from respread.eviction.owners.pod_usage import containers_without, is_best_effort, requests_and_limits, usage
+from respread.eviction.owners.pod_usage import (
+    claimed_requests,
+    containers_without,
+    is_best_effort,
+    requests_and_limits,
+    usage,
+)
 from respread.planning.held import Held
 
 _AFFINITIES: Final = ("podAffinity", "podAntiAffinity")
+_NAMED: Final = 3
+"""How many containers a message names."""
 
 
 def why_quota_refuses(
@@ -44,7 +52,7 @@ def why_quota_refuses(
                 return Held(
                     Reason.REPLACEMENT_REFUSED,
                     f"{named} counts {resource}, of which containers of the replacement say nothing "
-                    f"({', '.join(without)}): it would be refused",
+                    f"({', '.join(without[:_NAMED])}{', …' if len(without) > _NAMED else ''}): it would be refused",
                 )
             if not (takes := wanted.get(resource, 0)):
                 continue
@@ -68,7 +76,10 @@ def why_quota_refuses(
 
 
 def why_limit_range_refuses(spec: Json, limit_ranges: Iterable[LimitRange]) -> Held | None:
-    """Return which LimitRange would refuse a pod, or None (`PodValidateLimitFunc`)."""
+    """Return which LimitRange would refuse a pod or the claims of its ephemeral volumes, or None.
+
+    Mirrors `PodValidateLimitFunc` and `PersistentVolumeClaimValidateLimitFunc`.
+    """
     for limit_range in limit_ranges:
         for item in limit_range.spec.limits:
             for whose, requests, limits in _measured(spec, item.type):
@@ -88,6 +99,9 @@ def _measured(spec: Json, kind: str) -> Iterator[tuple[str, Mapping[str, int], M
     elif kind == "Pod":
         without_overhead = {key: value for key, value in spec.items() if key != "overhead"}
         yield "the pod", *requests_and_limits(without_overhead)
+    elif kind == "PersistentVolumeClaim":  # its maximum bounds the request; limits don't count
+        for name, claimed in claimed_requests(spec):
+            yield f"the claim of volume {name}", claimed, claimed
 
 
 def _why_outside(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapping[str, int]) -> str | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.in_flight import InFlight
@@ -142,9 +143,9 @@ class Owners:
         if isinstance(reading, Held):
             return reading
         self._top.note(controller.uid, reading.controller.metadata.controller)
-        owner, rules = reading.controller.metadata.controller, self._rules(move)
+        rules = self._rules(move)
         held = (
-            why_owner_unknown(controller, owner, rules.trusted_controllers)
+            _why_owners_unknown(reading, controller, rules)
             or _why_owner_unread(reading, rules)
             or why_too_small(reading, rules.min_replicas)
             or why_not_at_rest(
@@ -158,6 +159,14 @@ class Owners:
             )
         )
         return held or await self._replacements.why_not(move, reading, in_flight, rules)
+
+
+def _why_owners_unknown(reading: OwnerReading, controller: OwnerReference, rules: VictimRules) -> Held | None:
+    """Return which owner of a pod's controller protects the pod, whether it is the controller's controller or not."""
+    unknown = (
+        why_owner_unknown(controller, each, rules.trusted_controllers) for each in reading.controller.metadata.owners
+    )
+    return next((held for held in unknown if held is not None), None)
 
 
 def _why_owner_unread(reading: OwnerReading, rules: VictimRules) -> Held | None:

@@ -17,6 +17,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.api.maps import decode_map
+from respread.api.nesting import decoded
 from respread.cluster.meta import OwnerReference
 from respread.cluster.selectors import Selector, compile_selector, selector_of_labels
 from respread.eviction.owners.reading import (
@@ -42,6 +43,7 @@ _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
 
 _ByController = dict[str, list[PodOfController]]
 """Pods by the UIDs of their controllers."""
+_read_pod: Final = msgspec.json.Decoder(ListedPod).decode
 
 
 class PodLists:
@@ -109,7 +111,7 @@ class PodLists:
                 label_selector=selector,
             ):
                 for document in page.objects:
-                    pod = msgspec.json.decode(document, type=ListedPod)
+                    pod = decoded(_read_pod, document)
                     if (owner := pod.metadata.controller) is not None:
                         found.setdefault(owner.uid, []).append(PodOfController(pod, document))
         except RefusedError as error:

@@ -73,15 +73,27 @@ def containers_without(spec: Json, resource: str) -> list[str]:
     return [each.get("name", "") for each in containers_of(spec) if name not in resources_of(each)[which]]
 
 
-def _claims(spec: Json) -> Iterator[tuple[str, int]]:
+def claimed_requests(spec: Json) -> Iterator[tuple[str, NanoAmounts]]:
+    """Yield the name of each ephemeral volume, and what its claim requests, in billionths of a unit.
+
+    Raises:
+        FieldError: a value is not a quantity.
+    """
+    for name, claim in _ephemeral_claims(spec):
+        yield name, nano_amounts(resources_of(claim)[0], "spec.volumes")
+
+
+def _ephemeral_claims(spec: Json) -> Iterator[tuple[str, Json]]:
     for volume in spec.get("volumes") or ():
-        ephemeral = volume.get("ephemeral")
-        if not ephemeral:
-            continue
-        claim = (ephemeral.get("volumeClaimTemplate") or {}).get("spec") or {}
+        if ephemeral := volume.get("ephemeral"):
+            yield volume.get("name", ""), (ephemeral.get("volumeClaimTemplate") or {}).get("spec") or {}
+
+
+def _claims(spec: Json) -> Iterator[tuple[str, int]]:
+    for _, claim in _ephemeral_claims(spec):
         storage = nano_amounts(resources_of(claim)[0], "spec.volumes").get("storage", 0)
-        prefixes = ["", f"{claim['storageClassName']}.storageclass.storage.k8s.io/"]
-        for prefix in prefixes if claim.get("storageClassName") else prefixes[:1]:
+        storage_class = claim.get("storageClassName")
+        for prefix in ("", f"{storage_class}.storageclass.storage.k8s.io/") if storage_class else ("",):
             yield f"{prefix}persistentvolumeclaims", NANO_PER_UNIT
             yield f"{prefix}requests.storage", storage
         yield "count/persistentvolumeclaims", NANO_PER_UNIT

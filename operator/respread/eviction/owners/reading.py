@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.selectors import SelectorError
@@ -55,8 +56,16 @@ class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that controls the object."""
-        owner = next((each for each in self.owner_references if each.controller), None)
-        return None if owner is None else OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
+        return next((_reference(each) for each in self.owner_references if each.controller), None)
+
+    @property
+    def owners(self) -> tuple[OwnerReference, ...]:
+        """All owners. Some operators don't set `controller` in the references to their custom resources."""
+        return tuple(map(_reference, self.owner_references))
+
+
+def _reference(owner: ObjectOwner) -> OwnerReference:
+    return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
 
 
 class RollingUpdate(msgspec.Struct, frozen=True):
@@ -133,6 +142,9 @@ class ControllerObject(msgspec.Struct, frozen=True):
         return self.metadata.generation <= observed
 
 
+_read_controller: Final = msgspec.json.Decoder(ControllerObject).decode
+
+
 class ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
     """The parts of a pod's `spec` that are used."""
 
@@ -176,7 +188,7 @@ class ListedPod(msgspec.Struct, frozen=True):
         if min_ready_seconds <= 0:
             return True
         since = ready.last_transition_time
-        return since is not None and since + timedelta(seconds=min_ready_seconds) <= now
+        return since is not None and now - since >= timedelta(seconds=min_ready_seconds)
 
 
 class PodOfController(NamedTuple):
@@ -262,7 +274,7 @@ async def _get(
         return _gone(kind, name)
     if not response.succeeded:
         return unreadable(f"{kind} {name}", response)
-    found = msgspec.json.decode(response.body, type=ControllerObject)
+    found = decoded(_read_controller, response.body)
     return found if found.metadata.uid == uid else _gone(kind, name)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from respread.api.nesting import decoded
 from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.decode.decoder import Decoder
@@ -31,8 +32,17 @@ from respread.planning.plan import Move
 from respread.planning.search.placement import is_replaced_when_gone
 
 TIMEOUT_SECONDS: Final = 10.0
-_NOT_OF_THE_API: Final = (AttributeError, DecodeError, FieldError, KeyError, TypeError, msgspec.MsgspecError)
-"""What reading documents raises that no API server has validated: a proxy may answer anything."""
+_NOT_OF_THE_API: Final = (
+    AttributeError,
+    DecodeError,
+    FieldError,
+    KeyError,
+    RecursionError,
+    TypeError,
+    msgspec.MsgspecError,
+)
+"""What reading documents raises that no API server has validated: a proxy may answer anything, and the template of a
+custom resource may contain anything."""
 _REVISION: Final = "/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{name}"
 
 
@@ -76,7 +86,7 @@ class Replacements:
             document = reading.documents.get(move.pod.uid)
             if document is None:
                 return Held(Reason.IN_MOTION, "it is not there any more")
-            pod: Json = msgspec.json.decode(document)
+            pod: Json = decoded(msgspec.json.decode, document)
             template, namespace = await self._read(move.pod, reading)
             if isinstance(template, Held):
                 return template
@@ -129,7 +139,7 @@ class Replacements:
             key = (pod.namespace, revision)
             found = await self._objects.get(key, lambda: self._get(_REVISION, pod.namespace, revision, what))
             return found if isinstance(found, Held) else found["data"]["spec"]["template"]
-        template: Json = msgspec.json.decode(controller.spec.template)
+        template: Json = decoded(msgspec.json.decode, controller.spec.template)
         return template
 
     async def _get(self, path: str, namespace: str, name: str, what: str) -> Json | Held:
@@ -144,7 +154,7 @@ class Replacements:
             why = f"{response.status_code}, {status_of(response.body).message or 'no reason given'}"
             return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {why}")
         try:
-            found: Any = msgspec.json.decode(response.body)
+            found: Any = decoded(msgspec.json.decode, response.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {error}")
         return found if isinstance(found, dict) else Held(Reason.API_UNAVAILABLE, f"{what} could not be read")

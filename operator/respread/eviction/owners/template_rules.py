@@ -50,6 +50,7 @@ _FIELDS: Final[Mapping[str, Callable[[PodSpec], object]]] = {
     ),
     "resourceClaims": lambda spec: spec.has_resource_claims,
     "schedulingGates": lambda spec: spec.has_scheduling_gates,
+    "schedulingGroup": lambda spec: spec.is_in_scheduling_group,
     "features that nodes declare": lambda spec: spec.needs_declared_features,
 }
 """The fields that affect where a pod can be placed, by the API's names. Requests and labels are compared separately."""

@@ -23,6 +23,8 @@ from respread.planning.victims.budget_index import BudgetIndex
 
 MAX_DISRUPTED_PODS: Final = 2000
 """If a budget's status has more unconfirmed evictions than this, the API server refuses all others."""
+_NAMED: Final = 3
+"""How many of the budgets that select a pod a message names. There may be thousands, and as many pods."""
 
 
 class Free(msgspec.Struct, frozen=True):
@@ -123,9 +125,11 @@ class BudgetLedger:
         if not budgets:
             return Free("no PodDisruptionBudget selects it")
         if len(budgets) > 1:
+            more = ", …" if len(budgets) > _NAMED else ""
             return Held(
                 Reason.OVERLAPPING_BUDGETS,
-                f"{len(budgets)} PodDisruptionBudgets select it ({', '.join(each.name for each in budgets)}), and the "
+                f"{len(budgets)} PodDisruptionBudgets select it "
+                f"({', '.join(each.name for each in budgets[:_NAMED])}{more}), and the "
                 "Eviction API refuses pods with more than one: change their selectors so that one remains",
             )
         (budget,) = budgets

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import ClassVar, Final
 
+from respread.cluster.bounded_cache import bounded_cache
 from respread.cluster.meta import Labels
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
@@ -92,7 +92,11 @@ def _matches_field(expression: NodeSelectorRequirement, name: str) -> bool:
     return (value == expression.values[0]) == (expression.operator == "In")
 
 
-@lru_cache(maxsize=4096)
+def _size(expression: NodeSelectorRequirement) -> int:
+    return len(expression.values)
+
+
+@bounded_cache(_size)
 def _is_valid_expression(expression: NodeSelectorRequirement) -> bool:
     try:
         match expression.operator:

@@ -50,7 +50,7 @@ def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
 class ExistingTerms:
     """The anti-affinity terms of all pods on nodes, with the number of pods of each node that have each term."""
 
-    __slots__ = ("_tallies", "_tallies_of", "by_label")
+    __slots__ = ("_tallies", "_tallies_of", "by_label", "kept")
 
     def __init__(self) -> None:
         self.by_label: dict[tuple[str | None, str, str], list[tuple[ExistingTerm, NodeTally]]] = {}
@@ -58,17 +58,15 @@ class ExistingTerms:
         empty strings if unknown), in the order of arrival."""
         self._tallies: dict[ExistingTerm, NodeTally] = {}
         self._tallies_of: dict[tuple[int, str], tuple[object, tuple[NodeTally, ...]]] = {}
-
-    @property
-    def kept(self) -> int:
-        """The number of different terms that exist or existed."""
-        return len(self._tallies) + len(self._tallies_of)
+        self.kept = 0
+        """The number of terms, and of values in their selectors, that are or were needed."""
 
     def change(self, pod: Pod, slot: int, by: int) -> None:
         """Add or remove a pod's terms on a node."""
         at = (id(pod.spec), pod.namespace)
         if (kept := self._tallies_of.get(at)) is None:
             tallies = tuple(self._tally(term) for term in existing_terms(pod))
+            self.kept += 1 + len(tallies)
             kept = self._tallies_of[at] = (pod.spec, tallies)  # Keep the spec alive, so that its id stays unique.
         for tally in kept[1]:
             tally.change(slot, by)
@@ -81,6 +79,7 @@ class ExistingTerms:
     def _tally(self, term: ExistingTerm) -> NodeTally:
         if (tally := self._tallies.get(term)) is None:
             tally = self._tallies[term] = NodeTally()
+            self.kept += 1 + term.selector.size + term.namespace_selector.size + len(term.namespaces)
             label = next(iter(term.selector.required), ("", ""))
             named = term.namespaces if term.namespace_selector.matches_nothing else (None,)
             for namespace in named:

@@ -120,6 +120,8 @@ def eligible_nodes(
     """Return the nodes that count for a constraint: `topology_spread.eligible` for all nodes at once."""
     nodes = table.every
     for key in required_keys:
+        if not nodes:
+            break
         nodes &= table.column(key).present
     if constraint.node_affinity_policy == "Honor":
         nodes &= own_nodes(table, pod)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from respread.api.policy import WhenUnsatisfiable
+from respread.cluster.bounded_cache import MOST_RESULTS, MOST_SMALL
 from respread.cluster.meta import Labels
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
@@ -17,7 +18,6 @@ from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.taint_toleration import untolerated_taint
 
 
-@lru_cache(maxsize=16384)
 def effective_selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
     """Return the selector by which a constraint counts pods: its own, plus `matchLabelKeys` with the pod's values.
 
@@ -28,9 +28,17 @@ def effective_selector(constraint: TopologySpreadConstraint, labels: Labels) -> 
         constraint: a constraint of the pod.
         labels: the labels of the pod.
     """
-    wanted = [(key, labels[key]) for key in constraint.match_label_keys if key in labels]
+    wanted = tuple((key, labels[key]) for key in constraint.match_label_keys if key in labels)
     selector = compile_selector(constraint.label_selector)
-    return selector.with_labels(wanted) if wanted else selector
+    if not wanted:
+        return selector
+    is_small = selector.size + len(wanted) <= MOST_SMALL
+    return _narrowed(selector, wanted) if is_small else selector.with_labels(wanted)
+
+
+@lru_cache(maxsize=MOST_RESULTS)
+def _narrowed(selector: Selector, labels: tuple[tuple[str, str], ...]) -> Selector:
+    return selector.with_labels(labels)
 
 
 def counts_as_pod(pod: Pod) -> bool:

@@ -90,8 +90,8 @@ class Attachments:
         """Return how many more volumes of a driver each node can attach; negative if the scheduler can't tell."""
         self._catch_up()
         if (room := self._room.get(driver)) is None:
-            room = self._room[driver] = FreeAmounts(len(self._table.names))
-            for slot in range(len(room.free)):
+            room = self._room[driver] = FreeAmounts()
+            for slot in range(len(self._table.names)):
                 room.free[slot] = self._room_on(slot, driver)
         return room
 

@@ -34,7 +34,8 @@ _Pods: TypeAlias = Map[ObjectKey, Pod]
 _Step: TypeAlias = tuple[Literal["evict", "remove", "place"], Pod, int]
 
 _NO_PODS: _Pods = Map()
-_MOST_LITTER: Final = 8192
+_MOST_LITTER: Final = 1 << 17
+"""Some 50 MiB. A pod may have tens of thousands of labels, requests or terms, and may be gone the next moment."""
 
 
 class ClusterView:
@@ -65,6 +66,8 @@ class ClusterView:
         self._pods_on: list[_Pods] = []
         self._steps: list[_Step] = []
         self._evicted: set[int] = set()
+        self._needed: int | None = None
+        """How much it kept after the first plan on it; None before that."""
 
     # From snapshot to snapshot
 
@@ -78,7 +81,7 @@ class ClusterView:
         before, self.snapshot = self.snapshot, snapshot
         if snapshot is before:
             return
-        if self._is_littered():
+        if self._is_littered(before):
             self._start()
             before = ClusterSnapshot()
         state = self.table.state
@@ -110,11 +113,13 @@ class ClusterView:
             self._attachments = Attachments(self.table, self.volumes, self.snapshot)
         return self._attachments
 
-    def _is_littered(self) -> bool:
+    def _is_littered(self, before: ClusterSnapshot) -> bool:
         """Return whether the view keeps much data that only former snapshots needed."""
-        live = sum(map(len, self.snapshot.pods_by_labels.values()))
-        asked = self.pods.tallies + self.terms.kept + self.free.kept
-        return self.pods.label_sets > 2 * live + _MOST_LITTER or asked > 16 * live + _MOST_LITTER
+        kept = self.pods.kept + self.terms.kept + self.free.kept
+        if self._needed is None:
+            self._needed = kept if before.nodes or before.pods else None
+            return False
+        return kept > 2 * self._needed + _MOST_LITTER
 
     def _advance_nodes(self, before: ClusterSnapshot) -> None:
         nodes, state = self.snapshot.nodes, self.table.state

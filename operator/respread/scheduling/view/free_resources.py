@@ -15,6 +15,18 @@ POD_SLOTS: Final = "pods"
 _MOST_THRESHOLDS: Final = 1024
 
 
+class _Amounts(dict[int, int]):
+    """Amounts by slot; 0 for all others.
+
+    A pod may request tens of thousands of resources that no node has. A list of all nodes for each takes gigabytes.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, slot: int) -> int:
+        return 0
+
+
 class FreeAmounts:
     """One resource over all nodes: allocatable minus requested, in the units of `Resources`; may be negative.
 
@@ -24,9 +36,9 @@ class FreeAmounts:
 
     __slots__ = ("_amounts", "_enough", "free")
 
-    def __init__(self, slots: int) -> None:
-        self.free: list[int] = [0] * slots
-        """By slot; 0 if there is no node, or if it does not list the resource."""
+    def __init__(self) -> None:
+        self.free: dict[int, int] = _Amounts()
+        """By slot; 0 if there is no node, or if it does not list the resource and no pod there requests it."""
         self._amounts: list[int] = []
         self._enough: list[NodeSet] = []
 
@@ -37,7 +49,7 @@ class FreeAmounts:
             return self._enough[position]
         if len(self._amounts) >= _MOST_THRESHOLDS:
             self._amounts, self._enough, position = [], [], 0
-        enough = node_set([slot for slot, free in enumerate(self.free) if free >= amount])
+        enough = node_set([slot for slot, free in self.free.items() if free >= amount])
         self._amounts.insert(position, amount)
         self._enough.insert(position, enough)
         return enough
@@ -45,7 +57,11 @@ class FreeAmounts:
     def change(self, slot: int, by: int) -> None:
         """Add to the free amount of a node; the change may be negative."""
         before = self.free[slot]
-        after = self.free[slot] = before + by
+        after = before + by
+        if after:
+            self.free[slot] = after
+        else:
+            self.free.pop(slot, None)
         if self._amounts:
             low, high = (before, after) if before < after else (after, before)
             for position in range(bisect_right(self._amounts, low), bisect_right(self._amounts, high)):
@@ -55,30 +71,26 @@ class FreeAmounts:
 class FreeResources:
     """Every resource over all nodes."""
 
-    __slots__ = ("_by_name", "_shares", "_slots")
+    __slots__ = ("_by_name", "_shares", "_shares_kept")
 
     def __init__(self) -> None:
-        self._slots = 0
-        self._by_name: dict[str, FreeAmounts] = {POD_SLOTS: FreeAmounts(0)}
+        self._by_name: dict[str, FreeAmounts] = {POD_SLOTS: FreeAmounts()}
         self._shares: dict[int, tuple[Resources, tuple[tuple[FreeAmounts, int], ...]]] = {}
+        self._shares_kept = 0
 
     @property
     def kept(self) -> int:
-        """The number of different requests for which the shares are stored."""
-        return len(self._shares)
+        """The number of resources, and of shares of different requests in them, that are or were needed."""
+        return len(self._by_name) + self._shares_kept
 
     def of(self, name: str) -> FreeAmounts:
         """Return one resource."""
         if (found := self._by_name.get(name)) is None:
-            found = self._by_name[name] = FreeAmounts(self._slots)
+            found = self._by_name[name] = FreeAmounts()
         return found
 
     def set_allocatable(self, slot: int, before: Mapping[str, int], after: Mapping[str, int]) -> None:
         """Take over a changed allocatable amount of a node."""
-        if slot >= self._slots:
-            for each in self._by_name.values():
-                each.free.extend([0] * (slot + 1 - self._slots))
-            self._slots = slot + 1
         for name in {*before, *after}:
             if change := after.get(name, 0) - before.get(name, 0):
                 self.of(name).change(slot, change)
@@ -102,5 +114,6 @@ class FreeResources:
             (self.of(POD_SLOTS), 1),
             *((self.of(name), amount) for name, amount in sorted(requests.items()) if amount and name != POD_SLOTS),
         )
+        self._shares_kept += len(shares)
         self._shares[id(requests)] = (requests, shares)  # Keep the map alive, so that its id stays unique.
         return shares

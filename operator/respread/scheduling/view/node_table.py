@@ -21,8 +21,7 @@ class LabelColumn:
     __slots__ = ("nodes_with", "present", "values")
 
     def __init__(self, nodes: Sequence[Node | None], key: str) -> None:
-        self.values: list[str | None] = []
-        """By slot; None without the label or the node."""
+        values: list[str | None] = []
         self.nodes_with: dict[str, NodeSet] = {}
         """The nodes with each value; never empty."""
         self.present: NodeSet = 0
@@ -30,9 +29,11 @@ class LabelColumn:
         slots: dict[str, list[int]] = {}
         for slot, node in enumerate(nodes):
             value = None if node is None else node.labels.get(key)
-            self.values.append(value)
+            values.append(value)
             if value is not None:
                 slots.setdefault(value, []).append(slot)
+        self.values: tuple[str | None, ...] = tuple(values)
+        """By slot; None without the label or the node."""
         for value, each in slots.items():
             together = 0
             for slot in each:
@@ -87,8 +88,18 @@ class NodeTable:
     def column(self, key: str) -> LabelColumn:
         """Return a label over all nodes."""
         if (found := self._columns.get(key)) is None:
-            found = self._columns[key] = LabelColumn(self.nodes, key)
+            found = self._columns[key] = LabelColumn(self.nodes, key) if key in self._keys else self._absent
         return found
+
+    @property
+    def _keys(self) -> frozenset[str]:
+        """The keys of the labels that nodes have."""
+        return self.derived("label keys", lambda: frozenset(key for node in self.nodes if node for key in node.labels))
+
+    @property
+    def _absent(self) -> LabelColumn:
+        """The column of each label that no node has. A pod may name ten thousand such keys."""
+        return self.derived("absent label", lambda: LabelColumn([None] * len(self.nodes), ""))
 
     def by_taints(self) -> dict[tuple[Taint, ...], NodeSet]:
         """Return the nodes with each list of taints."""

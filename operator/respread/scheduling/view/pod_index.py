@@ -55,7 +55,7 @@ class PodIndex:
     Living pods are not terminating. Only unfinished pods on nodes of the view are counted.
     """
 
-    __slots__ = ("_buckets", "_by_label", "_by_namespace", "_tallies", "_tallies_by_label")
+    __slots__ = ("_buckets", "_by_label", "_by_namespace", "_tallies", "_tallies_by_label", "kept")
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, Labels], _Bucket] = {}
@@ -64,16 +64,8 @@ class PodIndex:
         self._tallies: dict[_TallyKey, NodeTally] = {}
         self._tallies_by_label: dict[tuple[str | None, str, str], list[_TallyKey]] = {}
         """By namespace (None for all) and a label that the pods must have, or two empty strings if unknown."""
-
-    @property
-    def tallies(self) -> int:
-        """The number of tallies that are updated."""
-        return len(self._tallies)
-
-    @property
-    def label_sets(self) -> int:
-        """The number of label sets that exist or existed."""
-        return len(self._buckets)
+        self.kept = 0
+        """The number of labels, and of values in selectors, of all label sets and tallies that are or were needed."""
 
     def change(self, namespace: str, labels: Labels, slot: int, *, present: int, terminating: int) -> None:
         """Count pods on a node in or out.
@@ -111,6 +103,7 @@ class PodIndex:
         at = (namespaces, selectors, living)
         if (tally := self._tallies.get(at)) is None:
             tally = self._tallies[at] = NodeTally()
+            self.kept += 1 + sum(selector.size for selector in selectors) + len(namespaces or ())
             label = next((pair for selector in selectors for pair in selector.required), ("", ""))
             for namespace in (None,) if namespaces is None else namespaces:
                 self._tallies_by_label.setdefault((namespace, *label), []).append(at)
@@ -137,6 +130,7 @@ class PodIndex:
 
     def _new_bucket(self, namespace: str, labels: Labels) -> _Bucket:
         bucket = self._buckets[namespace, labels] = _Bucket(namespace, labels)
+        self.kept += 1 + len(labels)
         self._by_namespace.setdefault(namespace, {})[bucket] = None
         for key, value in labels.items():
             self._by_label.setdefault((namespace, key, value), {})[bucket] = None
