@@ -247,7 +247,7 @@ def test_without_a_suitable_python_the_plugin_says_which_to_install(old: Machine
     assert "Install one of them, or set RESPREAD_PYTHON to the path of one" in shown.stderr
 
 
-def test_the_variable_for_python_wins(old: Machine, machine: Machine) -> None:
+def test_the_variable_for_python_has_precedence(old: Machine, machine: Machine) -> None:
     chosen = old.kubectl("respread", "version", "--client", RESPREAD_PYTHON=str(PYTHON))
     assert (chosen.returncode, chosen.stderr) == (0, "")
     wrong = machine.kubectl("respread", "version", "--client", RESPREAD_PYTHON="/nowhere/python3")

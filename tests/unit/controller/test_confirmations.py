@@ -63,7 +63,7 @@ def test_slow_namespaces_delay_neither_others_nor_the_cluster_policies() -> None
     assert reader.most <= AT_ONCE + SLOW_AT_ONCE + 1
 
 
-def test_a_reading_that_takes_too_long_to_confirm_anything_is_given_up() -> None:
+def test_a_read_of_policies_that_takes_too_long_is_cancelled() -> None:
     reader = Reader({f"stuck-{number}": 10 * READING_SECONDS for number in range(AT_ONCE)})
     oldest = oldest_answer(reader, [*(f"stuck-{number}" for number in range(AT_ONCE)), "shop"], seconds=20, after=10)
     assert oldest["shop"] < CONFIRMED_SECONDS

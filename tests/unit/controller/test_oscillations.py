@@ -129,7 +129,7 @@ async def a_consolidation_that_hurries(cluster: Swinging) -> None:
         a_consolidation_that_hurries,
     ],
 )
-def test_a_component_that_undoes_evictions_causes_a_bounded_number_an_hour(
+def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hour(
     swing: Callable[[Swinging], Awaitable[None]],
 ) -> None:
     cluster = Swinging()

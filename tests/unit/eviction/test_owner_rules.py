@@ -284,7 +284,7 @@ class TestStatefulSet:
 
     @pytest.mark.parametrize("policy", ["Parallel", "OrderedReady"])
     @pytest.mark.parametrize("of", [0, 2])
-    def test_a_pod_whose_ordinal_is_not_wanted_any_more_holds_the_set(self, of: int, policy: str) -> None:
+    def test_a_pod_with_an_unwanted_ordinal_holds_the_set(self, of: int, policy: str) -> None:
         """As after `ordinals.start` was changed while a quota keeps db-3 from being created."""
         held = self.check("111", of=of, spec={"ordinals": {"start": 1}, "podManagementPolicy": policy})
         assert words(held).startswith("InMotion: the ordinals of StatefulSet db start at 1, and db-0 is none of its 3")

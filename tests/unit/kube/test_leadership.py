@@ -501,7 +501,7 @@ def test_no_replica_leads_at_once_after_the_lease_was_edited(changes: dict[str, 
     run_in_virtual_time(scenario())
 
 
-def test_a_lease_that_names_a_former_leader_by_hand_begins_a_new_term_for_it() -> None:
+def test_a_former_leader_whom_a_user_writes_into_the_lease_begins_a_new_term() -> None:
     """Another one led in between: what it did must be read again."""
 
     async def scenario() -> None:
@@ -524,7 +524,7 @@ def test_a_lease_that_names_a_former_leader_by_hand_begins_a_new_term_for_it() -
     run_in_virtual_time(scenario())
 
 
-def test_a_candidate_named_by_hand_gives_up_nothing_when_it_ends() -> None:
+def test_a_candidate_whom_a_user_writes_into_the_lease_releases_nothing_at_its_end() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         async with leading(Line(server)) as one:
@@ -538,7 +538,7 @@ def test_a_candidate_named_by_hand_gives_up_nothing_when_it_ends() -> None:
 
 
 @pytest.mark.parametrize("is_reachable", [True, False])
-def test_a_candidate_waits_as_long_as_the_leader_counts_on_after_the_lease_was_deleted(*, is_reachable: bool) -> None:
+def test_a_candidate_for_a_deleted_lease_waits_for_the_duration_of_the_earlier_one(*, is_reachable: bool) -> None:
     """Its own Lease would be shorter: they are of two versions, or were started with other options."""
 
     async def scenario() -> None:
@@ -576,7 +576,7 @@ def test_a_new_candidate_with_a_shorter_lease_does_not_lead_beside_a_leader_whos
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
-def test_there_are_never_two_leaders_whatever_hands_do_to_the_lease(seed: int) -> None:
+def test_edits_of_the_lease_by_users_never_make_two_leaders(seed: int) -> None:
     """Candidates have Leases of different durations, as with different options."""
     chance = random.Random(seed)
     leases = [chance.choice([3, 15, 40]) for _ in range(3)]

@@ -42,7 +42,7 @@ def test_a_group_whose_pods_have_lost_their_node_is_left_alone() -> None:
     assert "no longer exists" in blocked.message
 
 
-def test_it_is_restored_once_the_node_is_back_or_the_pods_are_gone() -> None:
+def test_the_group_is_restored_once_the_node_returns_or_its_pods_are_deleted() -> None:
     planner, setting = Planner(), PolicySetting((POLICY,))
     state = ClusterState(cluster([*zones(), node("c2", "c")], pods({"a1": 3, "b1": 3, "c2": 3}, WEB)))
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[2]
 NO_SUBJECT = re.compile(
-    r"(what(?!_if)|who|whoever|whose|whatever|where|wherever|which|that|so|of|however|then|nobody|somebody)_"
+    r"(what(?!_if)|who|whoever|whose|whatever|where|wherever|which|that|so|of|however|then|nobody|somebody|it|its)_"
+    r"|[a-z0-9]+(_[a-z0-9]+)?$"
 )
-"""Words with which a sentence without a subject, or an inverted one, begins."""
+"""The first word of a sentence without a subject or of an inverted one, or a name too short for a sentence."""
 
 
 def names(path: Path) -> list[str]:
