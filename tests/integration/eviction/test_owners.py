@@ -31,6 +31,8 @@ from tests.integration.workloads import create_deployment, deployment, pods, sca
 EVICTED = Answer(result=EvictionResult.EVICTED)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 STATEFUL_SETS = "/apis/apps/v1/namespaces/{}/statefulsets"
+WITHOUT_A_NODE = {"spec": {"template": {"spec": {"nodeSelector": {"there-is": "no-such-node"}}}}}
+"""A change of a template after which a rollout stays in the middle."""
 
 
 def why(
@@ -146,6 +148,16 @@ class TestDeployment:
         held = why(sandbox, snapshot, pod)
         assert held is not None
 
+    def test_a_deployment_in_the_middle_of_a_rollout_is_held(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
+        _, pod = web
+        sandbox.api.request("PATCH", f"{DEPLOYMENTS.format(pod.namespace)}/web", WITHOUT_A_NODE)
+        wait_until(lambda: updated(sandbox, pod.namespace) == 1, "the first new pod, for which there is no node")
+        held = why(sandbox, take_snapshot(sandbox), pod)
+        assert reason(held) is Reason.IN_MOTION
+        assert "Deployment web is being rolled out: 3 of its pods are of an older template" in str(held)
+
     def test_a_deployment_paused_in_a_rollout_is_protected(
         self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
     ) -> None:
@@ -217,6 +229,19 @@ class TestStatefulSet:
         wait_until(lambda: self.is_updated(sandbox, namespace, 3), "the rollout to end")
         after = take_snapshot(sandbox)
         assert [reason(why(sandbox, after, each)) for each in pods_of(after, namespace)] == [None] * 3
+
+    def test_a_stateful_set_in_the_middle_of_a_rollout_is_held(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace)
+        path = f"{STATEFUL_SETS.format(namespace)}/db"
+        sandbox.api.request("PATCH", path, WITHOUT_A_NODE)
+        wait_until(
+            lambda: sandbox.api.get(path)["status"].get("updatedReplicas") == 1,
+            "the first new pod, for which there is no node",
+        )
+        snapshot = take_snapshot(sandbox)
+        held = why(sandbox, snapshot, pods_of(snapshot, namespace)[0])
+        assert reason(held) is Reason.IN_MOTION
+        assert "StatefulSet db is being rolled out: db-0 is still at revision" in str(held)
 
     def test_pods_on_both_sides_of_a_partition_may_be_evicted(self, sandbox: Sandbox, namespace: str) -> None:
         partitioned = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
