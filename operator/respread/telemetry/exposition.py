@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Self
@@ -17,6 +18,9 @@ from prometheus_client.exposition import choose_encoder
 
 WAIT_SECONDS: Final = 8.0
 """How long a scrape waits for its text. Prometheus itself waits for ten seconds."""
+_VERSION: Final = re.compile(r"version=([0-9]{0,3})[^;,]*")
+"""A version in an Accept header. The client library compares it as it is, which fails for words, and repeats it in the
+Content-Type, so that each would be a format of its own."""
 _COMPRESSION_LEVEL: Final = 1
 """The fastest level: series still compress tenfold."""
 
@@ -76,7 +80,7 @@ class Exposition:
         Raises:
             BusyError: it could not be produced in time.
         """
-        encode, content_type = choose_encoder(accept)
+        encode, content_type = choose_encoder(_VERSION.sub(_known_version, accept))
         wanted = (content_type, compressed)
         task = self._next.get(wanted)
         if task is None:
@@ -96,6 +100,10 @@ class Exposition:
 
     def _in_thread(self, work: Callable[[], bytes]) -> Awaitable[bytes]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _known_version(asked: re.Match[str]) -> str:
+    return "version=1.0.0" if int(asked[1] or "0") else "version=0.0.4"
 
 
 def _encoded(encode: Callable[[CollectorRegistry], bytes], registry: CollectorRegistry, *, compressed: bool) -> bytes:

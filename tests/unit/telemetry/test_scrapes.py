@@ -170,6 +170,19 @@ def test_scrapers_that_wait_for_the_same_collection_get_the_same_text() -> None:
     assert b'slow{number="0"} 2.0' in bodies[1]  # not the collection that began before their requests
 
 
+def test_scrapers_that_name_many_versions_share_a_collection() -> None:
+    collector = SlowCollector(series=1)
+
+    async def scenario() -> None:
+        accept = "application/openmetrics-text; version=1.0."
+        with expose(collector) as exposition:
+            texts = (exposition.text(f"{accept}{number}", compressed=False) for number in range(50))
+            await asyncio.gather(*texts)
+
+    asyncio.run(scenario())
+    assert collector.collected == 1
+
+
 def test_a_scrape_that_waits_too_long_fails_and_the_next_one_succeeds() -> None:
     async def scenario() -> bytes:
         with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import time
 from collections.abc import Awaitable, Callable
 
@@ -80,6 +81,18 @@ def test_metrics_have_the_requested_format() -> None:
             assert (await response.text()).endswith("# EOF\n")
 
     serve(use, registry)
+
+
+@pytest.mark.parametrize("version", ["abc", "", "1.0.x", '"1.0.0"', "9" * 5000, "1.0.0.7", "-1", "²"])
+def test_an_unknown_version_in_the_accept_header_is_answered_in_a_known_format(version: str) -> None:
+    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+        for kind in ("application/openmetrics-text", "text/plain"):
+            headers = {"Accept": f"{kind};version={version}", "Accept-Encoding": "identity"}
+            async with client.get("/metrics", headers=headers) as response:
+                assert response.status == 200
+                assert re.search(r"version=(0\.0\.4|1\.0\.0);", response.headers["Content-Type"])
+
+    serve(use)
 
 
 def test_metrics_are_compressed_on_request() -> None:
