@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
@@ -17,8 +18,10 @@ from respread.telemetry.logs import get_logger
 
 with no_authorities():
     from aiohttp import hdrs, web
+    from aiohttp.http_exceptions import HttpProcessingError
     from aiohttp.typedefs import Handler
 
+_log: Final = logging.getLogger("aiohttp.server")
 _SHUTDOWN_SECONDS: Final = 1.0
 _RETRY_AFTER_SECONDS: Final = 15
 _INDEX: Final = """\
@@ -43,6 +46,14 @@ class ClientBounds(NamedTuple):
 
 
 BOUNDS: Final = ClientBounds()
+
+
+class _ServerLog(logging.LoggerAdapter[logging.Logger]):
+    """Logs requests that are not HTTP, which anybody may send, only for debugging. Other exceptions are bugs."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
+        level = logging.DEBUG if isinstance(exc_info, HttpProcessingError) else logging.ERROR
+        self.log(level, msg, *args, exc_info=exc_info, **kwargs)
 
 
 @asynccontextmanager
@@ -74,7 +85,9 @@ async def serve_telemetry(
     app.router.add_get("/livez", _make_health_handler(live))
     app.router.add_get("/readyz", _make_health_handler(ready))
     app.on_response_prepare.append(_forbid_caching)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_SECONDS)
+    runner = web.AppRunner(
+        app, access_log=None, logger=_ServerLog(_log), handle_signals=False, shutdown_timeout=_SHUTDOWN_SECONDS
+    )
     await runner.setup()
     with exposition:
         listening: asyncio.Server | None = None

@@ -208,3 +208,23 @@ def test_listen_addresses_are_parsed_and_printed(text: str, host: str, port: int
 def test_an_invalid_listen_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a listen address: expected host:port"):
         parse_listen_address(text)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"GET / HTTP/1.1\r\nno header\r\n\r\n", b"GET /livez HTTP/9\r\n\r\n", b"\x16\x03\x01\0"]
+)
+def test_a_request_that_is_not_http_leaves_no_error_in_the_log(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Anybody who reaches the port could fill the log with tracebacks."""
+
+    async def run() -> bytes:
+        async with serve_telemetry(
+            LOCAL, registry=CollectorRegistry(), live=Switch("livez"), ready=Switch("readyz")
+        ) as address:
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n" + sent + b"\r\n\r\n")
+            answers = await reader.read()
+            writer.close()
+            return answers
+
+    assert b" 400 Bad Request" in asyncio.run(run())
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
