@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from respread.cluster.decode.decoder import Decoder
+from respread.cluster.pod import Pod
 from respread.cluster.state import StateObject
 
 PAGE_SIZE = 500
@@ -187,7 +188,8 @@ def main() -> None:
     cpu_seconds = time.process_time() - started
     del page
     gc.collect()
-    print(f"pods {len(kept)}, {size:.0f} bytes each on the wire, distinct specs {decoder.distinct_pod_specs}")
+    specs = len({id(each.spec) for each in kept if isinstance(each, Pod)})
+    print(f"pods {len(kept)}, {size:.0f} bytes each on the wire, distinct specs {specs}")
     print(f"CPU per pod       {cpu_seconds / options.pods * 1e3:.4f} ms")
     print(f"resident per pod  {(rss_bytes() - before) / options.pods:.0f} bytes")
     if options.tracemalloc:

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import yaml
 
-from respread.api.policy import PLURALS, PolicyKind
-from respread.api.schema import file_name
+from respread.api.policy import GROUP, PLURALS, PolicyKind
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.faults.rounds import POLICY, wait_for
 from tests.faults.stuck import skewed
@@ -28,6 +27,8 @@ from tests.integration.workloads import scale
 from tests.policy_specs import GOOD_SPECS
 
 KEPT: Final = REPOSITORY / "tests" / "golden" / "versions"
+FILES: Final = {kind: f"{plural}.{GROUP}.yaml" for kind, plural in PLURALS.items()}
+"""The files of the definitions, by the kind of policy."""
 OLDEST: Final = "410469d"
 """The version before the first release with other fields than today's. Its name is its git revision."""
 _SOURCE: Final = ("operator", "crds", "manifests")
@@ -49,7 +50,9 @@ class KeptVersion(NamedTuple):
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read a version from a folder that `keep` has written."""
-        definitions = {kind: yaml.safe_load((folder / file_name(kind)).read_text(encoding="utf-8")) for kind in PLURALS}
+        definitions = {
+            kind: yaml.safe_load((folder / name).read_text(encoding="utf-8")) for kind, name in FILES.items()
+        }
         kept = list(yaml.safe_load_all((folder / "policies.yaml").read_text(encoding="utf-8")))
         policies = [each for each in kept if each["kind"] in PLURALS]
         return cls(folder.name, definitions, policies, [each for each in kept if each not in policies])
@@ -109,8 +112,8 @@ def keep(name: str, source: Path) -> None:
         found = [item for each in lists for item in each["items"]]
     kept = KEPT / name
     kept.mkdir(exist_ok=True)
-    for kind in PLURALS:
-        (kept / file_name(kind)).write_bytes((source / "crds" / file_name(kind)).read_bytes())
+    for file in FILES.values():
+        (kept / file).write_bytes((source / "crds" / file).read_bytes())
     for each in found:
         each["metadata"].pop("managedFields", None)
         each["metadata"].pop("annotations", None)

@@ -147,19 +147,9 @@ def manifests() -> dict[str, str]:
     return {f"{each['metadata']['name']}.yaml": _as_yaml(each) for each in definitions}
 
 
-def manifest(kind: PolicyKind) -> str:
-    """Return the CustomResourceDefinition of a kind of policy as YAML, as in crds/."""
-    return _as_yaml(custom_resource_definition(kind))
-
-
 def _as_yaml(definition: dict[str, Any]) -> str:
     text = yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
     return _HEADER + text
-
-
-def file_name(kind: PolicyKind) -> str:
-    """Return the name of the file in crds/ for a kind of policy."""
-    return f"{PLURALS[kind]}.{GROUP}.yaml"
 
 
 def write(folder: Path) -> list[Path]:

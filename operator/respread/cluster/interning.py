@@ -127,11 +127,6 @@ class Interning:
         self._specs_by_bytes[_digest(content)] = kept
         return kept
 
-    @property
-    def specs(self) -> int:
-        """The number of different pod specs in use."""
-        return len(self._specs)
-
 
 def _word(text: str, longest: int) -> str:
     """Return a word for statuses, metrics, logs and terminals: cut, and without control characters."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from respread.api.schema import custom_resource_definition, file_name, manifests
+from respread.api.schema import custom_resource_definition, manifests
 from tests.go_programs import PROGRAMS, find_or_build
 
 ROOT: Final = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(900)
 """The fixture builds crdify first if it is not in the cache."""
 
 
-POLICIES: Final = file_name("RebalancePolicy")
+POLICIES: Final = "rebalancepolicies.respread.dev.yaml"
 RECORDS: Final = "rebalancepolicyrecords.respread.dev.yaml"
 
 

@@ -36,13 +36,12 @@ def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
 
 
 @both_kinds
-def test_the_crd_files_are_up_to_date(kind: PolicyKind) -> None:
-    text = (CRDS / schema.file_name(kind)).read_text(encoding="utf-8")
-    assert text == schema.manifest(kind), "the types have changed: run `make crds`"
-    assert yaml.safe_load(text) == schema.custom_resource_definition(kind)
+def test_the_crd_file_of_a_kind_contains_its_definition(kind: PolicyKind) -> None:
+    definition = schema.custom_resource_definition(kind)
+    assert yaml.safe_load(schema.manifests()[f"{definition['metadata']['name']}.yaml"]) == definition
 
 
-def test_the_crd_files_of_records_are_up_to_date() -> None:
+def test_the_crd_files_are_up_to_date() -> None:
     for name, text in schema.manifests().items():
         assert (CRDS / name).read_text(encoding="utf-8") == text, "the types have changed: run `make crds`"
 

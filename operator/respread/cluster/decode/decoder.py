@@ -147,11 +147,6 @@ class Decoder:
             "csinodes": _interning_decoder(WireCSINode, decode_csi_node, interning),
         }
 
-    @property
-    def distinct_pod_specs(self) -> int:
-        """The number of different specs of the pods in use."""
-        return self._interning.specs
-
     def decode_page(self, resource: str, body: bytes) -> Page:
         """Decode a page of a LIST from the API server.
 
