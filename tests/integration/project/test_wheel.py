@@ -227,13 +227,6 @@ def test_the_image_runs_its_own_package_and_not_the_checkout(image: Path, tmp_pa
         assert Path(path).is_file()
 
 
-def test_the_container_runs_with_a_numeric_user_id_that_is_not_root() -> None:
-    (user,) = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
-    assert DOCKERFILE.index("\nUSER ") > DOCKERFILE.index("\nFROM ${PYTHON_IMAGE}\n")
-    assert DOCKERFILE.endswith('ENTRYPOINT ["respread"]\nCMD ["run"]\n')
-
-
 def test_the_dockerfile_copies_only_files_of_the_build_context() -> None:
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     seen = {line.removeprefix("!") for line in ignored if line.startswith("!")}
