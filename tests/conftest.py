@@ -62,14 +62,14 @@ NO_BINARIES = pytest.StashKey[str]()
 
 T = TypeVar("T")
 
-MOST_WORKERS = 8
+MOST_WORKERS = 12
 WORKER_BYTES = 3 * 10**9 // 2
 """The memory of a worker with a control plane and an operator."""
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return the workers for `-n auto`: three per CPU, because tests on a control plane mostly wait, and one more.
+    """Return the workers for `-n auto`: four per CPU, because tests on a control plane mostly wait, and one more.
 
     That one runs tests that compute (see `mixed_files`). With little memory there are fewer, because each worker may
     have a control plane.
@@ -77,7 +77,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(MOST_WORKERS, 3 * len(os.sched_getaffinity(0)) + 1, memory_bytes // WORKER_BYTES))
+    return max(1, min(MOST_WORKERS, 4 * len(os.sched_getaffinity(0)) + 1, memory_bytes // WORKER_BYTES))
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
