@@ -328,7 +328,7 @@ FAULTS: Final = (
     Fault(
         "what begun groups still need within the hour is given to others",
         "eviction/limits/hour.py",
-        "            - sum(each.evictions for each in kept if tally.applies(each.policy, each.namespace, each.labels))\n",
+        "- sum(each.evictions for each in kept if tally.applies(each.policy, each.namespace, each.labels))",
         "",
         ("eviction", "controller"),
     ),
@@ -442,9 +442,7 @@ def first_failure(copy: Path, selected: Sequence[str]) -> str:
     environment = {**os.environ, "PYTHONPATH": str(copy / "operator"), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
     command += ["--tb=no", f"--ignore={NOT_A_CATCH}"]
-    done = subprocess.run(
-        [*command, *selected], cwd=copy, env=environment, check=False, capture_output=True, text=True
-    )
+    done = subprocess.run([*command, *selected], cwd=copy, env=environment, check=False, capture_output=True, text=True)
     if done.returncode in {0, 5}:  # all passed, or there are none
         return ""
     found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)

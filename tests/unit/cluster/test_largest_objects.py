@@ -21,8 +21,8 @@ _KEPT_MIB = 16
 """The figure in docs/security.md."""
 
 OF_THEIR_OWN = get_context("forkserver")
-"""Makes processes that have imported this module and nothing more: how far Python's table of interned strings has to grow
-depends on what was done before."""
+"""Makes processes that have imported this module and done nothing: how far Python's table of interned strings has to
+grow depends on what was done before."""
 OF_THEIR_OWN.set_forkserver_preload([__name__])
 
 

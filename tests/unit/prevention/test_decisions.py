@@ -124,6 +124,13 @@ def test_each_pod_is_patched_once() -> None:
     assert cluster.carry_out(after=1000) == []
 
 
+def test_where_the_order_makes_no_difference_the_youngest_pod_is_deleted_first() -> None:
+    hours = {"web-1": 2, "web-2": 1, "web-3": 3}
+    aged = [web(each.name, each.node_name, creation_timestamp=NOW - timedelta(hours=hours[each.name])) for each in BARE]
+    patches = sorted(Cluster(*aged).carry_out(), key=lambda patch: patch.cost or 0)
+    assert [patch.pod.name for patch in patches] == ["web-2", "web-1", "web-3"]
+
+
 def test_a_patch_in_progress_is_not_repeated_however_long_it_takes() -> None:
     cluster = Cluster(*BARE)
     assert len(cluster.taken()) == 3
