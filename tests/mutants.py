@@ -214,10 +214,10 @@ FAULTS: Final = (
         ("planning",),
     ),
     Fault(
-        "a group that our moves have begun keeps no room in its quiet period",
+        "no room is kept for a group that our moves have begun to restore",
         "controller/quiet_period.py",
-        "keeps_room=now < known.ours + BEGUN_SECONDS",
-        "keeps_room=False",
+        "                self._begun[key] = now\n",
+        "",
         ("controller",),
     ),
     Fault(
