@@ -207,14 +207,14 @@ FAULTS: Final = (
         ("kube",),
     ),
     Fault(
-        "room that was promised to the later moves of a group is given away",
+        "room for the later moves of a group is not reserved",
         "planning/planner.py",
-        "        wave.promise(solution.later)\n",
+        "        wave.reserve(solution.later)\n",
         "        pass\n",
         ("planning",),
     ),
     Fault(
-        "no room is kept for a group that our moves have begun to restore",
+        "no room is reserved for a group that our moves have begun to restore",
         "controller/quiet_period.py",
         "                self._begun[key] = now\n",
         "",
