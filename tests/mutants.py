@@ -103,8 +103,8 @@ FAULTS: Final = (
     Fault(
         "a pod with two budgets is evicted by the first",
         "planning/victims/budgets.py",
-        "if len(budgets) > 1:\n            return Held(",
-        "if len(budgets) > 2:\n            return Held(",
+        "if len(budgets) > 1:",
+        "if len(budgets) > 2:",
         ("planning",),
     ),
     Fault(

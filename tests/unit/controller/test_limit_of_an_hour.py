@@ -92,6 +92,14 @@ class Unreliable(SimulatedCluster):
         await asyncio.gather(*killed, return_exceptions=True)
 
 
+class Slow(Unreliable):
+    """Each late request arrives as late as one can."""
+
+    async def _arrive_late(self, name: str, seconds: float) -> None:
+        del seconds
+        await super()._arrive_late(name, LATE_SECONDS)
+
+
 class Process(FakeRequests):
     """The requests of a process, until it is killed."""
 
@@ -131,6 +139,13 @@ def test_no_more_and_no_fewer_evictions_are_made_than_the_limit_of_an_hour_allow
     cluster = Unreliable(chance, lost=lost, late=late, for_seconds=chance.choice([60.0, 250.0]))
     killed = [chance.choice([0.2, 0.35, 0.5, 1.0, 6.0]) for _ in range(chance.randrange(5))]
     assert evicted(cluster, *killed, 2000.0) == PER_HOUR
+
+
+@pytest.mark.parametrize("killed", [(), (0.5,)])
+@pytest.mark.parametrize("for_seconds", [1.0, 40.0, 80.0])
+def test_evictions_that_arrive_as_late_as_possible_count(killed: tuple[float, ...], for_seconds: float) -> None:
+    cluster = Slow(Random(1), lost=0.0, late=1.0, for_seconds=for_seconds)
+    assert evicted(cluster, *killed, 1500.0) == PER_HOUR
 
 
 NEEDED = {"aaabc": 1, "aaaa": 2, "aaaaa": 3, "aaaaaa": 4}
