@@ -124,7 +124,7 @@ def test_each_pod_is_patched_once() -> None:
     assert cluster.carry_out(after=1000) == []
 
 
-def test_where_the_order_makes_no_difference_the_youngest_pod_is_deleted_first() -> None:
+def test_the_youngest_of_equal_pods_is_deleted_first() -> None:
     hours = {"web-1": 2, "web-2": 1, "web-3": 3}
     aged = [web(each.name, each.node_name, creation_timestamp=NOW - timedelta(hours=hours[each.name])) for each in BARE]
     patches = sorted(Cluster(*aged).carry_out(), key=lambda patch: patch.cost or 0)
