@@ -14,6 +14,7 @@ from respread.cluster.pod import HostPort, Pod, PodAffinityTerm, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
+from tests.counting import calls
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
 
 WEB = LabelSelector(Map(app="web"))
@@ -199,6 +200,23 @@ def test_leftovers_of_earlier_snapshots_are_dropped() -> None:
     assert most < 400_000  # of 600,000
     assert feasible(view, come[0].spec, labels=come[0].labels) == []
     assert feasible(view, PodSpec()) == ["n1"]
+
+
+def test_terms_that_have_not_changed_are_not_gone_through_again() -> None:
+    """A single pod may have ten thousand anti-affinity terms that concern every pod of the cluster."""
+    everything = LabelSelector()
+    many = tuple(PodAffinityTerm(f"example.com/k{n}", everything, namespace_selector=everything) for n in range(2_000))
+    fat = pod("fat", "n1", PodSpec(pod_anti_affinity=many), namespace="tenant")
+    view = ClusterView(cluster([node("n1"), node("n2")], [fat]))
+    prepared = Predictor(view).prepare(pod("new", "", PodSpec()))
+    assert prepared.feasible_nodes() == ["n1", "n2"]
+    assert calls(prepared.feasible_nodes) < 500
+    repelling = PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, LabelSelector(Map(app="web"))),))
+    mark = view.mark()
+    view.place(pod("other", "", repelling), "n2")
+    assert prepared.feasible_nodes() == ["n1"]
+    view.revert(mark)
+    assert prepared.feasible_nodes() == ["n1", "n2"]
 
 
 def _one_off(name: str) -> Pod:

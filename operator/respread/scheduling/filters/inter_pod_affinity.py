@@ -67,10 +67,7 @@ class InterPodAffinity:
             nodes &= self._affinity.nodes()
         for term, tally in self._anti_affinity:
             nodes &= ~self._domains(tally, term.topology_key).occupied_nodes()
-        for key, tally in self._repelling.terms():
-            if tally.counts:
-                nodes &= ~self._domains(tally, key).occupied_nodes()
-        return nodes
+        return nodes & ~self._repelling.nodes(self._table)
 
     def reject(self, slot: int) -> Rejection | None:
         """Return which term excludes the node."""

@@ -15,8 +15,10 @@ from respread.cluster.meta import Labels
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodAffinityTerm
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
+from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.pod_index import Namespaces
-from respread.scheduling.view.tallies import NodeTally
+from respread.scheduling.view.tallies import NodeTally, domain_counts
 
 _NO_LABELS: Labels = Map()
 
@@ -47,70 +49,116 @@ def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
         )
 
 
+class FiledTerms:
+    """The terms that are filed under one namespace and label."""
+
+    __slots__ = ("changes", "terms")
+
+    def __init__(self) -> None:
+        self.terms: list[tuple[ExistingTerm, NodeTally]] = []
+        """In the order of arrival."""
+        self.changes = 0
+        """How often a tally has changed, or a term has arrived."""
+
+
 class ExistingTerms:
     """The anti-affinity terms of all pods on nodes, with the number of pods of each node that have each term."""
 
-    __slots__ = ("_tallies", "_tallies_of", "by_label", "kept")
+    __slots__ = ("_of", "_tallies", "by_label", "kept")
 
     def __init__(self) -> None:
-        self.by_label: dict[tuple[str | None, str, str], list[tuple[ExistingTerm, NodeTally]]] = {}
+        self.by_label: dict[tuple[str | None, str, str], FiledTerms] = {}
         """By a namespace that the term names (None if it selects namespaces) and a label that matching pods have (two
-        empty strings if unknown), in the order of arrival."""
-        self._tallies: dict[ExistingTerm, NodeTally] = {}
-        self._tallies_of: dict[tuple[int, str], tuple[object, tuple[NodeTally, ...]]] = {}
+        empty strings if unknown)."""
+        self._tallies: dict[ExistingTerm, tuple[NodeTally, tuple[FiledTerms, ...]]] = {}
+        self._of: dict[tuple[int, str], tuple[object, tuple[NodeTally, ...], tuple[FiledTerms, ...]]] = {}
+        """The tallies of the terms of a spec in a namespace, and where these are filed."""
         self.kept = 0
         """The number of terms, and of values in their selectors, that are or were needed."""
 
     def change(self, pod: Pod, slot: int, by: int) -> None:
         """Add or remove a pod's terms on a node."""
         at = (id(pod.spec), pod.namespace)
-        if (kept := self._tallies_of.get(at)) is None:
-            tallies = tuple(self._tally(term) for term in existing_terms(pod))
-            self.kept += 1 + len(tallies)
-            kept = self._tallies_of[at] = (pod.spec, tallies)  # Keep the spec alive, so that its id stays unique.
+        if (kept := self._of.get(at)) is None:
+            filed = [self._file(term) for term in existing_terms(pod)]
+            self.kept += 1 + len(filed)
+            kept = self._of[at] = (  # Keep the spec alive, so that its id stays unique.
+                pod.spec,
+                tuple(tally for tally, _ in filed),
+                tuple({id(each): each for _, places in filed for each in places}.values()),
+            )
         for tally in kept[1]:
             tally.change(slot, by)
+        for place in kept[2]:
+            place.changes += 1
 
     def forget_domains(self) -> None:
         """Drop the sums by domain, because the nodes have changed."""
-        for tally in self._tallies.values():
+        for tally, _ in self._tallies.values():
             tally.by_domain = {}
 
-    def _tally(self, term: ExistingTerm) -> NodeTally:
-        if (tally := self._tallies.get(term)) is None:
-            tally = self._tallies[term] = NodeTally()
+    def _file(self, term: ExistingTerm) -> tuple[NodeTally, tuple[FiledTerms, ...]]:
+        if (found := self._tallies.get(term)) is None:
             self.kept += 1 + term.selector.size + term.namespace_selector.size + len(term.namespaces)
             label = next(iter(term.selector.required), ("", ""))
             named = term.namespaces if term.namespace_selector.matches_nothing else (None,)
-            for namespace in named:
-                self.by_label.setdefault((namespace, *label), []).append((term, tally))
-        return tally
+            places = tuple(self.by_label.setdefault((namespace, *label), FiledTerms()) for namespace in named)
+            found = self._tallies[term] = NodeTally(), places
+            for place in places:
+                place.terms.append((term, found[0]))
+        return found
 
 
 class Repelling:
     """The terms among them that repel one pod."""
 
-    __slots__ = ("_existing", "_found", "_pod", "_seen")
+    __slots__ = ("_existing", "_found", "_nodes", "_pod", "_seen")
 
     def __init__(
         self, existing: ExistingTerms, namespace: str, namespace_labels: Mapping[str, str], labels: Labels
     ) -> None:
         self._existing = existing
         self._pod = (namespace, namespace_labels, labels)
-        self._found: list[tuple[str, NodeTally]] = []
         self._seen = {(where, *label): 0 for label in (*labels.items(), ("", "")) for where in (namespace, None)}
+        self._found: dict[FiledTerms, list[tuple[str, NodeTally]]] = {}
+        self._nodes: dict[FiledTerms, tuple[int, object, NodeSet]] = {}
+        """For each place the nodes, and the number of changes and the state of the nodes at that time."""
 
-    def terms(self) -> list[tuple[str, NodeTally]]:
-        """Return the topology key of each, and the number of pods of each node that have it."""
+    def terms(self) -> Iterator[tuple[str, NodeTally]]:
+        """Yield the topology key of each, and the number of pods of each node that have it."""
+        for _, found in self._places():
+            yield from found
+
+    def nodes(self, table: NodeTable) -> NodeSet:
+        """Return the nodes from which they keep the pod.
+
+        A single pod may have ten thousand terms. Only those are gone through again that may have changed.
+        """
+        repelling = 0
+        for place, found in self._places():
+            known = self._nodes.get(place)
+            if known is None or known[0] != place.changes or known[1] is not table.state:
+                nodes = 0
+                for key, tally in found:
+                    if tally.counts:
+                        nodes |= domain_counts(table, tally, key, table.every).occupied_nodes()
+                known = self._nodes[place] = place.changes, table.state, nodes
+            repelling |= known[2]
+        return repelling
+
+    def _places(self) -> Iterator[tuple[FiledTerms, list[tuple[str, NodeTally]]]]:
+        """Yield where terms are filed that may match the pod, with those that do."""
         by_label = self._existing.by_label
         for at, seen in self._seen.items():
-            terms = by_label.get(at)
-            if terms is not None and seen < len(terms):
-                self._seen[at] = len(terms)
-                self._found.extend(
-                    (term.topology_key, tally) for term, tally in terms[seen:] if term.matches(*self._pod)
-                )
-        return self._found
+            if (place := by_label.get(at)) is not None:
+                found = self._found.setdefault(place, [])
+                if seen < len(place.terms):
+                    self._seen[at] = len(place.terms)
+                    found += [
+                        (term.topology_key, tally) for term, tally in place.terms[seen:] if term.matches(*self._pod)
+                    ]
+                if found:
+                    yield place, found
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):
