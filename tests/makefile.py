@@ -15,11 +15,11 @@ _HANDED_ON_BY_MAKE: Final = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL"
 def make(
     *arguments: str, folder: Path = ROOT, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run make as from a shell, even if make has started the tests, because make passes its options on.
+    """Run make without the options of a make that started the tests.
 
     Args:
         arguments: targets, and variables such as `TO=1.2.3`.
-        folder: with the Makefile.
+        folder: the folder with the Makefile.
         environment: variables in addition to this process's.
     """
     own = {name: text for name, text in os.environ.items() if name not in _HANDED_ON_BY_MAKE}

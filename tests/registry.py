@@ -1,4 +1,4 @@
-"""A registry for images and charts on this machine, with a key of one's own to sign what is in it."""
+"""A registry for images and charts on this machine, with a key to sign them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Registry(NamedTuple):
     """A running registry, by plain HTTP."""
 
     address: str
-    """127.0.0.1 and the port."""
+    """Its address: 127.0.0.1 and the port."""
     folder: Path
-    """With cosign.key and cosign.pub; the targets write digests to it."""
+    """The folder with cosign.key and cosign.pub, to which the targets write digests."""
 
     def make(self, target: str, **variables: object) -> subprocess.CompletedProcess[str]:
         """Run a target of the Makefile with the keys' empty password."""
         return make(target, *(f"{name}={value}" for name, value in variables.items()), environment=_NO_PASSWORD)
 
     def makes(self, target: str, **variables: object) -> str:
-        """Run a target, which must succeed, and return what it prints."""
+        """Run a target, which must succeed, and return its output."""
         done = self.make(target, **variables)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -1,4 +1,4 @@
-"""The commands that a page of the documentation shows, for tests that type them."""
+"""The commands that a page of the documentation shows, for tests that run them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def commands(page: Path, section: str) -> Iterator[list[str]]:
     """Yield the words of each command in the shell blocks of a section, without comments.
 
     Args:
-        page: in Markdown.
+        page: the page, in Markdown.
         section: the text of a heading of the second level.
     """
     (text,) = re.findall(

@@ -11,7 +11,7 @@ KINDS: Final = ("servicemonitors", "prometheusrules")
 
 
 def define_monitoring(sandbox: Sandbox) -> None:
-    """Have the API server serve ServiceMonitors and PrometheusRules."""
+    """Let the API server serve ServiceMonitors and PrometheusRules."""
     folder = source_of(PROGRAMS["prometheus-operator"]) / "example" / "prometheus-operator-crd"
     for each in KINDS:
         sandbox.apply(folder / f"monitoring.coreos.com_{each}.yaml")

@@ -1,4 +1,4 @@
-"""The packaged chart: the same file each time, pushed to a registry, signed, verified, and installed from there."""
+"""The chart is packaged reproducibly, pushed to a registry, signed, verified, and installed from there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The kubectl plugin: its manifest by the rules of krew, and its archives, unpacked and run as krew does.
+"""The manifest of the kubectl plugin follows the rules of krew, and its archives can be unpacked and run as by krew.
 
-Where krew is installed (krew or kubectl-krew on the PATH), it installs, upgrades and removes the plugin as well.
+If krew is installed (krew or kubectl-krew on the PATH), it also installs, upgrades and removes the plugin.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot
 OSES: Final = {"Linux": "linux", "Darwin": "darwin"}
 PROCESSORS: Final = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 HERE: Final = (OSES[platform.system()], PROCESSORS[platform.machine()])
-"""Of this machine, as krew names them."""
+"""This machine's operating system and processor by krew's names."""
 CODE_FOR: Final = {
     ("linux", "amd64"): rb"\x7fELF\x02\x01.{12}\x3e\x00",
     ("linux", "arm64"): rb"\x7fELF\x02\x01.{12}\xb7\x00",
     ("darwin", "amd64"): rb"\xcf\xfa\xed\xfe\x07\x00\x00\x01",
     ("darwin", "arm64"): rb"\xcf\xfa\xed\xfe\x0c\x00\x00\x01",
 }
-"""How compiled code begins: the format, 64 bits, and the processor."""
+"""The first bytes of compiled code: the format, 64 bits, and the processor."""
 FOR_SEVERAL_PROCESSORS: Final = b"\xca\xfe\xba\xbe"
 PYTHON: Final = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
 NEEDED_BY_THE_PROGRAM: Final = ("dirname", "readlink", "sed")
@@ -70,7 +70,7 @@ def archive_of(of: tuple[str, str]) -> Path:
 
 
 def test_the_manifest_follows_the_rules_of_krew() -> None:
-    """Those of krew's package validation, and of its validate-krew-manifest."""
+    """The rules are those of krew's package validation and of its validate-krew-manifest."""
     found = manifest()
     spec = found["spec"]
     assert (found["apiVersion"], found["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
@@ -87,7 +87,7 @@ def test_the_manifest_follows_the_rules_of_krew() -> None:
 
 @of_each_platform
 def test_krew_accepts_each_archive(of: tuple[str, str]) -> None:
-    """It unpacks regular files with paths below the folder, links to `bin`, and wants a licence."""
+    """Krew unpacks regular files with paths below the folder, links to `bin`, and requires a license."""
     entry = platform_of(of)
     assert hashlib.sha256(archive_of(of).read_bytes()).hexdigest() == entry["sha256"]
     with tarfile.open(archive_of(of)) as tar:
@@ -188,7 +188,7 @@ def kubectl(binaries: Binaries) -> Path:
 
 @pytest.fixture(scope="module")
 def machine(kubectl: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """One with the plugin and a suitable python3."""
+    """A machine with the plugin and a suitable python3."""
     made_machine = Machine(tmp_path_factory.mktemp("machine"), kubectl, ["python3"])
     made_machine.install(archive_of(HERE))
     return made_machine
@@ -265,7 +265,7 @@ def test_packages_for_another_processor_are_named_in_one_line(kubectl: Path, tmp
 
 
 class Krew:
-    """Krew, with a root of its own and an index in a git repository on this machine."""
+    """Krew with its own root, and with an index in a git repository on this machine."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         self.machine = machine
@@ -275,7 +275,7 @@ class Krew:
         self._git("init", "--quiet")
 
     def runs(self, *arguments: str, **environment: str) -> str:
-        """Return what it says."""
+        """Run krew, and return its output."""
         own = {"KREW_ROOT": str(self._root), "KREW_DEFAULT_INDEX_URI": f"file://{self._index}"}
         done = self.machine.kubectl("krew", *arguments, KREW_NO_UPGRADE_CHECK="1", **own, **environment)
         assert done.returncode == 0, done.stderr
@@ -288,7 +288,7 @@ class Krew:
         self._git("-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "--quiet", "--message=respread")
 
     def kept(self) -> list[str]:
-        """Return which versions of the plugin are there."""
+        """Return the installed versions of the plugin."""
         store = self._root / "store" / "respread"
         return sorted(each.name for each in store.iterdir()) if store.exists() else []
 

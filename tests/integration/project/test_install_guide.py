@@ -1,4 +1,4 @@
-"""The install guide, typed as it stands on a cluster, from the installation to the removal."""
+"""The commands of the install guide work on a cluster, from the installation to the removal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(1800)
 
 @pytest.fixture(scope="module")
 def cluster(sandbox: Sandbox) -> Sandbox:
-    """One with the Prometheus operator's kinds, and the workload that the page names."""
+    """A cluster with the Prometheus operator's kinds, and the workload that the page names."""
     define_monitoring(sandbox)
     create_deployment(sandbox, "default", deployment("web", replicas=1))
     wait_for_ready_pods(sandbox, "default", "web", 1)
@@ -34,7 +34,7 @@ def cluster(sandbox: Sandbox) -> Sandbox:
 
 
 def type_kubectl(cluster: Sandbox, section: str) -> list[str]:
-    """Type the commands of kubectl in a section, and return what each prints."""
+    """Run the kubectl commands of a section, and return the output of each."""
     said = []
     for program, *arguments in commands(PAGE, section):
         if program != "kubectl" or "logs" in arguments or arguments[0] in {"krew", "respread"}:

@@ -1,4 +1,4 @@
-"""A namespace whose policies take long to read holds no other one up."""
+"""A namespace whose policies take long to read does not delay others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUICK_SECONDS = 0.05
 
 
 class Reader(PolicyReader):
-    """Takes so many seconds to read the policies of some namespaces, and little for all others."""
+    """Takes a given number of seconds to read the policies of some namespaces, and little for all others."""
 
     def __init__(self, slow: dict[str, float]) -> None:
         self._slow = slow

@@ -1,4 +1,4 @@
-"""Whatever undoes evictions again and again: any hour has a bounded number of them, and a condition says so."""
+"""If something undoes evictions repeatedly, their number per hour is bounded, and a condition reports it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ HOUR = 3600.0
 HOURS = 3
 SWING_SECONDS = 60.0
 MOST = 12
-"""The pods that the workload has at most, and so the evictions that are made for it in an hour at most."""
+"""The maximum number of the workload's pods, and so of its evictions per hour."""
 
 
-class Swinging(SimulatedCluster):
+class OscillatingCluster(SimulatedCluster):
     """One workload on nodes whose labels and cordons change, and a scheduler that follows its constraint."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Swinging(SimulatedCluster):
             self._replace_soon()
 
     def scale(self, replicas: int) -> None:
-        """Scale the workload. Pods go from the last zones first."""
+        """Scale the workload. Pods of the last zones are deleted first."""
         self._zones[APP] = "a" * replicas
         there = sorted(self.pods.values(), key=lambda pod: pod["spec"]["nodeName"])
         for pod in there[replicas:]:
@@ -60,7 +60,7 @@ class Swinging(SimulatedCluster):
         return [each["message"] for each in found if (each["type"], each["status"]) == (name, "True")]
 
     def most_in_an_hour(self) -> int:
-        """Return the most evictions in any hour."""
+        """Return the maximum number of evictions in an hour."""
         times = [at for at, _ in self.asked]
         return max(sum(since <= at < since + HOUR for at in times) for since in times)
 
@@ -91,27 +91,27 @@ class Swinging(SimulatedCluster):
         self.parts.event("nodes", body)
 
 
-async def a_label_that_swings(cluster: Swinging) -> None:
+async def an_oscillating_label(cluster: OscillatingCluster) -> None:
     cluster.label("c", "a")
     await asyncio.sleep(SWING_SECONDS)
     cluster.label("c", "c")
 
 
-async def a_node_that_is_drained_again_and_again(cluster: Swinging) -> None:
+async def a_repeated_drain(cluster: OscillatingCluster) -> None:
     cluster.cordon("c")
     cluster.drain("c")
     await asyncio.sleep(SWING_SECONDS)
     cluster.cordon("c", cordoned=False)
 
 
-async def an_autoscaler(cluster: Swinging) -> None:
+async def an_autoscaler(cluster: OscillatingCluster) -> None:
     cluster.scale(MOST)
     await asyncio.sleep(SWING_SECONDS)
     cluster.scale(6)
 
 
-async def a_consolidation_that_hurries(cluster: Swinging) -> None:
-    """It takes the pods away as soon as they have come."""
+async def a_hurried_consolidation(cluster: OscillatingCluster) -> None:
+    """Deletes pods as soon as they are created."""
     while sum(pod["spec"]["nodeName"] == "node-c" for pod in cluster.pods.values()) < 2:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(1)
     cluster.cordon("c")
@@ -123,16 +123,16 @@ async def a_consolidation_that_hurries(cluster: Swinging) -> None:
 @pytest.mark.parametrize(
     "swing",
     [
-        a_label_that_swings,
-        a_node_that_is_drained_again_and_again,
+        an_oscillating_label,
+        a_repeated_drain,
         an_autoscaler,
-        a_consolidation_that_hurries,
+        a_hurried_consolidation,
     ],
 )
 def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hour(
-    swing: Callable[[Swinging], Awaitable[None]],
+    swing: Callable[[OscillatingCluster], Awaitable[None]],
 ) -> None:
-    cluster = Swinging()
+    cluster = OscillatingCluster()
 
     async def scenario() -> None:
         loop = cluster.control_loop()

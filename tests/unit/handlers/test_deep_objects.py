@@ -1,4 +1,4 @@
-"""Objects with deeply nested `managedFields`, which the API server stores for anybody who may write the object."""
+"""Objects with deeply nested `managedFields` are read. The API server stores them for every user who may write them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page, pod
 
 LEVELS = (*range(800, 1010, 10), 9_900)
-"""Those at which Python's recursion limit is reached depend on the number of frames."""
+"""The depths of the fields. Python's recursion limit is reached at a depth that depends on the number of frames."""
 KINDS = [kind.resource for kind in watched_kinds(namespaced_policies=True)]
 
 

@@ -1,4 +1,4 @@
-"""Pods whose node no longer exists are replaced elsewhere within about a minute, whatever Respread does."""
+"""Respread waits for pods whose node does not exist any more, because they are replaced within about a minute."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def planned(nodes: list[Node], *placed: Pod) -> Plan:
 
 
 def test_a_group_whose_pods_have_lost_their_node_is_left_alone() -> None:
-    """With the three replacements in zone c, it holds again without any eviction."""
+    """With the three replacements in zone c, the constraint holds again without an eviction."""
     plan = planned(zones(), *pods({"a1": 3, "b1": 3, "c2": 3}, WEB))
     assert plan.moves == ()
     (blocked,) = plan.blocked

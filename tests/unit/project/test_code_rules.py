@@ -1,4 +1,4 @@
-"""Rules of the code that no linter checks: about callbacks, state that is restored, and code that only tests use."""
+"""The code follows rules that no linter checks: about callbacks, restored state, and code that only tests use."""
 
 from __future__ import annotations
 
