@@ -151,7 +151,7 @@ def test_a_cancelled_eviction_counts_as_possibly_made() -> None:
         {
             "metadata": {"name": each.name, "uid": each.uid, "ownerReferences": [owner]},
             "spec": {"nodeName": "node-1"},
-            "status": {"phase": "Running"},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         }
         for each in (victim, other)
     ]

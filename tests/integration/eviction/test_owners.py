@@ -443,8 +443,26 @@ class TestOrderedReady:
 
     def test_parallel_sets_hold_no_move(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace, podManagementPolicy="Parallel")
+        before = take_snapshot(sandbox)
         self.broken(sandbox, namespace, "db-0")
         assert self.reasons(sandbox, namespace) == [None] * 3
+        # but a plan from before, which did not count the broken pod for the limits, is held
+        held = why(sandbox, before, pods_of(before, namespace)[2])
+        assert reason(held) is Reason.IN_MOTION
+        assert "no longer Ready since the plan was made (db-0)" in str(held)
+
+    def test_a_pod_whose_ordinal_is_not_wanted_any_more_holds_the_set(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace, podManagementPolicy="Parallel")
+        quota = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "3"}}}
+        path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+        sandbox.api.request("POST", path, quota)
+        wait_until(lambda: sandbox.api.get(f"{path}/pods")["status"].get("used") == {"pods": "3"}, "the quota to count")
+        sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", {"spec": {"ordinals": {"start": 1}}})
+        self.touch(sandbox, namespace)
+        assert [pod["metadata"]["name"] for pod in pods(sandbox, namespace)] == ["db-0", "db-1", "db-2"]
+        assert self.reasons(sandbox, namespace) == [Reason.IN_MOTION] * 3
+        held = why(sandbox, take_snapshot(sandbox), pods_of(take_snapshot(sandbox), namespace)[0])
+        assert "db-0 is none of its 3 pods any more" in str(held)
 
     def test_moves_in_flight_at_other_ordinals_hold_the_move(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace)

@@ -51,7 +51,7 @@ def pods_with(spec: dict[str, Any]) -> dict[str, Any]:
         {
             "metadata": {"name": each.name, "uid": each.uid, **metadata},
             "spec": {"nodeName": "node-1", **spec},
-            "status": {"phase": "Running"},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         }
         for each in (A, B)
     ]

@@ -178,12 +178,16 @@ class ListedPod(msgspec.Struct, frozen=True):
         """Whether controllers count it: neither finished nor being deleted (`IsPodActive`)."""
         return self.metadata.deletion_timestamp is None and self.status.phase not in {"Succeeded", "Failed"}
 
+    @property
+    def ready(self) -> ListedCondition | None:
+        """Its condition Ready if that is True."""
+        return next((each for each in self.status.conditions if each.type == "Ready" and each.status == "True"), None)
+
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
         """Return whether it has been Ready for this many seconds (`IsPodAvailable`), running and not being deleted."""
         if self.metadata.deletion_timestamp is not None or self.status.phase != "Running":
             return False
-        ready = next((each for each in self.status.conditions if each.type == "Ready"), None)
-        if ready is None or ready.status != "True":
+        if (ready := self.ready) is None:
             return False
         if min_ready_seconds <= 0:
             return True

@@ -201,11 +201,8 @@ def _of_order(
 def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leaving: Collection[str]) -> Held | None:
     """The plan was made from the watched pods, so it is only valid if these are still the actual pods."""
     there = {(each.metadata.uid, each.spec.node_name): each.metadata.name for each in active}
-    watched = {
-        (each.uid, each.node_name): each.name
-        for each in known
-        if not each.terminating and not each.finished and each.uid not in leaving
-    }
+    staying = [each for each in known if not each.terminating and not each.finished and each.uid not in leaving]
+    watched = {(each.uid, each.node_name): each.name for each in staying}
     if (pod.uid, pod.node_name) not in there:
         return Held(Reason.IN_MOTION, "it is not where it was when the plan was made")
     differing = [name for where, name in (there | watched).items() if (where in there) != (where in watched)]
@@ -213,5 +210,11 @@ def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leavin
         return Held(
             Reason.IN_MOTION,
             f"pods of its workload have changed since the plan was made ({', '.join(sorted(set(differing))[:5])})",
+        )
+    ready = {each.metadata.uid for each in active if each.ready is not None}
+    if not_ready := [each.name for each in staying if each.ready and each.uid not in ready]:
+        return Held(
+            Reason.IN_MOTION,
+            f"pods of its workload are no longer Ready since the plan was made ({', '.join(sorted(not_ready)[:5])})",
         )
     return None
