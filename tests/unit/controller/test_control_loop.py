@@ -403,6 +403,20 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
     assert shown() == 1  # until a trial move succeeds
 
 
+def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    failed = [f"Deployment/{name} in shop" for name in "ab"]
+    loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed}}}
+    asyncio.run(loop.loop.reconcile())
+    loop.register.sent(move("gone", policy="one"), cluster([], []))
+    asyncio.run(loop.loop.reconcile())
+    assert loop.acting.history.breakers.paused("one", 3, loop.wall_clock()) is None
+    loop.seconds += loop.register.in_flight.patience.step_seconds
+    asyncio.run(loop.loop.reconcile())
+    assert loop.acting.history.breakers.paused("one", 3, loop.wall_clock()) is not None
+
+
 def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_deleted_at_once() -> None:
     loop = Loop()
     loop.set_policies(policy("one"), version=200)
