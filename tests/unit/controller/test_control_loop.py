@@ -405,7 +405,7 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
 
 def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together() -> None:
     loop = Loop()
-    loop.have(policy("one"), version=200)
+    loop.set_policies(policy("one"), version=200)
     failed = [f"Deployment/{name} in shop" for name in "ab"]
     loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed}}}
     asyncio.run(loop.loop.reconcile())
