@@ -129,15 +129,14 @@ class Evictions:
                 async with self.lanes.place(step):
                     for move in step:
                         result = await self._evict(move, batch, begun=begun) if held is None else held
+                        is_made = isinstance(result, Answer) and result.may_have_evicted
                         why = result if isinstance(result, Held) else result.held
-                        is_owed = False
-                        if isinstance(result, Answer) and result.may_have_evicted:
-                            begun = True
-                        elif begun and why is not None:
-                            is_owed = True
+                        is_owed = begun and not is_made and why is not None
+                        if is_owed:
                             self.register.owed(move, batch.snapshot)
-                        else:
+                        elif not is_made:
                             held = why  # for the rest of its step as well; None where it has gone by itself
+                        begun = begun or is_made
                         carried.append(self._end(move, result, batch, is_one_of_several=is_owed))
         finally:
             for move in step[len(carried) :]:

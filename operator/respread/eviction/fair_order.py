@@ -1,7 +1,7 @@
 """The order in which steps of different namespaces get the available places in flight: max-min fairness.
 
 The next place goes to the namespace with the fewest moves in flight, then to the one that was served longest ago.
-Within a namespace, the plan's order is used.
+Within a namespace, the most important step is first.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from respread.eviction.steps import Step
 
 
 def fair_order(
-    steps: Iterable[Step], in_flight: Mapping[str, int], served: Mapping[str, int]
+    steps: Iterable[tuple[int, Step]], in_flight: Mapping[str, int], served: Mapping[str, int]
 ) -> Iterator[tuple[int, Step]]:
-    """Yield each step with its position in the plan's order.
+    """Yield each step with its position in the plan.
 
     Args:
-        steps: in the plan's order. All pods of a step are in one namespace.
+        steps: with their positions, the most important first. All pods of a step are in one namespace.
         in_flight: by namespace, the number of moves in flight. It is read for each step anew, and so may change.
         served: by namespace, the number of the last eviction there.
     """
-    waiting: dict[str, deque[tuple[int, Step]]] = {}
-    for position, step in enumerate(steps):
-        waiting.setdefault(step[0].pod.namespace, deque()).append((position, step))
+    waiting: dict[str, deque[tuple[int, tuple[int, Step]]]] = {}
+    for rank, placed in enumerate(steps):
+        _, step = placed
+        waiting.setdefault(step[0].pod.namespace, deque()).append((rank, placed))
 
     def priority(namespace: str) -> tuple[int, int, int, str]:
-        position, _ = waiting[namespace][0]
-        return in_flight.get(namespace, 0), served.get(namespace, 0), position, namespace
+        rank, _ = waiting[namespace][0]
+        return in_flight.get(namespace, 0), served.get(namespace, 0), rank, namespace
 
     due = [priority(namespace) for namespace in waiting]
     heapify(due)
     while due:
         *_, namespace = heappop(due)
-        yield waiting[namespace].popleft()
+        _, placed = waiting[namespace].popleft()
+        yield placed
         if waiting[namespace]:
             heappush(due, priority(namespace))

@@ -77,7 +77,7 @@ class Pace(Counted, frozen=True, kw_only=True):
         now: list[tuple[int, Step]] = []
         held: list[tuple[int, Step, Held]] = []
         begun: Counter[str] = Counter()
-        placed = sorted(enumerate(steps), key=lambda each: hour.precedence(each[1], self.ranks))
+        by_precedence = sorted(enumerate(steps), key=lambda each: hour.precedence(each[1], self.ranks))
         served = {} if self.standings is None else self.standings.served
         in_flight = Counter(move.pod.namespace for move in self.in_flight)
 
@@ -90,6 +90,7 @@ class Pace(Counted, frozen=True, kw_only=True):
         def make(position: int, step: Step) -> None:
             now.append((position, step))
             begun[step[0].pod.namespace] += len(step)
+            in_flight[step[0].pod.namespace] += len(step)
             closed.update((move.policy, self.single[move.policy]) for move in step if move.policy in self.single)
             controllers.go(step)
             hour.take(step)
@@ -97,8 +98,8 @@ class Pace(Counted, frozen=True, kw_only=True):
                 tally.add(step)
 
         unfinished: list[tuple[int, Step]] = []
-        for place, step in fair_order((step for _, step in placed), in_flight, served):
-            position, component = placed[place][0], step[0].component
+        for position, step in fair_order(by_precedence, in_flight, served):
+            component = step[0].component
             if (why := waiting.get(component) or why_not(step)) is not None:
                 waiting[component] = why
                 held.append((position, step, why))
@@ -106,7 +107,6 @@ class Pace(Counted, frozen=True, kw_only=True):
                 waiting[component] = why
                 unfinished.append((position, step))
             else:
-                in_flight[step[0].pod.namespace] += len(step)
                 make(position, step)
         for position, step in unfinished:
             if (why := why_not(step) or hour.why_not(step)) is not None:
