@@ -4,9 +4,11 @@
 ARG PYTHON_IMAGE=python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 
 FROM ${PYTHON_IMAGE} AS build
+# Without bytecode: pip imports attrs where it installs, and what Python then writes depends on the time of the build.
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
-    PIP_ROOT_USER_ACTION=ignore
+    PIP_ROOT_USER_ACTION=ignore \
+    PYTHONDONTWRITEBYTECODE=1
 WORKDIR /src
 # With a pip of its own: a distribution's keeps no record of its files, and can't make way for pinned packages.
 RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/respread

@@ -165,6 +165,21 @@ def test_the_same_commit_builds_the_same_image(base: str, contents: Image, tmp_p
     assert contents_of(again, tmp_path / "again.tar").digest == contents.digest
 
 
+def test_the_bytecode_in_the_image_does_not_depend_on_the_age_of_files(image: str) -> None:
+    """Python would ignore bytecode with another time than its source's."""
+    tell = (
+        "import json, pathlib\n"
+        "found = list(pathlib.Path('/opt/respread').rglob('*.pyc'))\n"
+        "by_time = [str(path) for path in found if path.read_bytes()[4:8] != bytes([1, 0, 0, 0])]\n"  # PEP 552
+        "print(json.dumps([len(found), by_time]))\n"
+    )
+    command = container(image, f"respread-tells-{os.getpid()}", "--entrypoint=python3")
+    told = subprocess.run([*command, "-c", tell], check=True, capture_output=True, text=True).stdout
+    number, by_time = json.loads(told)
+    assert number > 1000
+    assert by_time == []
+
+
 def test_the_image_has_version_and_source_labels(contents: Image) -> None:
     config = contents.config["config"]
     prefix = "org.opencontainers.image."
@@ -238,4 +253,5 @@ def push(local: Registry, image: str, name: str) -> str:
     subprocess.run(["podman", "tag", image, name], check=True)
     digest = local.folder / "pushed.digest"
     local.makes("push-image", IMAGE=name, ENGINE="podman", DIGEST=digest, PLAIN_HTTP=1)
+    subprocess.run(["podman", "untag", image, name], check=True)
     return digest.read_text().strip()
