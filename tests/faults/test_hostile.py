@@ -175,7 +175,7 @@ def test_extreme_objects_do_not_stop_the_operator(cluster: Sandbox, tmp_path: Pa
             cluster.api.request("POST", "/apis/respread.dev/v1alpha1/clusterrebalancepolicies", each)
         with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election") as replica:
             close_zones(cluster, closed=False)
-            wait_for(lambda: balanced(cluster, workloads), "what is not absurd to be spread")
+            wait_for(lambda: balanced(cluster, workloads), "the ordinary Deployments to be spread")
             time.sleep(3)
             assert len(pods(cluster, NAMESPACE)) == 22  # the API server accepted each workload, and its pods exist
             assert replica.runs

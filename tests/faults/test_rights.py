@@ -195,7 +195,7 @@ def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited:
         def tried() -> int:
             return sum(each.method == "PATCH" and "/pods/" in each.path for each in proxy.asked)
 
-        wait_for(lambda: len(refused(audited)) == tried(), "what was tried to be refused")
+        wait_for(lambda: len(refused(audited)) == tried(), "the tried requests to be refused")
         assert 1 <= tried() <= AT_ONCE
         (said,) = [line for line in replica.lines() if line["event"].startswith("Not allowed to patch pods")]
         assert "manifests/components/prevention" in said["event"]

@@ -72,7 +72,7 @@ def test_a_step_of_two_waits_until_the_limit_has_room_for_both(cluster: Sandbox,
             assert watcher.evicted_by_now().total() == 0
             cluster.api.request("PATCH", POLICY, {"spec": {"limits": {"inFlightPerWorkload": 2}}})
             wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "both to be moved")
-            wait_for(lambda: violations(cluster) == [], "the status to say so")
+            wait_for(lambda: violations(cluster) == [], "the status to report no violation")
         assert watcher.evicted_by_now().total() == 2
 
 
@@ -97,6 +97,6 @@ def test_the_second_eviction_of_a_step_follows_the_first(cluster: Sandbox, tmp_p
                 replica.kill()
                 replica.start()
             proxy.choose = no_fault
-            wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "the second to go too")
+            wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "the second pod to be evicted")
         assert watcher.evicted_by_now().total() == 2
         assert len({each.path for each in evictions}) == 2  # no third pod was evicted

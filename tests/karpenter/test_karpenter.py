@@ -149,7 +149,7 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(
     assert buffers(cluster.sandbox, "respread-system") == []
     assert len(cluster.nodes_of("zone-b")) == 1
     # If the node exists within a moment, the policy may never have reported that it is missing.
-    cluster.wait_until(lambda: cluster.condition(namespace, "RoomMissing") != "True", "the status to say so")
+    cluster.wait_until(lambda: cluster.condition(namespace, "RoomMissing") != "True", "the condition RoomMissing")
     assert len(cluster.evicted(namespace)) == 2
     events = cluster.sandbox.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
     waited = {each["involvedObject"]["name"] for each in events if each["reason"] == "FailedScheduling"}

@@ -76,7 +76,7 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
         operator.wait_until_ready()
         sandbox.apply(json.dumps(policy(**REQUEST)))
         wait_until(lambda: len(waiting(sandbox)) == 2, "two placeholder pods without a node")
-        wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the status to say so")
+        wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the condition RoomMissing")
         assert "2 pods of Deployment/web in shop in zone-b" in room_missing(sandbox)["message"]
         asked = waiting(sandbox)[0]["spec"]
         assert asked["nodeSelector"] == {ZONE: "zone-b", POOL: "shop"}
@@ -88,7 +88,7 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
         pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
         wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
         wait_for_ready_pods(sandbox, "shop", "web", 4)
-        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the status to say so")
+        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the condition RoomMissing")
         wait_until(lambda: placeholders(sandbox) == [], "the placeholder to be gone")
         wait_until(lambda: placeholders(sandbox, "pods") == [], "the placeholder's pods to be gone")
         assert len(evictions(sandbox)) == 2
@@ -121,7 +121,7 @@ def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tm
         }
         assert template["template"]["spec"]["nodeSelector"] == {ZONE: "zone-b", POOL: "shop"}
         assert template["metadata"]["ownerReferences"][0]["uid"] == asked["metadata"]["uid"]
-        wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the status to say so")
+        wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the condition RoomMissing")
         assert evictions(sandbox) == []
 
         pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
@@ -129,7 +129,7 @@ def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tm
         wait_for_ready_pods(sandbox, "shop", "web", 4)
         wait_until(lambda: buffers(sandbox, OWN) == [], "the buffer to be gone")
         wait_until(lambda: templates(sandbox) == [], "the template to be gone with its buffer")
-        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the status to say so")
+        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the condition RoomMissing")
         assert len(evictions(sandbox)) == 2
         assert operator.metric('respread_room_requests_total{result="Ready"}') == 1
         assert operator.stop() == 0
@@ -179,7 +179,7 @@ def test_without_the_permission_the_status_reports_it_and_nothing_is_evicted(poo
     with OperatorProcess(sandbox, tmp_path) as operator:
         operator.wait_until_ready()
         sandbox.apply(json.dumps(policy(**REQUEST)))
-        wait_until(lambda: room_missing(sandbox).get("reason") == "Refused", "the status to say so")
+        wait_until(lambda: room_missing(sandbox).get("reason") == "Refused", "the condition RoomMissing")
         assert "manifests/components/room" in room_missing(sandbox)["message"]
         assert operator.stop() == 0
     assert placeholders(sandbox) == []
