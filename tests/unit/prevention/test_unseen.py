@@ -46,6 +46,7 @@ class Pods(FakeRequests):
         del path
         name = names["name"]
         if method == "PATCH":
+            assert options["query"] == {"fieldManager": FIELD_MANAGER}  # without force
             self.patched[name] += 1
             self.annotations[name] = options["body"]["metadata"]["annotations"]
             if self.patched.total() in self._late:
