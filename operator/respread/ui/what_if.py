@@ -23,14 +23,8 @@ MOST_PODS: Final = 100
 """So many pods are sent of each list."""
 
 
-class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class WhatIfRequest(Typed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hypothetical changes, with the arguments of `respread simulate`."""
-
-    scale: tuple[str, ...] = ()
-    drain: tuple[str, ...] = ()
-    cordon: tuple[str, ...] = ()
-    remove_domain: tuple[str, ...] = ()
-    add_nodes: tuple[str, ...] = ()
 
     def command(self, arguments: Iterable[str]) -> str:
         """Return the command line that says the same.
@@ -111,8 +105,7 @@ class WhatIfs:
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
         """
-        typed = Typed(request.scale, request.drain, request.remove_domain, request.add_nodes, request.cordon)
-        report = self._simulator_for(planned).simulate(planned, typed, None, cancellation)
+        report = self._simulator_for(planned).simulate(planned, request, None, cancellation)
         return WhatIfAnswer(report=_shortened(report), totals=_totals(report), command=request.command(self._arguments))
 
     def _simulator_for(self, planned: Planned) -> Simulator:

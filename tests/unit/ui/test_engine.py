@@ -355,3 +355,9 @@ def test_protection_of_workloads_without_replica_sets_is_known_while_they_have_p
     source.delete(pods)
     engine.refresh()
     assert reasons() == {"deploy/web": "PreventionDisabled"}
+
+
+def test_the_fields_of_a_simulation_have_the_names_that_the_page_sends() -> None:
+    sent = {"scale": ["web=2"], "drain": [], "cordon": [], "removeDomain": ["zone=a"], "addNodes": ["3"]}
+    request = msgspec.json.decode(json.dumps(sent), type=WhatIfRequest)
+    assert request == WhatIfRequest(scale=("web=2",), remove_domain=("zone=a",), add_nodes=("3",))

@@ -76,7 +76,7 @@ def simulate(
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated afterwards.
     """
-    typed = Typed(scale, drain, remove_domain, add_nodes, cordon)
+    typed = Typed(scale=scale, drain=drain, remove_domain=remove_domain, add_nodes=add_nodes, cordon=cordon)
     if typed.nothing:
         raise click.UsageError(
             "say what to simulate: --scale deploy/web=4, --drain, --cordon, --remove-domain or --add-nodes."

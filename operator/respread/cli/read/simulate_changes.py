@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
+import msgspec
 from immutables import Map
 
 from respread.cli.errors import CommandError
@@ -27,7 +28,7 @@ _NEVER_SCALED: Final = {
 }
 
 
-class Typed(NamedTuple):
+class Typed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The changes as on the command line."""
 
     scale: tuple[str, ...] = ()
@@ -42,7 +43,7 @@ class Typed(NamedTuple):
     @property
     def nothing(self) -> bool:
         """Whether there is nothing to simulate."""
-        return not any(self)
+        return not any(msgspec.structs.astuple(self))
 
 
 class HypotheticalChanges(NamedTuple):

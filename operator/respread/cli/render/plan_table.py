@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from respread.api.reasons import Reason
-from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, is_ascii_only
+from respread.cli.render.console_view import ConsoleView
+from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
 from respread.cli.render.fitted_table import GiveWay, fitted_table
 from respread.cli.render.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
 from respread.cli.render.skew_report import GroupReport, short_topology_key
@@ -31,21 +32,8 @@ _GIVE_WAY: Final[GiveWay] = {
 }
 
 
-class PlanView:
+class PlanView(ConsoleView):
     """Shows plans on one console."""
-
-    def __init__(self, console: Console, *, wide: bool, with_namespace: bool) -> None:
-        """Prepare.
-
-        Args:
-            console: Where it is going to be printed.
-            wide: Whether to show all there is.
-            with_namespace: Whether to show namespaces.
-        """
-        self._width = console.width
-        self._ascii = is_ascii_only(console)
-        self._wide = wide
-        self._with_namespace = with_namespace
 
     def render(self, report: PlanReport) -> Iterator[RenderableType]:
         """Return the parts of the output, one below the other."""

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, is_ascii_only
+from respread.cli.render.console_view import ConsoleView
+from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
 from respread.cli.render.fitted_table import GiveWay, fitted_table
 from respread.cli.render.simulate_report import (
     GroupAfter,
@@ -37,21 +38,8 @@ class _State(NamedTuple):
     certain: bool
 
 
-class SimulationView:
+class SimulationView(ConsoleView):
     """Shows simulations on one console."""
-
-    def __init__(self, console: Console, *, wide: bool, with_namespace: bool) -> None:
-        """Prepare.
-
-        Args:
-            console: Where it is going to be printed.
-            wide: Whether to name domains, and all pods.
-            with_namespace: Whether to show namespaces.
-        """
-        self._width = console.width
-        self._ascii = is_ascii_only(console)
-        self._wide = wide
-        self._with_namespace = with_namespace
 
     def render(self, report: SimulationReport) -> Iterator[RenderableType]:
         """Return the parts of the output, one below the other."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from respread.cli.render.console_view import ConsoleView
 from respread.cli.render.domain_bars import (
     FAINT,
     MOST_DOMAINS,
@@ -20,7 +20,6 @@ from respread.cli.render.domain_bars import (
     domains_shown,
     draw,
     draw_in_line,
-    is_ascii_only,
 )
 from respread.cli.render.domain_bars import natural_width as natural_width_of_domains
 from respread.cli.render.fitted_table import GiveWay, column_widths, cut, natural_width, table_of
@@ -46,21 +45,8 @@ _GIVE_WAY: Final[GiveWay] = {
 _MOST_COUNTS: Final = 8
 
 
-class SkewTable:
+class SkewTable(ConsoleView):
     """Draws groups for one console."""
-
-    def __init__(self, console: Console, *, wide: bool, with_namespace: bool) -> None:
-        """Prepare.
-
-        Args:
-            console: Where the table is going to be printed.
-            wide: Whether to show all of each group.
-            with_namespace: Whether to show the groups' namespaces.
-        """
-        self._width = console.width
-        self._ascii = is_ascii_only(console)
-        self._wide = wide
-        self._with_namespace = with_namespace
 
     def render(self, groups: Sequence[GroupReport], protections: Sequence[ProtectionReport] | None = None) -> Table:
         """Return the table.
