@@ -67,6 +67,8 @@ STOP_SECONDS: Final = 20.0
 """How long a stop waits for the answers to sent requests and for the last statuses: longer than both may take, and
 shorter than the 30 s that Kubernetes gives a pod."""
 GOODBYE_SECONDS: Final = 0.1
+_LEASE_CONNECTIONS: Final = 2
+"""One for renewals, and one where a former request still hangs."""
 SWITCH_SECONDS: Final = 0.001
 """After how long a computing thread yields to others. With Python's 0.005, the event loop, which needs the interpreter
 after every system call, waits five times as long for it during a plan: half as many events are processed, and timers
@@ -127,8 +129,8 @@ async def run(options: OperatorOptions) -> None:
         try:
             register = Register(seconds_since_boot)
             leadership = await acting.enter_async_context(
-                _leadership(
-                    *(options, access, requests, metrics, informers),
+                leadership_of(
+                    *(options, access, renewal, metrics, informers),
                     may_give_up=lambda: not (register.in_flight.uncertain or actors.statuses.uncertain),
                 )
             )
@@ -214,7 +216,9 @@ async def run(options: OperatorOptions) -> None:
             await asyncio.sleep(GOODBYE_SECONDS)
 
 
-class _Leadership(NamedTuple):
+class Leadership(NamedTuple):
+    """Whether this replica leads, and what runs for that."""
+
     leading: Leading
     exclusive_seconds: Callable[[], float]
     """For how long no other replica can lead."""
@@ -223,16 +227,19 @@ class _Leadership(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def _leadership(
+async def leadership_of(
     options: OperatorOptions,
     access: ClusterAccess,
-    requests: Requests,
+    renewal: Renewal,
     metrics: Metrics,
     informers: Informers,
     *,
     may_give_up: Callable[[], bool],
-) -> AsyncIterator[_Leadership]:
-    """Take part in the election, if there is one. The Lease is released at the end, if that may be."""
+) -> AsyncIterator[Leadership]:
+    """Take part in the election, if there is one. The Lease is released at the end, if that may be.
+
+    It has connections of its own: where the API server answers slowly, others use all of theirs.
+    """
     identity = _identity()
     if not options.leader_election:
         _log.warning(
@@ -241,14 +248,14 @@ async def _leadership(
             "certainly none"
         )
         metrics.show_leadership(leading=True)
-        yield _Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
+        yield Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
         return
 
     def on_change(leading: bool) -> None:
         metrics.show_leadership(leading=leading)
         informers.changes.notify("leases")
 
-    def candidate(lease: ObjectKey) -> Elector:
+    def candidate(requests: Requests, lease: ObjectKey) -> Elector:
         return Elector(
             requests,
             lease,
@@ -259,20 +266,21 @@ async def _leadership(
             is_first=partial(_nobody_has_led, informers),
         )
 
-    election = Election(
-        candidate,
-        _place_of_lease(options, access, informers),
-        may_wait=access.in_cluster or options.lease_namespace is not None,
-        changeover_seconds=options.lease_times.lease_seconds,
-    )
-    metrics.show_leadership(leading=False)
-    running = asyncio.create_task(election.run(), name="election")
-    try:
-        yield _Leadership(Leading(election.holds, election.term), election.exclusive_seconds, (running,))
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError, AccessError):
-            await running
+    async with open_requests(access, renewal, metrics.observe_request, connections=_LEASE_CONNECTIONS) as requests:
+        election = Election(
+            partial(candidate, requests),
+            _place_of_lease(options, access, informers),
+            may_wait=access.in_cluster or options.lease_namespace is not None,
+            changeover_seconds=options.lease_times.lease_seconds,
+        )
+        metrics.show_leadership(leading=False)
+        running = asyncio.create_task(election.run(), name="election")
+        try:
+            yield Leadership(Leading(election.holds, election.term), election.exclusive_seconds, (running,))
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError, AccessError):
+                await running
 
 
 def _place_of_lease(

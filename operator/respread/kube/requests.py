@@ -32,7 +32,7 @@ Observe = Callable[[Method, str, int | None, float], None]
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 100
-"""The maximum number of connections. More requests wait for one."""
+"""The maximum number of connections of the operator, those of the Lease aside."""
 _CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json"}
 """Of bodies that are no plain JSON, by method."""
 _LEAST_TIMEOUT_SECONDS: Final = 0.05
@@ -239,10 +239,19 @@ async def open_requests(
     access: ClusterAccess,
     on_unauthorized: Callable[[], Awaitable[None]] | None = None,
     observe: Observe = lambda *_: None,
+    *,
+    connections: int = CONNECTIONS,
 ) -> AsyncIterator[Requests]:
-    """Send requests over connections that last as long as the context. For the arguments see `Requests`."""
+    """Send requests over connections that last as long as the context. For the other arguments see `Requests`.
+
+    Args:
+        access: as for `Requests`.
+        on_unauthorized: as for `Requests`.
+        observe: as for `Requests`.
+        connections: the maximum number of connections. More requests wait for one.
+    """
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=CONNECTIONS),
+        connector=aiohttp.TCPConnector(limit=connections),
         # Compressing answers costs the API server more than it saves on the network.
         headers={"User-Agent": "respread", "Accept-Encoding": "identity"},
     ) as session:

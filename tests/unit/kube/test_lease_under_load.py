@@ -6,23 +6,31 @@ import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp import web
 from immutables import Map
 from prometheus_client import CollectorRegistry
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.options import OperatorOptions
+from respread.controller.run import leadership_of
+from respread.kube.access import load_access
 from respread.kube.leadership import Elector, LeaseTimes
-from respread.kube.requests import Response
+from respread.kube.renewal import Renewal
+from respread.kube.requests import CONNECTIONS, Response, open_requests
 from respread.telemetry.health import HealthReport
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
 from tests.informer_parts import Parts, page, pod
 from tests.plans import plan_cluster
+from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer, Line
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
@@ -133,3 +141,47 @@ def test_renewals_and_probes_are_in_time_under_load() -> None:
     intervals = [later - earlier for earlier, later in pairwise(server.renewed)]
     assert max(intervals) < TIMES.renew_deadline_seconds / 2
     assert max(probes) < PROBE_SECONDS
+
+
+def test_the_lease_does_not_wait_for_connections_that_other_requests_use(tmp_path: Path) -> None:
+    """As where an API server answers slowly, and hundreds of controllers are read before evictions."""
+    lease = LeaseServer()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if "/leases" not in request.path:
+            await asyncio.Event().wait()
+        response = lease.handle(request.method, await request.json() if request.can_read_body else None)
+        return web.Response(body=response.body, status=response.status_code, content_type="application/json")
+
+    async def scenario() -> None:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", answer)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        config = write_kubeconfig(tmp_path / "config", {"token": "t"}, server=f"http://{host}:{port}")
+        find = partial(load_access, kubeconfig=str(config))
+        access = await asyncio.to_thread(find)
+        renewal = Renewal(access, find, time.monotonic)
+        options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes.of(3))
+        parts = Parts()
+        async with open_requests(access, renewal) as requests:
+            path = "/api/v1/namespaces/{namespace}/pods"
+            reading = [
+                asyncio.create_task(requests.send("GET", path, {"namespace": "shop"}, timeout_seconds=600.0))
+                for _ in range(2 * CONNECTIONS)
+            ]
+            await asyncio.sleep(0.5)
+            async with leadership_of(
+                options, access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
+            ) as leadership:
+                async with asyncio.timeout(60):
+                    while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody
+                        await asyncio.sleep(0.1)
+            for each in reading:
+                each.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+        await runner.cleanup()
+
+    asyncio.run(scenario())

@@ -26,7 +26,7 @@ AT_ONCE: Final = 24
 """The number of steps of a namespace that send requests at the same time. An API server handles a few hundred requests,
 and other clients need some too."""
 AT_ONCE_IN_ALL: Final = 64
-"""The number in all namespaces. The Lease uses the same connections."""
+"""The number in all namespaces. Lists, statuses and what is read of controllers use the same connections."""
 BACKLOG_SECONDS: Final = 4.0
 """How long a chosen move may wait before it starts: much less than the time after which its plan is too old."""
 _FIRST_SECONDS: Final = 1.0
