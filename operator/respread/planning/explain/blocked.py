@@ -85,7 +85,10 @@ def _candidates(board: Board, tally: Tally) -> list[Spot]:
 
 
 def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tuple[Pod, Held]]) -> Held:
-    """Return why no pod in the domains that are too full may be evicted: by reason, that of most pods first."""
+    """Return why no pod in the domains that are too full may be evicted: by reason, that of most pods first.
+
+    A reason that concerns the group, and so all of its pods that might be evicted otherwise, is before those.
+    """
     matched, too_full = frozenset(tally.group.matched), frozenset(overfull)
     by_reason: dict[Reason, list[tuple[Pod, Held]]] = {}
     for pod, held in protected:
@@ -93,7 +96,10 @@ def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tu
             by_reason.setdefault(held.reason, []).append((pod, held))
     if not by_reason:
         return Held(Reason.IN_MOTION, f"the pods in {_listed(overfull)} that may be evicted are being replaced already")
-    most_first = sorted(by_reason.values(), key=len, reverse=True)
+    by_weight = sorted(
+        by_reason.items(), key=lambda each: (each[0] is Reason.GROUP_TOO_LARGE, len(each[1])), reverse=True
+    )
+    most_first = [pods for _, pods in by_weight]
     return Held(
         most_first[0][0][1].reason,
         f"no pod in {_listed(overfull)} may be evicted: {'; '.join(map(_for_all, most_first[:_REASONS_SHOWN]))}",
