@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from respread.kube.requests import PreparedRequest, Requests, Response
+from respread.kube.requests import PreparedRequest, Requests, Response, TooLargeError
 
 Send = Callable[[], Awaitable[Response]]
 
@@ -18,9 +18,12 @@ class Prepared(PreparedRequest):
     def __init__(self, answer: Send) -> None:
         self._answer = answer
 
-    async def send(self) -> Response:
-        """Return the answer."""
-        return await self._answer()
+    async def send(self, *, most_bytes: int | None = None) -> Response:
+        """Return the answer, if it is not too large."""
+        response = await self._answer()
+        if most_bytes is not None and len(response.body) > most_bytes:
+            raise TooLargeError
+        return response
 
 
 class FakeRequests(Requests):

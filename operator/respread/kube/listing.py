@@ -10,7 +10,8 @@ import msgspec
 from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.kube.api_status import status_of
-from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.page_size import MOST_BYTES, SHRINK
+from respread.kube.requests import NoResponseError, Requests, Response, TooLargeError
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ async def pages(
     accept: str = JSON,
     label_selector: str | None = None,
 ) -> AsyncIterator[ListPage]:
-    """Yield a list page by page.
+    """Yield a list page by page. A page of more than `MOST_BYTES` is not read, but requested again in parts.
 
     Args:
         requests: sends requests.
@@ -125,7 +126,20 @@ async def pages(
     """
     query = {"limit": str(page_objects)} | ({} if label_selector is None else {"labelSelector": label_selector})
     while True:
-        response = await requests.send("GET", path, names, query=query, accept=accept, timeout_seconds=timeout_seconds)
+        try:
+            response = await requests.send(
+                "GET",
+                path,
+                names,
+                query=query,
+                accept=accept,
+                timeout_seconds=timeout_seconds,
+                most_bytes=MOST_BYTES if page_objects > 1 else None,
+            )
+        except TooLargeError:
+            page_objects = max(1, page_objects // SHRINK)
+            query["limit"] = str(page_objects)
+            continue
         if not response.succeeded:
             raise RefusedError(response)
         answer = decoded(_read_answer, response.body)

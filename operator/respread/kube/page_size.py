@@ -14,7 +14,8 @@ MOST_OBJECTS: Final = 500
 WANTED_BYTES: Final = 8 << 20
 MOST_BYTES: Final = 32 << 20
 """For a page with more than one object."""
-_SHRINK: Final = 8
+SHRINK: Final = 8
+"""By which factor a page is made smaller that was too large."""
 
 
 class PageSize:
@@ -33,7 +34,7 @@ class PageSize:
 
     def refused(self) -> None:
         """Record that a page was too large, so that no page of these objects is that large again."""
-        self.objects = self._most = max(1, self.objects // _SHRINK)
+        self.objects = self._most = max(1, self.objects // SHRINK)
 
     def took(self, size_bytes: int) -> None:
         """Record the size of a page that was read."""

@@ -66,6 +66,10 @@ class NoResponseError(Exception):
         self.sent = sent
 
 
+class TooLargeError(Exception):
+    """An answer has more bytes than were wanted. The rest of it was not read."""
+
+
 class PreparedRequest:
     """A request with its credentials. Sending it waits only for the connection and the answer."""
 
@@ -94,11 +98,15 @@ class PreparedRequest:
         self._on_unauthorized = on_unauthorized
         self._observe = observe
 
-    async def send(self) -> Response:
+    async def send(self, *, most_bytes: int | None = None) -> Response:
         """Send it once, and return the answer, whatever the status code.
+
+        Args:
+            most_bytes: of the answer; None: any number.
 
         Raises:
             NoResponseError: no answer, or not all of it, arrived, or its time was over before it was sent.
+            TooLargeError: the answer has more bytes.
         """
         clock = asyncio.get_running_loop().time
         started, status_code = clock(), None
@@ -108,7 +116,7 @@ class PreparedRequest:
         timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
         try:
             async with self._session.request(**self._request, timeout=timeout) as raw:
-                content = await raw.read()
+                content = await _content(raw, most_bytes)
                 status_code = raw.status
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
@@ -222,16 +230,30 @@ class Requests:
         body: Mapping[str, Any] | None = None,
         accept: str = "application/json",
         timeout_seconds: float,
+        most_bytes: int | None = None,
     ) -> Response:
         """Prepare a request, send it, and return the answer, whatever the status code; see `prepare`.
 
         Raises:
             NoResponseError: no answer, or not all of it, arrived.
+            TooLargeError: the answer has more than `most_bytes`.
         """
         request = await self.prepare(
             method, path, names, query=query, body=body, accept=accept, timeout_seconds=timeout_seconds
         )
-        return await request.send()
+        return await request.send(most_bytes=most_bytes)
+
+
+async def _content(response: aiohttp.ClientResponse, most_bytes: int | None) -> bytes:
+    if most_bytes is None:
+        return await response.read()
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > most_bytes:
+            response.close()
+            raise TooLargeError(f"an answer of more than {most_bytes} bytes")
+    return bytes(content)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.eviction.owners.pod_lists import PodLists
+from respread.eviction.owners.pod_lists import MOST_KEPT_BYTES, PodLists
 from respread.eviction.owners.reading import ControllerObject, PodsOfController
 from respread.kube.requests import NoResponseError, Response
 from respread.planning.held import Held
@@ -150,3 +150,19 @@ def test_a_cancelled_caller_does_not_affect_the_others_and_a_failure_reaches_all
             assert held.reason is Reason.API_UNAVAILABLE
 
     asyncio.run(scenario())
+
+
+def test_of_very_large_pods_not_all_is_kept() -> None:
+    async def scenario() -> PodsOfController:
+        fat = [listed(f"pod-{number}", "one") | {"spec": {"fat": "x" * (1 << 20)}} for number in range(40)]
+        server = Server(*fat)
+        server.lets.set()
+        (task,) = asked(PodLists(server), "one")
+        found = await task
+        assert not isinstance(found, Held)
+        return found
+
+    found = asyncio.run(scenario())
+    kept = [len(each.document) for each in found if each.document is not None]
+    assert len(found) == 40
+    assert 20 << 20 < sum(kept) <= MOST_KEPT_BYTES

@@ -38,6 +38,8 @@ TEMPLATE_HASH: Final = "pod-template-hash"
 """The label by which the Deployment controller tells the pods of its ReplicaSets apart."""
 GATHER_SECONDS: Final = 0.01
 """How long a LIST waits for others to share it."""
+MOST_KEPT_BYTES: Final = 32 << 20
+"""Of the pods of one LIST. All that is to be known of a pod beyond that is read when it is to be evicted."""
 _PAGE: Final = 500
 _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
 
@@ -99,7 +101,7 @@ class PodLists:
             return await self._list(namespace, f"{TEMPLATE_HASH} in ({','.join(hashes)})", "ReplicaSets")
 
     async def _list(self, namespace: str, selector: str | None, whose: str) -> _ByController | Held:
-        what, found = f"the list of pods of {whose}", _ByController()
+        what, found, kept_bytes = f"the list of pods of {whose}", _ByController(), 0
         names = {"namespace": namespace}
         try:
             async for page in pages(
@@ -113,7 +115,9 @@ class PodLists:
                 for document in page.objects:
                     pod = decoded(_read_pod, document)
                     if (owner := pod.metadata.controller) is not None:
-                        found.setdefault(owner.uid, []).append(PodOfController(pod, document))
+                        kept_bytes += len(document)
+                        kept = document if kept_bytes <= MOST_KEPT_BYTES else None
+                        found.setdefault(owner.uid, []).append(PodOfController(pod, kept))
         except RefusedError as error:
             return unreadable(what, error.response)
         except READING_ERRORS as error:

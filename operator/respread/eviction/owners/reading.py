@@ -199,7 +199,8 @@ class PodOfController(NamedTuple):
     """A pod of a controller, and all that the API server said of it."""
 
     pod: ListedPod
-    document: msgspec.Raw
+    document: msgspec.Raw | None
+    """None if it was not kept."""
 
 
 PodsOfController: TypeAlias = tuple[PodOfController, ...]
@@ -219,7 +220,7 @@ class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
     """Why it could not be read."""
     pods: tuple[ListedPod, ...] = ()
     documents: Mapping[str, msgspec.Raw] = {}
-    """All that was said of them, by their UIDs."""
+    """All that was said of them, by their UIDs. Of very large pods some are missing."""
 
 
 async def read_owner(
@@ -245,7 +246,7 @@ async def read_owner(
         owner_kind="" if reference is None else reference.kind,
         owner_unread=owner if isinstance(owner, Held) else None,
         pods=tuple(each.pod for each in pods),
-        documents={each.pod.metadata.uid: each.document for each in pods},
+        documents={each.pod.metadata.uid: each.document for each in pods if each.document is not None},
     )
 
 

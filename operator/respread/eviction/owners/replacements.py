@@ -43,6 +43,7 @@ _NOT_OF_THE_API: Final = (
 )
 """What reading documents raises that no API server has validated: a proxy may answer anything, and the template of a
 custom resource may contain anything."""
+_POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _REVISION: Final = "/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{name}"
 
 
@@ -83,10 +84,9 @@ class Replacements:
             rules: `spec.victims` of its policy.
         """
         try:
-            document = reading.documents.get(move.pod.uid)
-            if document is None:
-                return Held(Reason.IN_MOTION, "it is not there any more")
-            pod: Json = decoded(msgspec.json.decode, document)
+            pod = await self._pod(move.pod, reading)
+            if isinstance(pod, Held):
+                return pod
             template, namespace = await self._read(move.pod, reading)
             if isinstance(template, Held):
                 return template
@@ -101,6 +101,18 @@ class Replacements:
         except _NOT_OF_THE_API as error:
             what = f"{type(error).__name__}: {error}"
             return Held(Reason.API_UNAVAILABLE, f"the pod or the template of its controller can't be read: {what}")
+
+    async def _pod(self, pod: Pod, reading: OwnerReading) -> Json | Held:
+        """Return a pod as the API server shows it. One that the list of its controller's pods left out is read."""
+        if (document := reading.documents.get(pod.uid)) is not None:
+            known: Json = decoded(msgspec.json.decode, document)
+            return known
+        if all(each.metadata.uid != pod.uid for each in reading.pods):
+            return Held(Reason.IN_MOTION, "it is not there any more")
+        found = await self._get(_POD, pod.namespace, pod.name, f"pod {pod.name}")
+        if isinstance(found, Held) or found["metadata"]["uid"] == pod.uid:
+            return found
+        return Held(Reason.IN_MOTION, "it is not there any more")
 
     async def _read(self, pod: Pod, reading: OwnerReading) -> tuple[Json | Held, NamespaceRules | Held]:
         """Return the template of a pod's replacement and the rules of its namespace, read at the same time."""

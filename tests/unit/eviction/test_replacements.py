@@ -1,0 +1,84 @@
+"""What is read for the replacement of a pod, from templates and pods of any size and depth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from respread.api.policy import VictimRules
+from respread.api.reasons import Reason
+from respread.eviction.in_flight import InFlight
+from respread.eviction.owners.coming_replacements import ComingReplacements
+from respread.eviction.owners.reading import OwnerReading
+from respread.eviction.owners.replacements import Replacements
+from respread.kube.requests import Response
+from respread.planning.held import Held
+from tests.eviction_moves import SPEC, move
+from tests.fake_requests import FakeRequests
+from tests.worlds import pod
+
+POD = pod("web-1", "node-1", SPEC)
+SHOWN: dict[str, Any] = {
+    "metadata": {"name": POD.name, "namespace": POD.namespace, "uid": POD.uid, "labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "main"}], "nodeName": "node-1"},
+    "status": {"phase": "Running"},
+}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}}
+
+
+class Server(FakeRequests):
+    """An API server without LimitRanges and ResourceQuotas, and with one pod."""
+
+    def __init__(self, uid: str = POD.uid) -> None:
+        self.uid = uid
+        self.read: list[str] = []
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        del options
+        self.read.append(f"{method} {path.format(**names)}")
+        body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}} if "/pods/" in path else {"items": []}
+        return Response(status_code=200, body=json.dumps(body).encode())
+
+
+def why_not(server: Server, template: bytes, *, listed: bool = True, kept: bool = True) -> Held | None:
+    """Return the result of the last look at a template, for a pod that the list of pods contains and shows, or not."""
+    given = {
+        "kind": "CloneSet",
+        "controller": {"metadata": {"name": "web", "uid": "uid-web"}},
+        "pods": [SHOWN] if listed else [],
+    }
+    read = msgspec.convert(given, type=OwnerReading)
+    spec = msgspec.structs.replace(read.controller.spec, template=msgspec.Raw(template))
+    reading = msgspec.structs.replace(
+        read,
+        controller=msgspec.structs.replace(read.controller, spec=spec),
+        documents={POD.uid: msgspec.Raw(json.dumps(SHOWN).encode())} if kept else {},
+    )
+    replacements = Replacements(server, lambda: 0.0, 2.0, ComingReplacements())
+    return asyncio.run(replacements.why_not(move(POD), reading, InFlight(), VictimRules()))
+
+
+def test_a_pod_that_the_list_left_out_is_read_by_itself() -> None:
+    """Of controllers with very large pods not everything is kept."""
+    server, template = Server(), json.dumps(TEMPLATE).encode()
+    assert why_not(server, template) is None
+    assert not any("/pods/" in each for each in server.read)
+    assert why_not(server, template, kept=False) is None
+    assert server.read.count(f"GET /api/v1/namespaces/default/pods/{POD.name}") == 1
+    for gone in (why_not(Server("another"), template, kept=False), why_not(server, template, listed=False, kept=False)):
+        assert gone is not None
+        assert gone.reason is Reason.IN_MOTION
+
+
+@pytest.mark.parametrize("levels", [50, 400, 900, 5_000])
+def test_a_template_of_any_depth_holds_at_most_its_own_pods(levels: int) -> None:
+    """The template of a custom resource may contain anything."""
+    deep = b'{"a":' * levels + b"1" + b"}" * levels
+    template = json.dumps({**TEMPLATE, "spec": {**TEMPLATE["spec"], "more": "DEEP"}}).encode().replace(b'"DEEP"', deep)
+    held = why_not(Server(), template)
+    assert held is None or held.reason is Reason.API_UNAVAILABLE
