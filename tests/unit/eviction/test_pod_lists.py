@@ -152,7 +152,7 @@ def test_a_cancelled_caller_does_not_affect_the_others_and_a_failure_reaches_all
     asyncio.run(scenario())
 
 
-def test_of_very_large_pods_not_all_is_kept() -> None:
+def test_a_list_of_very_large_pods_keeps_a_bounded_part() -> None:
     async def scenario() -> PodsOfController:
         fat = [listed(f"pod-{number}", "one") | {"spec": {"fat": "x" * (1 << 20)}} for number in range(40)]
         server = Server(*fat)
