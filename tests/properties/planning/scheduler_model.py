@@ -124,7 +124,24 @@ class SchedulerModel:
             if self._allowed[shape][host]
             and self.free(host, position, terminating) >= self.world.shapes[shape].size
             and all(self._admits(at, shape, host, position) for at, rule in self._own[shape] if rule.hard)
+            and self._is_near(shape, host, position, terminating)
         ]
+
+    def _is_near(self, shape: int, host: int, position: Position, terminating: list[Kind]) -> bool:
+        """Whether the zone of a host satisfies the affinity of a shape. The first pod of a set may go anywhere."""
+        wanted = self.world.shapes[shape]
+        if not wanted.near:
+            return True
+        zones = {
+            self.world.hosts[at].labels["zone"]
+            for kind in self._shapes
+            if self.world.shapes[kind].labels.get("app") == wanted.near
+            for at in self._hosts
+            if position.movable[kind][at] or position.staying[kind][at] or (kind, at) in terminating
+        }
+        if not zones and wanted.labels.get("app") == wanted.near:
+            return True
+        return self.world.hosts[host].labels["zone"] in zones
 
     def likeliest(self, shape: int, feasible: list[int], position: Position) -> list[int]:
         """Return the feasible hosts with the best score of a shape's ScheduleAnyway constraints."""

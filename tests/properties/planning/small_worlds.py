@@ -23,6 +23,7 @@ from respread.cluster.pod import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
+    PodAffinityTerm,
     PodSpec,
     Toleration,
     TopologySpreadConstraint,
@@ -71,6 +72,8 @@ class Shape(NamedTuple):
     size: int = 1
     priority: int = 0
     namespace: str = "default"
+    near: str = ""
+    """The label `app` of the pods to which its pods have zone affinity; empty for none."""
 
 
 class Place(NamedTuple):
@@ -157,8 +160,13 @@ def _spec(shape: Shape) -> PodSpec:
         node_affinity=affinity,
         tolerations=(Toleration(key=DEDICATED.key, operator="Exists"),) * shape.tolerates,
         priority=shape.priority,
+        pod_affinity=(_near(shape.near),) * bool(shape.near),
         topology_spread_constraints=tuple(_constraint(rule) for rule in shape.rules),
     )
+
+
+def _near(app: str) -> PodAffinityTerm:
+    return PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels=Map(app=app)))
 
 
 def _constraint(rule: Rule) -> TopologySpreadConstraint:

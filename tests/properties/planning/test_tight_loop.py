@@ -6,11 +6,13 @@ from typing import Final
 
 import pytest
 
+from respread.api.policy import Limits
 from tests.properties.instances import factor
 from tests.properties.planning.bound import bound_of
 from tests.properties.planning.scheduler_model import SchedulerModel
+from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
 from tests.properties.planning.tight_loop import run
-from tests.properties.planning.tight_worlds import tight_world
+from tests.properties.planning.tight_worlds import TightWorld, tight_world
 
 WORLDS: Final = 2
 """The number of clusters for each part. `make test-all` runs 25 times as many, `make tight` 250 times."""
@@ -35,3 +37,17 @@ def test_no_move_leaves_a_pod_pending_and_few_evictions_are_unnecessary(part: in
             fewest += bound.evictions
     assert compared >= 0.9 * worlds
     assert evicted <= max(MOST_PER_FEWEST * fewest, fewest + 1)
+
+
+def test_a_pod_that_follows_a_replacement_leaves_no_other_one_pending() -> None:
+    """In zone z2 is room for two pods. A third one can go there as soon as a replacement of app0 has landed."""
+    hosts = tuple(
+        Host({HOSTNAME: f"n{zone}", "zone": f"z{zone}", "pool": pool}, room=room)
+        for zone, (pool, room) in enumerate((("x", 4), ("x", 2), ("y", 2)))
+    )
+    apps = [Shape({"app": name}, (Rule("zone", 1, (("app", name),)),)) for name in ("app0", "app1")]
+    follower = Shape({"app": "follower"}, (), pools=("y",), near="app0")
+    pods = tuple(Place(shape, host) for shape in (0, 1) for host in (0, 0, 1))
+    for seed in range(16):
+        tight = TightWorld(World(hosts, (*apps, follower), pods), 2, frozenset(), ((2,),), 2, Limits())
+        assert run(tight, seed).evictions

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from respread.api.policy import Limits
 from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
 
+FOLLOWERS = 0.3
+"""How often foreign pods have affinity to pods of an application, or to other foreign ones."""
 _WIDE = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50, in_flight_per_workload=3)
 
 
@@ -50,6 +52,10 @@ def tight_world(seed: int) -> TightWorld:
     foreign_kinds = random.randint(0, 3)
     for number in range(foreign_kinds):
         shapes.append(_foreign(random, f"foreign{number}", priorities))
+    following = Random(f"affinity {seed}")
+    for at in range(applications, len(shapes)):
+        if following.random() < FOLLOWERS:
+            shapes[at] = shapes[at]._replace(near=following.choice(shapes).labels["app"])
     epochs = random.choice((1, 1, 2))
     foreign = tuple(
         tuple(applications + random.randrange(foreign_kinds) for _ in range(random.randint(0, 3)))
