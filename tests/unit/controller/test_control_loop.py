@@ -521,7 +521,7 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
     assert asyncio.run(loop.loop.reconcile()) == pytest.approx(due_at_seconds, abs=0.01)
 
 
-def test_nothing_is_evicted_while_watches_are_stale(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_evicted_while_a_watch_is_stale(caplog: pytest.LogCaptureFixture) -> None:
     cluster = SimulatedCluster(1, limits={})
 
     async def scenario() -> None:
@@ -529,13 +529,17 @@ def test_nothing_is_evicted_while_watches_are_stale(caplog: pytest.LogCaptureFix
         await loop.reconcile()
         await asyncio.sleep(6)  # the quiet period is over, and another status is due
         now = [0.0]
-        cluster.parts.informers.health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
+        health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
+        cluster.parts.informers.health = health
         now[0] = STALE_SECONDS + 1
+        for kind in health.kinds:
+            if kind != "nodes":
+                health.heard(kind)
         await loop.reconcile()
         assert cluster.acting.register.chosen == {}
         (violation,) = cluster.written[-1]["violations"]
         assert violation["reason"] == "ApiUnavailable"
-        assert "nothing was heard of" in violation["message"]
+        assert "nothing was heard of nodes" in violation["message"]
         before = len(cluster.written)
         now[0] += 60
         await asyncio.sleep(60)
