@@ -170,18 +170,19 @@ def restored(zones: list[str], per_hour: int, quiet_period: str) -> tuple[int, i
 
 
 @pytest.mark.parametrize(
-    ("zones", "per_hour", "expected"),
+    ("zones", "per_hour", "quiet_period", "expected"),
     [
-        (["aaaa"] * 3, 4, (2, 4)),
-        (["aaaa"] * 4, 5, (2, 5)),  # the fifth eviction helps in the next hour
-        (["aaaaaa", "aaaa", "aaabc"], 3, (2, 3)),
-        (["aaaaaa"] * 2, 1, (0, 1)),
+        (["aaaa"] * 3, 4, "1ms", (2, 4)),
+        (["aaaa"] * 4, 5, "1ms", (2, 5)),  # the fifth eviction helps in the next hour
+        (["aaaaaa", "aaaa", "aaabc"], 3, "1ms", (2, 3)),
+        (["aaaaaa"] * 2, 1, "1ms", (0, 1)),
+        (["aaaaaa", "aaaaa", "aaaaaa"], 8, "20s", (2, 8)),  # a plan leaves out those that are begun
     ],
 )
 def test_groups_that_are_begun_are_finished_before_others_begin(
-    zones: list[str], per_hour: int, expected: tuple[int, int]
+    zones: list[str], per_hour: int, quiet_period: str, expected: tuple[int, int]
 ) -> None:
-    assert restored(zones, per_hour, "1ms") == expected
+    assert restored(zones, per_hour, quiet_period) == expected
 
 
 @pytest.mark.parametrize("seed", range(10 * factor()))

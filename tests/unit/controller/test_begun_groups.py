@@ -1,0 +1,95 @@
+"""Evictions are kept for groups that were begun: as many as they need when those in flight have ended."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.observation import Observation
+from respread.controller.permits.begun_groups import begun_groups
+from respread.controller.records.history import Expected, History
+from respread.eviction.in_flight import InFlight
+from respread.eviction.outcomes import Outcome
+from respread.planning.plan import BlockedGroup
+from respread.planning.planner import PolicySetting
+from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.refused import NOTHING_REFUSED
+from tests.eviction_moves import move
+from tests.spreads import spread_of
+from tests.worlds import NOW, cluster, constraint, node, pod, spec
+
+SPEC = spec(constraint())
+NODES = [node(f"{zone}1", zone) for zone in "abc"]
+OWNER = OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
+
+
+def web(name: str, on: str, **fields: object) -> Pod:
+    return pod(name, on, SPEC, controller=OWNER, **fields)  # type: ignore[arg-type]  # a Pod's
+
+
+PODS = [web(f"web-{number}", "a1") for number in range(6)]
+BEFORE = cluster(NODES, PODS)
+(GROUP,) = spread_of(BEFORE).groups
+MOVE = move(PODS[0], groups=(GROUP,), from_domains=("a",), to_domains=(("b", "c"),))
+SENT = InFlight().sent(MOVE, BEFORE, 0.0, NOW.timestamp())
+
+
+def needed(
+    snapshot: ClusterSnapshot, in_flight: InFlight, *, reason: Reason = Reason.IN_MOTION, begun: bool = True
+) -> list[int]:
+    """Return the evictions that are kept for the group while a plan leaves it alone."""
+    history = History(NOW.timestamp)
+    if begun:
+        history.expect(MOVE.pod.uid, Expected("default", ("default",), (GROUP,)))
+    observation = Observation(
+        snapshot=snapshot,
+        spread=spread_of(snapshot),
+        policies=Map(),
+        index=PolicyIndex(()),
+        statuses={},
+        seen={},
+        setting=PolicySetting(()),
+        under_way=in_flight,
+        history=history,
+        refused=NOTHING_REFUSED,
+        now=0.0,
+        time=NOW,
+        leads=True,
+    )
+    blocked = BlockedGroup(group=GROUP, policy="default", reason=reason, message="")
+    return [each.evictions for each in begun_groups([blocked], observation)]
+
+
+def test_an_eviction_in_flight_counts_from_its_request_to_its_replacement() -> None:
+    leaving = msgspec.structs.replace(PODS[0], deletion_timestamp=NOW)
+    pending, placed = web("web-6", "", ready=False), web("web-6", "b1", ready=False)
+    assert needed(BEFORE, SENT) == [3]
+    assert needed(cluster(NODES, [leaving, *PODS[1:]]), SENT) == [3]
+    for replacement in (pending, placed):
+        after = cluster(NODES, [*PODS[1:], replacement])
+        in_flight, _ = SENT.updated(after, 1.0, lambda *_: Outcome.IMPROVED)
+        assert needed(after, in_flight) == [3]
+
+
+@pytest.mark.parametrize(
+    ("reason", "begun", "expected"),
+    [
+        (Reason.QUIET_PERIOD, True, [3]),
+        (Reason.IN_MOTION, False, []),  # what somebody else changes
+        (Reason.BACKING_OFF, True, []),  # for longer than a moment
+    ],
+)
+def test_evictions_are_kept_only_for_groups_that_were_begun_and_will_be_continued(
+    reason: Reason, begun: bool, expected: list[int]
+) -> None:
+    assert needed(BEFORE, SENT, reason=reason, begun=begun) == expected
+
+
+def test_groups_that_hold_need_none() -> None:
+    evenly = cluster(NODES, [web(f"web-{number}", f"{'abc'[number % 3]}1") for number in range(6)])
+    assert needed(evenly, InFlight()) == [0]
