@@ -30,7 +30,7 @@ _PURE_TOO: Final = {"immutables"}
 """Packages that work without their compiled part, more slowly."""
 _NO_WHEEL_YET: Final = {"3.14": {"immutables"}}
 """Packages, of those that work without their compiled part, that have none for a version of Python."""
-_BY_THE_INSTALLER: Final = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}
+_BY_THE_INSTALLER: Final = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json"}
 
 
 class Platform(NamedTuple):
