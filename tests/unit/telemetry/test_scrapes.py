@@ -220,6 +220,15 @@ async def connect(address: ListenAddress) -> tuple[asyncio.StreamReader, asyncio
     return await asyncio.open_connection(address.host, address.port)
 
 
+async def to_its_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read until the server closes the connection."""
+    try:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+    finally:
+        writer.close()
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HT", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"])
 def test_connections_that_send_nothing_more_are_closed_if_there_are_too_many(sent: bytes) -> None:
     """A process may have a limited number of files open, and the Lease needs a connection too."""
@@ -234,20 +243,21 @@ def test_connections_that_send_nothing_more_are_closed_if_there_are_too_many(sen
             ready=passed,
             bounds=ClientBounds(connections=most),
         ) as address:
-            connections = []
+            ends = []
             for _ in range(more):
                 reader, writer = await connect(address)
                 writer.write(sent)
-                connections.append((reader, writer))
-            async with aiohttp.ClientSession(f"http://{address}") as client, client.get("/livez") as response:
-                assert response.status == 200
+                ends.append(asyncio.create_task(to_its_end(reader, writer)))
             async with asyncio.timeout(60):
-                for reader, _ in connections[: more + 1 - most]:
-                    with contextlib.suppress(ConnectionResetError):
-                        await reader.read()  # to its end
-            assert not any(reader.at_eof() for reader, _ in connections[more + 1 - most :])
-            for _, writer in connections:
-                writer.close()
+                while sum(not end.done() for end in ends) >= most:  # the probe's connection counts too
+                    async with aiohttp.ClientSession(f"http://{address}") as client, client.get("/livez") as response:
+                        assert response.status == 200
+                    await asyncio.sleep(0.1)
+            closed = [end.done() for end in ends]
+            assert closed == sorted(closed, reverse=True), "the oldest are closed"
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
 
     asyncio.run(scenario())
 
