@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -75,6 +76,31 @@ def test_each_controller_is_read_once_per_wave_and_several_concurrently() -> Non
     assert look(requests, 100) == [None, None]
     assert requests.read == {f"web-{number}": 1 for number in range(1, 101)}
     assert requests.most == AT_ONCE
+
+
+class Fat(Answering):
+    """Answers with controllers of a megabyte each."""
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        found = msgspec.json.decode((await super().answer(method, path, names, **options)).body)
+        found["metadata"]["labels"] = {f"label-{number}": "x" * 50 for number in range(5_000)}
+        found["spec"]["template"] = {"spec": {"containers": [{"name": "main", "args": ["x" * 700_000]}]}}
+        return Response(status_code=200, body=msgspec.json.encode(found))
+
+
+def test_many_large_controllers_take_little_memory() -> None:
+    requests = Fat()
+    snapshot, victim = world(60)
+    others = OtherControllers(requests, lambda: 0.0)
+    tracemalloc.start()
+    try:
+        held = asyncio.run(others.why_incomplete(move(victim, groups=(group("default"),)), snapshot, InFlight()))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held is None
+    assert len(requests.read) == 60
+    assert kept < 10 << 20
 
 
 def test_a_selector_over_too_many_controllers_is_reported_with_their_number() -> None:

@@ -12,13 +12,17 @@ from respread.api.nesting import decoded
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.kube.events import REPORTING_CONTROLLER
-from respread.kube.requests import NoResponseError, Requests
+from respread.kube.requests import NoResponseError, Requests, TooLargeError
 
 EVENT_SECONDS: Final = 2.0
 """How long after an eviction its Event is looked for. Events are written in the background."""
 MOST_WAITING: Final = 20
 """For how many evictions Events are looked for, one after another. Others are left without a name."""
 MOST_EVENTS: Final = "50"
+MOST_BYTES: Final = 4 << 20
+"""Of all these Events together. An ordinary one has a kilobyte."""
+LONGEST_NAME: Final = 128
+"""As the API server requires of events.k8s.io. It requires nothing of Events that are written as v1."""
 _TIMEOUT_SECONDS: Final = 10.0
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 
@@ -83,10 +87,15 @@ class EvictorNames:
         query = {"fieldSelector": f"regarding.uid={pod.uid}", "limit": MOST_EVENTS}
         try:
             response = await self._requests.send(
-                "GET", _EVENTS, {"namespace": pod.namespace}, query=query, timeout_seconds=_TIMEOUT_SECONDS
+                "GET",
+                _EVENTS,
+                {"namespace": pod.namespace},
+                query=query,
+                timeout_seconds=_TIMEOUT_SECONDS,
+                most_bytes=MOST_BYTES,
             )
             events = decoded(_read_events, response.body).items or () if response.succeeded else ()
-        except (NoResponseError, msgspec.DecodeError, UnicodeDecodeError):
+        except (NoResponseError, TooLargeError, msgspec.DecodeError, UnicodeDecodeError):
             return ""  # It is only a name.
         return next((each.reporting_controller for each in events if _reports_eviction(each)), "")
 
@@ -97,5 +106,6 @@ def _reports_eviction(event: _Event) -> bool:
     descheduler writes the action `Descheduled`, the Vertical Pod Autoscaler the reason `EvictedByVPA`. Notes are not
     read, because they contain names, such as that of the namespace.
     """
-    words = f"{event.reason} {event.action}".lower()
-    return event.reporting_controller not in {"", REPORTING_CONTROLLER} and ("evict" in words or "desched" in words)
+    name, words = event.reporting_controller, f"{event.reason} {event.action}".lower()
+    is_name = name not in {"", REPORTING_CONTROLLER} and len(name) <= LONGEST_NAME and name.isprintable()
+    return is_name and ("evict" in words or "desched" in words)

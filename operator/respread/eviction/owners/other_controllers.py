@@ -17,7 +17,13 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.batch_readings import BatchReadings
-from respread.eviction.owners.reading import ControllerObject, read_controller
+from respread.eviction.owners.reading import (
+    ControllerObject,
+    ControllerSpec,
+    ControllerStatus,
+    ObjectMetadata,
+    read_controller,
+)
 from respread.eviction.owners.rest_rules import why_incomplete
 from respread.kube.requests import Requests
 from respread.planning.held import Held
@@ -145,11 +151,29 @@ class OtherControllers:
         controller = pod.controller
         if controller is None:
             return None
+
+        async def read() -> ControllerObject | Held:
+            found = await read_controller(self._requests, pod.namespace, controller)
+            return found if isinstance(found, Held) else _numbers_of(found)
+
         async with self._at_once:
-            found = await self._readings.get(
-                controller.uid, lambda: read_controller(self._requests, pod.namespace, controller)
-            )
+            found = await self._readings.get(controller.uid, read)
         return _of_other(found) if isinstance(found, Held) else None
+
+
+def _numbers_of(found: ControllerObject) -> ControllerObject:
+    """Return a controller with what `why_incomplete` needs. There may be a thousand, with templates of 1.5 MiB."""
+    metadata = found.metadata
+    return ControllerObject(
+        metadata=ObjectMetadata(
+            metadata.name,
+            metadata.uid,
+            generation=metadata.generation,
+            deletion_timestamp=metadata.deletion_timestamp,
+        ),
+        spec=ControllerSpec(replicas=found.spec.replicas),
+        status=ControllerStatus(observed_generation=found.status.observed_generation),
+    )
 
 
 def _of_other(held: Held) -> Held:
