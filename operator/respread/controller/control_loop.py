@@ -252,6 +252,7 @@ class ControlLoop:
             statuses=statuses,
             seen=self._informers.policies.statuses,
             setting=setting,
+            limiters=limiters,
             under_way=under_way,
             history=self._history.at(seconds, self._chosen(snapshot, limiters)),
             refused=self._acting.evictions.refusals.for_planning(),
@@ -336,7 +337,6 @@ class ControlLoop:
         return choose(
             planned,
             observation,
-            limiters=self._limiters.of(observation.policies),
             undecided=self._register.probation.moves,
             closed_by=lambda policy, name: self._acting.permission.of_policy(policy, name) or stale,
             held_lately=self._acting.held_lately.why_not,
@@ -347,7 +347,7 @@ class ControlLoop:
         """Start moves, without waiting for them, if this replica leads."""
         if not moves or not observation.leads:
             return
-        bound = bounding(moves, self._limiters.of(observation.policies), observation.snapshot)
+        bound = bounding(moves, observation.limiters, observation.snapshot)
         planned_for = self._acting.permission.planned_for(observation.policies, observation.now)
         self._acting.evictions.begin(moves, self._acting.evictions.batch(observation.snapshot, planned_for, bound))
 

@@ -11,6 +11,7 @@ from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
 from respread.eviction.in_flight import InFlight
+from respread.eviction.limits.limiter import Limiter
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import Refused
@@ -37,6 +38,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The statuses as the watch shows them, which may be older."""
     setting: PolicySetting
     """The policies and the priority classes that they refer to."""
+    limiters: tuple[Limiter, ...]
+    """The limits in effect, one for each policy."""
     under_way: InFlight
     """The moves in flight, and the chosen ones as if they were sent."""
     history: History

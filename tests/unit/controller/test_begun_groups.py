@@ -54,6 +54,7 @@ def needed(
         statuses={},
         seen={},
         setting=PolicySetting(()),
+        limiters=(),
         under_way=in_flight,
         history=history,
         refused=NOTHING_REFUSED,

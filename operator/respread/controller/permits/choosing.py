@@ -9,7 +9,6 @@ from respread.api.policy import Policy
 from respread.controller.observation import Observation
 from respread.controller.permits.begun_groups import begun_groups
 from respread.eviction.limits.group_pace import GroupPace
-from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace, Paced
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
@@ -20,7 +19,6 @@ def choose(
     planned: Plan,
     observation: Observation,
     *,
-    limiters: tuple[Limiter, ...],
     undecided: Iterable[Move],
     closed_by: Callable[[Policy | None, str], Held | None],
     held_lately: Callable[[Move], Held | None],
@@ -31,7 +29,6 @@ def choose(
     Args:
         planned: the plan with the moves.
         observation: what it was made for.
-        limiters: one for each policy.
         undecided: finished moves that are not known to be a lasting success.
         closed_by: returns why a policy may evict nothing, given the policy and its name.
         held_lately: what held a move, or others of its groups, just now.
@@ -64,7 +61,7 @@ def choose(
 
     return Pace(
         snapshot=observation.snapshot,
-        limiters=limiters,
+        limiters=observation.limiters,
         in_flight=in_flight,
         replacements=observation.under_way.replacements,
         history=history.history,
