@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from respread_sandbox import Sandbox
-from respread_sandbox.api import ApiError
-from tests.processes import PATIENCE_SECONDS, wait_until
+from tests.integration.definitions import wait_until_served
+from tests.processes import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 ACCOUNT = "system:serviceaccount:respread-system:respread"
@@ -29,20 +29,15 @@ ACCOUNT = "system:serviceaccount:respread-system:respread"
 def install(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
     """Apply crds/ and manifests/ of this version or of another source; wait until policies can be created."""
     sandbox.apply(source / "crds")
-    definitions = [path.stem for path in (source / "crds").glob("*.respread.dev.yaml")]
-    sandbox.wait_for_definitions(*definitions)
-    wait_until(lambda: _are_served(sandbox, definitions), "policies to be served")
+    wait_until_policies_are_served(sandbox, source)
     sandbox.kubectl("apply", "-k", str(source / "manifests" / "base"))
 
 
-def _are_served(sandbox: Sandbox, definitions: Iterable[str]) -> bool:
-    """Return whether the resources can be listed. Just after their definition, the API server answers 429."""
-    try:
-        for definition in definitions:
-            sandbox.api.get(f"/apis/respread.dev/v1alpha1/{definition.partition('.')[0]}")
-    except ApiError:
-        return False
-    return True
+def wait_until_policies_are_served(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
+    """Wait until the API server serves what crds/ defines."""
+    definitions = [path.stem for path in (source / "crds").glob("*.respread.dev.yaml")]
+    sandbox.wait_for_definitions(*definitions)
+    wait_until_served(sandbox, "respread.dev/v1alpha1", *(each.partition(".")[0] for each in definitions))
 
 
 def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from respread_sandbox import Sandbox
 from tests.go_programs import PROGRAMS, source_of
+from tests.integration.definitions import wait_until_served
 
 KINDS: Final = ("servicemonitors", "prometheusrules")
 
@@ -16,3 +17,4 @@ def define_monitoring(sandbox: Sandbox) -> None:
     for each in KINDS:
         sandbox.apply(folder / f"monitoring.coreos.com_{each}.yaml")
     sandbox.wait_for_definitions(*(f"{each}.monitoring.coreos.com" for each in KINDS))
+    wait_until_served(sandbox, "monitoring.coreos.com/v1", *KINDS)

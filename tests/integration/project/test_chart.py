@@ -17,7 +17,7 @@ from respread_sandbox import Sandbox, SandboxApi
 from tests.api_schemas import LOCATION, write_schemas
 from tests.go_programs import PROGRAMS, find_or_build
 from tests.integration.helm import CHART, Helm, helm_for
-from tests.integration.operator_process import OperatorProcess
+from tests.integration.operator_process import OperatorProcess, wait_until_policies_are_served
 from tests.integration.prometheus_operator import define_monitoring
 from tests.processes import wait_until
 
@@ -115,7 +115,7 @@ def test_the_api_server_knows_every_rendered_field(helm: Helm, sandbox: Sandbox,
 def define_all(sandbox: Sandbox) -> None:
     """Define Respread's kinds, and those of the Prometheus operator."""
     sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
-    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
+    wait_until_policies_are_served(sandbox)
     define_monitoring(sandbox)
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from respread_sandbox import Sandbox
+from tests.integration.operator_process import wait_until_policies_are_served
 from tests.integration.prometheus_operator import define_monitoring
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods
 from tests.shown_commands import commands
@@ -40,6 +41,8 @@ def type_kubectl(cluster: Sandbox, section: str) -> list[str]:
         if program != "kubectl" or "logs" in arguments or arguments[0] in {"krew", "respread"}:
             continue  # Simulated pods have no logs; tests/release and test_chart.py have the rest.
         said.append(cluster.kubectl(*(str(ROOT / each) if (ROOT / each).exists() else each for each in arguments)))
+        if arguments[-1] == "crds":  # The next commands fail if they are typed before a new definition has a condition.
+            wait_until_policies_are_served(cluster)
     assert said
     return said
 
