@@ -84,7 +84,7 @@ class Watchless:
         self.loop.observe(snapshot, spread_of(snapshot), self._policies, (), 1, {})
 
     async def until(self, done: Callable[[], bool], *, seconds_a_look: float = 0.0) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not done():
                 self.now += seconds_a_look
                 self.observe()

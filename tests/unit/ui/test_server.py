@@ -150,7 +150,7 @@ def test_an_invalid_request_is_an_error_with_a_reason() -> None:
 def test_a_change_of_the_cluster_is_sent_to_every_open_page() -> None:
     async def run() -> None:
         async with (
-            asyncio.timeout(30),
+            asyncio.timeout(120),
             served([*zones("a", "b"), *web(2, 2), *web(1, 1, name="other")]) as page,
             page.client.get(page.url + "api/changes") as one,
             page.client.get(page.url + "api/changes") as two,
