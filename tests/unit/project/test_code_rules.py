@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -43,16 +43,23 @@ class Definition(NamedTuple):
         every = [*self.node.args.posonlyargs, *self.node.args.args]
         return every if self.owner is None else every[1:]
 
-    def callbacks(self) -> frozenset[str]:
-        """Return the names of the parameters that are functions."""
+    def callbacks(self, types: frozenset[str]) -> frozenset[str]:
+        """Return the names of the parameters that are functions, whose annotations contain one of some types."""
         every = (*self.parameters(), *self.node.args.kwonlyargs)
-        return frozenset(each.arg for each in every if each.arg not in CLOCKS and is_callable(each.annotation))
+        return frozenset(each.arg for each in every if each.arg not in CLOCKS and contains(each.annotation, types))
 
 
-def is_callable(annotation: ast.expr | None) -> bool:
+def contains(annotation: ast.expr | None, types: frozenset[str]) -> bool:
     return annotation is not None and any(
-        isinstance(node, ast.Name) and node.id == "Callable" for node in ast.walk(annotation)
+        isinstance(node, ast.Name) and node.id in types for node in ast.walk(annotation)
     )
+
+
+def callable_types(trees: Trees) -> frozenset[str]:
+    """Return the names of types of functions: `Callable`, and its aliases."""
+    plain = frozenset({"Callable"})
+    aliases = (node for tree in trees.values() for node in tree.body if isinstance(node, ast.AnnAssign))
+    return plain | {ast.unparse(node.target) for node in aliases if contains(node.value, plain)}
 
 
 def definitions(trees: Trees) -> Iterator[Definition]:
@@ -68,13 +75,14 @@ def definitions(trees: Trees) -> Iterator[Definition]:
                         yield Definition(module, name, inner, node)
 
 
-def passed_on(found: Iterable[Definition]) -> dict[Parameter, set[Parameter]]:
+def passed_on(trees: Trees) -> dict[Parameter, set[Parameter]]:
     """Return the callbacks that functions pass on, directly or from an attribute, and to which parameters."""
     by_name: defaultdict[str, list[Definition]] = defaultdict(list)
     kept: dict[tuple[str, str], dict[str, Parameter]] = {}
-    for each in found:
+    types = callable_types(trees)
+    for each in definitions(trees):
         by_name[each.name].append(each)
-        if each.owner is not None and each.node.name == "__init__" and (callbacks := each.callbacks()):
+        if each.owner is not None and each.node.name == "__init__" and (callbacks := each.callbacks(types)):
             kept[each.module, each.name] = {
                 ast.unparse(node.targets[0]): Parameter(each.module, each.name, node.value.id)
                 for node in each.node.body
@@ -82,7 +90,7 @@ def passed_on(found: Iterable[Definition]) -> dict[Parameter, set[Parameter]]:
             }
     edges: defaultdict[Parameter, set[Parameter]] = defaultdict(set)
     for each in chain.from_iterable(by_name.values()):
-        known = {name: Parameter(each.module, each.name, name) for name in each.callbacks()}
+        known = {name: Parameter(each.module, each.name, name) for name in each.callbacks(types)}
         known |= {} if each.owner is None else kept.get((each.module, each.owner.name), {})
         for call in ast.walk(each.node) if known else ():
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name | ast.Attribute):
@@ -153,19 +161,19 @@ def trees() -> dict[str, ast.Module]:
 
 
 def test_no_callback_is_passed_through_a_module_that_does_not_call_it(trees: Trees) -> None:
-    edges = passed_on(definitions(trees))
+    edges = passed_on(trees)
     assert len(edges) > 10
     assert long_ways(edges) == []
 
 
 def test_a_callback_that_takes_a_long_way_is_found() -> None:
     sources = {
-        "one.py": "def begin(done: Callable[[], None]): Middle(done)",
+        "one.py": "Done: TypeAlias = Callable[[], None]\ndef begin(done: Done): Middle(done)",
         "two.py": "class Middle:\n def __init__(self, done: Callable[[], None]):\n  self._done = done\n"
         " def run(self): finish(told=self._done)",
         "three.py": "def finish(told: Callable[[], None]): told()",
     }
-    edges = passed_on(definitions({name: ast.parse(source) for name, source in sources.items()}))
+    edges = passed_on({name: ast.parse(source) for name, source in sources.items()})
     assert long_ways(edges) == ["one.py: begin(done) → two.py: Middle(done) → three.py: finish(told)"]
 
 
