@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -52,8 +52,13 @@ class Laptop:
 
 
 def holder(sandbox: Sandbox, namespace: str) -> str:
+    """Return who holds the Lease; empty if it was never taken, released, or has expired."""
     path = LEASES.format(namespace)
-    return str(sandbox.api.get(path)["spec"].get("holderIdentity") or "") if sandbox.api.exists(path) else ""
+    spec = sandbox.api.get(path)["spec"] if sandbox.api.exists(path) else {}
+    if "renewTime" not in spec:
+        return ""
+    until = datetime.fromisoformat(spec["renewTime"]) + timedelta(seconds=spec["leaseDurationSeconds"])
+    return str(spec.get("holderIdentity") or "") if datetime.now(UTC) < until else ""
 
 
 def terms(lines: list[dict[str, Any]]) -> list[tuple[datetime, datetime]]:

@@ -32,6 +32,8 @@ _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 _LEASE: Final = f"{_LEASES}/{{name}}"
 _JITTER: Final = 0.2
 _LEAST_PAUSE_SECONDS: Final = 0.01
+_RELEASE_SECONDS: Final = 2.0
+"""How long the end of a process waits for its Lease to be released."""
 _RELEASED_SECONDS: Final = 1
 """The duration in a Lease that its holder has released. No leader uses one as short."""
 
@@ -267,7 +269,7 @@ class Elector:
             _log.warning("The Lease is left to run out: a request may still be on its way", lease=str(self.lease))
             return
         try:
-            async with asyncio.timeout(self.times.retry_seconds):
+            async with asyncio.timeout(_RELEASE_SECONDS):
                 await self._give_up()
         except (TimeoutError, NoResponseError, msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("The Lease was not released and will expire", lease=str(self.lease), error=str(error))
