@@ -100,12 +100,17 @@ class Supervisor:
         return {}
 
     def send_signal(self, name: str, number: int) -> dict[str, Any]:
-        """Send a signal, also to a component that has ended. After SIGKILL, wait until it has ended."""
+        """Send a signal, also to a component that has ended. After SIGKILL and SIGSTOP, wait until it has an effect.
+
+        Where processors are busy, threads continue until the one that gets SIGSTOP has been scheduled.
+        """
         component = self._components[name]
         if component.poll() is None:
             component.send_signal(number)
             if number == signal.SIGKILL:
                 component.wait()
+            elif number == signal.SIGSTOP and sys.platform == "linux":
+                os.waitid(os.P_PID, component.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return {}
 
     def status(self) -> dict[str, Any]:

@@ -119,6 +119,22 @@ def test_stopped_components_and_those_that_ignore_sigterm_are_killed(processes: 
     wait_until_dead([frozen, deaf])
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux'")
+def test_all_threads_are_frozen_when_the_signal_was_sent(processes: SupervisedProcesses) -> None:
+    busy = "import threading, zlib\ndata = bytes(1 << 16)\ndef work():\n    while True: zlib.crc32(data)\n"
+    log = root_directory() / "log"
+    pid = processes.spawn(
+        "busy", [sys.executable, "-c", f"{busy}for _ in range(8): threading.Thread(target=work).start()"], {}, log
+    )
+    threads = Path(f"/proc/{pid}/task")
+    wait_until(lambda: len(list(threads.iterdir())) == 9, "its threads to start")
+    for _ in range(20):
+        processes.send_signal("busy", signal.SIGSTOP)
+        processes.send_signal("busy", signal.SIGSTOP)  # a frozen one stays so
+        assert {(each / "stat").read_text().rpartition(")")[2].split()[0] for each in threads.iterdir()} == {"T"}
+        processes.send_signal("busy", signal.SIGCONT)
+
+
 def test_a_detached_sandbox_runs_until_sigterm() -> None:
     owner = Owner("detach")
     owner.process.wait()
