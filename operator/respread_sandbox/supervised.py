@@ -76,7 +76,7 @@ class SupervisedProcesses:
         return pid
 
     def send_signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a component that may have ended. After SIGKILL, it has ended when this returns."""
+        """Send a signal to a component that may have ended. After SIGKILL it has ended, after SIGSTOP stopped."""
         self._ask("send_signal", name=name, number=int(number))
 
     def keep_running(self, names: Sequence[str]) -> None:

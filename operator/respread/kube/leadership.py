@@ -30,6 +30,7 @@ from respread.telemetry.logs import get_logger
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 _LEASE: Final = f"{_LEASES}/{{name}}"
+_RETRY_SECONDS: Final = 2.0
 _JITTER: Final = 0.2
 _LEAST_PAUSE_SECONDS: Final = 0.01
 _RELEASE_SECONDS: Final = 2.0
@@ -47,7 +48,7 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long the others wait for a leader that does not renew."""
     renew_deadline_seconds: float = 10.0
     """How long after its last renewal a leader continues."""
-    retry_seconds: float = 2.0
+    retry_seconds: float = _RETRY_SECONDS
     """The time from one renewal, or one attempt to get the Lease, to the next."""
 
     @classmethod
@@ -59,7 +60,7 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             lease_seconds=lease_seconds,
             renew_deadline_seconds=lease_seconds * 2 / 3,
-            retry_seconds=min(lease_seconds * 2 / 15, 2.0),
+            retry_seconds=min(lease_seconds * 2 / 15, _RETRY_SECONDS),
         )
 
     def __post_init__(self) -> None:
