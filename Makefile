@@ -84,6 +84,9 @@ test-image: setup container-tools ## Build the image and restore a scale-down wi
 check: check-static ## Lint, types, layers and the fast tests: a minute and a quarter.
 	@$(BIN)/python -m pytest -q -n $$($(BIN)/python -c 'import os; print(2 * os.cpu_count())') --dist worksteal -m "not controlplane" tests/unit tests/conformance
 
+test-node: setup ## Respread in real pods on two real nodes, installed by chart and manifests (needs root; `make node-tools` installs what it needs).
+	@$(BIN)/python -m tests.node $(ARGS)
+
 mutants: setup ## Put plausible faults into a copy of the code and show which test catches each (ARGS=--help for more).
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
@@ -129,7 +132,7 @@ properties: setup ## Plans against the optimum in 20,000 tiny and 10,000 larger 
 tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 8 of `make test`: half an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=250 $(BIN)/python -m pytest -n logical tests/properties/planning/test_tight_loop.py
 
-bench: setup ## All benchmarks except big and busy, one after another; they need an idle machine.
+bench: setup ## All benchmarks except big, busy and pace, one after another; they need an idle machine.
 	@for each in evictions feasibility ingest latency plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done
 
 peer: setup ## Build the descheduler that benches compare with Respread, once, into the cache; print its path.
@@ -141,7 +144,7 @@ compare: setup ## Respread and descheduler on the same clusters, for docs/compar
 bench-big: setup ## 150,000 pods and a recorded scale-down: CPU and memory compared with the descheduler's (ARGS=--small).
 	@$(BIN)/python -m bench.big $(ARGS)
 
-bench-busy: setup ## A busy cluster scaled down: Respread and its peer on a real control plane (ARGS=--small, --help for more).
+bench-busy: setup ## A busy cluster scaled down: Respread and its peer on a real control plane (ARGS=--small, --live, --help for more).
 	@$(BIN)/python -m bench.busy $(ARGS)
 
 bench-evictions: setup ## Evictions compared with the fewest possible, with different schedulers.
@@ -158,6 +161,9 @@ bench-ingest: setup ## The cost of loading 30,000 pods, and events per second (A
 
 bench-latency: setup ## How soon it decides while 2,000 pods change per second, and the delays of probes and the Lease.
 	@$(BIN)/python -m bench.latency $(ARGS)
+
+bench-pace: setup ## How fast a spread is restored where pods take time to stop and to be Ready (ARGS=--small, --help for more).
+	@$(BIN)/python -m bench.pace $(ARGS)
 
 bench-plan: setup ## The cost of planning, from scratch and after one event, for 1,000 to 15,000 nodes.
 	@$(BIN)/python -m bench.plan $(ARGS)
@@ -263,6 +269,9 @@ check-signature: setup ## Check the signature with KEY=cosign.pub.
 
 container-tools: ## Install Debian's podman and buildah, which build and test the image; needs root.
 	@command -v podman >/dev/null && command -v buildah >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends podman buildah runc mmdebstrap
+
+node-tools: container-tools ## Install Debian's packages that real nodes need, for `make test-node`; needs root.
+	@command -v nft >/dev/null && command -v ip >/dev/null && command -v openssl >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends nftables iproute2 openssl
 
 # The history would hold a digest of when files were copied, and the label the tool's version.
 REVISION = $(shell git rev-parse HEAD)

@@ -1,15 +1,16 @@
 """bench/busy: a busy cluster is scaled down at once, and Respread or the descheduler restores the spread.
 
-    python -m bench.busy [--small] [--namespaces 40] [--deployments 12 --replicas 500] [--hostname] [--default-limits]
+    python -m bench.busy [--live] [--small] [--namespaces 40] [--deployments 12 --replicas 500] [--hostname]
 
 Each side has its own real control plane. Deployments are scaled down from 15 to 5…9 replicas. The side is started when
-no pod is terminating or Pending any more. The result is judged by the pods that the API server shows: the evictions,
-and the fewest sufficient ones, which the bench computes itself; the time until every constraint held and every pod was
-Ready; the violated constraints and Pending pods at the end. CPU (user and system) and peak memory are those of the
-whole process until then.
+no pod is terminating or Pending any more; with --live, it runs and has nothing to do before the scale-down. The result
+is judged by the pods that the API server shows: the evictions, and the fewest sufficient ones, which the bench computes
+itself; the time until every constraint held and every pod was Ready; the violated constraints and Pending pods at the
+end. CPU (user and system) and peak memory are those of the whole process until then; with --live, times and CPU are
+counted from the scale-down.
 
 A third run shows the speed of the cluster itself: a process gets the names of the needed evictions and requests all of
-them at once.
+them at once (with --live, as far as the limits allow).
 
 The peer is kubernetes-sigs/descheduler with RemovePodsViolatingTopologySpreadConstraint every 5 s, without limits on
 evictions, with the default of topologyBalanceNodeFit, and with 100 requests a second instead of the default 5
@@ -19,23 +20,29 @@ evictions, with the default of topologyBalanceNodeFit, and with 100 requests a s
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bench import rows
 from bench.balancing import Outcome, Patience, watch
 from bench.busy_world import World, at_rest
+from bench.limits import AtOnce
+from bench.live import measure as measure_live
 from bench.peer import find_or_build
-from bench.sides import FAST_LIMITS, SIDES, Side, running
-from respread.api.policy import Limits
+from bench.sides import FAST_LIMITS, SIDES, Side, order_evictions, running, stored_policy
 
 BUSY_SIDES: Final[dict[str, Side]] = {**SIDES, "evictions": "evictions"}
 PATIENCE: Final = Patience(longest_seconds=240.0)
 READY_SECONDS_WITH_LIMITS: Final = 2.0
 PACE_TARGET: Final = 0.9
+CPU_OVER_PEERS: Final = 1.0
+LIVE_TIME_OVER_PEERS: Final = 0.7
+LIVE_MIB: Final = 100.0
 
 
 class Row(NamedTuple):
@@ -74,8 +81,9 @@ def main() -> int:
     if "descheduler" in sides:
         find_or_build()
     world, limits = _world(arguments), {} if arguments.default_limits else FAST_LIMITS
-    rows = [
-        measure(
+    run = _measure_live if arguments.live else measure
+    found = [
+        run(
             side,
             world,
             limits=limits,
@@ -84,13 +92,16 @@ def main() -> int:
         )
         for side in sides
     ]
+    started = "running before the scale-down" if arguments.live else "started after the scale-down"
     limited = "50 in flight" if limits else "the default limits"
-    print(f"bench/busy: {world.describe()}, seed {world.seed}, {limited}\n{HEADER}")
-    for row in rows:
+    print(f"bench/busy: {world.describe()}, seed {world.seed}, {limited}, {started}\n{HEADER}")
+    for row in found:
         print(row.render())
-    for row in rows[1:]:
-        print(_ratios(rows[0].outcome, row.outcome))
-    for row in rows:
+    for row in found[1:]:
+        print(_ratios(found[0].outcome, row.outcome))
+    for target in _targets([row.outcome for row in found], live=arguments.live):
+        print(target.render())
+    for row in found:
         if row.ideal_seconds and row.outcome.done_seconds is not None:
             share = row.ideal_seconds / (row.outcome.done_seconds - row.outcome.first_seconds)
             print(
@@ -126,15 +137,15 @@ def measure(
     with at_rest(world, say) as (sandbox, judge):
         fewest = judge.fewest()
         say(f"at rest: {len(judge.violated()):,} violated, {sum(fewest.values()):,} evictions needed; starting it …")
-        victims = judge.victims() if side == "evictions" else ()
-        with running(
-            side, sandbox, directory, limits=limits, peer_client_limits=peer_client_limits, victims=victims
-        ) as process:
+        with running(side, sandbox, directory, limits=limits, peer_client_limits=peer_client_limits) as process:
             say(f"it is process {process.pid}; its log is in {directory}")
+            if side == "evictions":
+                order_evictions(process, judge.victims(), None)
             outcome = watch(side, process, judge, PATIENCE, say, fewest=sum(fewest.values()))
         replacement = judge.replacement_seconds()
-        by_limits = Limits() if side == "respread" and not limits else None
-        row = Row(outcome, _ideal(fewest, by_limits, replacement), replacement)
+        smallest = min(world.in_the_end().values())
+        rounds = AtOnce.of(stored_policy(sandbox, limits)["limits"], smallest).rounds(fewest)
+        row = Row(outcome, 0.0 if limits or side != "respread" else rounds * replacement, replacement)
     if keep_logs:
         say(f"its log is kept in {directory}")
     else:
@@ -142,19 +153,27 @@ def measure(
     return row
 
 
-def _ideal(fewest: dict[tuple[str, str], int], limits: Limits | None, replacement_seconds: float) -> float:
-    """Return the time for the evictions if they are made one after another as far as the limits require."""
-    if limits is None:
-        return 0.0
-    per_namespace: dict[str, int] = {}
-    for (namespace, _), evictions in fewest.items():
-        per_namespace[namespace] = per_namespace.get(namespace, 0) + evictions
-    rounds = max(
-        sum(fewest.values()) / limits.in_flight,
-        max(per_namespace.values(), default=0) / limits.in_flight_per_namespace,
-        max(fewest.values(), default=0) / limits.in_flight_of_workload(1),
+def _measure_live(
+    side: Side, world: World, *, limits: Mapping[str, Any], peer_client_limits: bool, keep_logs: bool
+) -> Row:
+    """Return the result of one side that runs before the scale-down; the arguments are those of `measure`."""
+    live = measure_live(
+        side, world, PATIENCE, limits=limits, peer_client_limits=peer_client_limits, keep_logs=keep_logs
     )
-    return rounds * replacement_seconds
+    ideal = 0.0 if limits or side != "respread" else live.rounds * live.replacement_seconds
+    return Row(live.outcome, ideal, live.replacement_seconds)
+
+
+def _targets(outcomes: Sequence[Outcome], *, live: bool) -> Iterator[rows.Row]:
+    by_side = {outcome.side: outcome for outcome in outcomes}
+    ours, peers = by_side.get("respread"), by_side.get("descheduler")
+    if ours and live:
+        yield rows.Row("memory", ours.cost.peak_mib, "MiB", LIVE_MIB)
+    if ours and peers:
+        yield rows.Row("CPU over the peer's", ours.cost.cpu_seconds / peers.cost.cpu_seconds, "", CPU_OVER_PEERS)
+        if live and peers.done_seconds is not None:
+            over_peers = (ours.done_seconds or math.inf) / peers.done_seconds
+            yield rows.Row("time over the peer's", over_peers, "", LIVE_TIME_OVER_PEERS)
 
 
 def _ratios(ours: Outcome, others: Outcome) -> str:
@@ -193,6 +212,7 @@ def _ready_seconds(arguments: argparse.Namespace) -> float:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--live", action="store_true", help="start the program before the scale-down")
     parser.add_argument("--small", action="store_true", help="480 pods of 40 Deployments on 30 nodes")
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--namespaces", type=int, default=1, help="over which the Deployments are dealt out")

@@ -97,7 +97,7 @@ async def _run() -> None:
     load = partial(load_access, kubeconfig=sys.argv[1])
     answering = asyncio.create_task(_answer(measured))
     renewal = Renewal(load(), load, time.monotonic)
-    await run_operator(measured.informers, measured.metrics, renewal=renewal, stop=asyncio.Event())
+    await run_operator(measured.informers, measured.metrics, identity="bench", renewal=renewal, stop=asyncio.Event())
     answering.cancel()
 
 

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from respread_sandbox import SandboxApi, SandboxError
 from respread_sandbox.pod_watch import PodLife, PodWatch, WatchedPod
 
 Key = tuple[str, str]
-"""A Deployment: its namespace and name."""
+"""A workload: its namespace and name."""
 
 _REFUSED: Final = re.compile(
     r'^apiserver_request_total\{(?=.*code="[45])(?=.*dry_run="")(?=.*subresource="eviction").*\} (\S+)$', re.MULTILINE
 )
 
 
-def waits(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float]]) -> list[float]:
-    """Return how long each eviction took until a replacement was Ready, without evictions that have none.
+class Flight(NamedTuple):
+    """An eviction, until a replacement is Ready."""
 
-    Evictions of a Deployment are paired in order with the pods that became Ready after them.
+    key: Key
+    evicted_at: float
+    ready_at: float = math.inf
+    """Infinite if no pod became Ready for it."""
+
+
+def flights(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float]]) -> list[Flight]:
+    """Return the evictions. Those of a Deployment are paired in order with the pods that became Ready after them.
 
     Args:
         evicted: the Deployment of each evicted pod, and when it was evicted.
@@ -32,13 +40,12 @@ def waits(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float
     ends: dict[Key, deque[float]] = defaultdict(deque)
     for key, at in sorted(ready, key=lambda each: each[1]):
         ends[key].append(at)
-    taken = []
+    found = []
     for key, at in sorted(evicted, key=lambda each: each[1]):
         while ends[key] and ends[key][0] <= at:
             ends[key].popleft()
-        if ends[key]:
-            taken.append(ends[key].popleft() - at)
-    return taken
+        found.append(Flight(key, at, ends[key].popleft() if ends[key] else math.inf))
+    return found
 
 
 class Judge(ABC):
@@ -58,10 +65,9 @@ class Judge(ABC):
     def violated(self) -> Sequence[object]:
         """Return the current violations, in the units of the fewest violations."""
 
-    @property
-    def evictions(self) -> int:
-        """Return the number of evictions so far."""
-        return sum(life.evicted_at is not None for life in self._lives())
+    def evicted_at(self) -> list[float]:
+        """Return when each eviction so far was seen, by `time.monotonic`, in order."""
+        return sorted(life.evicted_at for life in self._lives() if life.evicted_at is not None)
 
     def refused(self) -> int:
         """Return how many evictions the API server has refused so far, for a budget or another reason."""
@@ -70,6 +76,11 @@ class Judge(ABC):
     def all_ready(self) -> bool:
         """Return whether every pod is Ready and none is terminating."""
         return all(pod.ready and not pod.terminating for pod in self.now())
+
+    def has_ready(self, wanted: Mapping[Key, int]) -> bool:
+        """Return whether each workload has this number of pods, all Ready, besides terminating ones."""
+        staying = [pod for pod in self.now() if not pod.terminating]
+        return all(pod.ready for pod in staying) and dict(Counter(map(key_of, staying))) == wanted
 
     def pending(self) -> int:
         """Return how many pods have no node."""
@@ -83,12 +94,17 @@ class Judge(ABC):
         """Return the pods that the scheduler counts: those with a node that are not terminating."""
         return [pod for pod in self.now() if pod.spec.node_name and not pod.terminating]
 
+    def flights(self) -> list[Flight]:
+        """Return the evictions so far, in order."""
+        lives = self._lives()
+        return flights(
+            [(key_of(life.pod), life.evicted_at) for life in lives if life.evicted_at is not None],
+            [(key_of(life.pod), life.ready_at) for life in lives if life.ready_at is not None],
+        )
+
     def replacement_seconds(self) -> float:
         """Return the observed median time from an eviction to a Ready replacement."""
-        lives = self._lives()
-        evicted = [(key_of(life.pod), life.evicted_at) for life in lives if life.evicted_at is not None]
-        ready = [(key_of(life.pod), life.ready_at) for life in lives if life.ready_at is not None]
-        taken = waits(evicted, ready)
+        taken = [each.ready_at - each.evicted_at for each in self.flights() if each.ready_at < math.inf]
         return median(taken) if taken else 0.0
 
     def describe(self) -> str:

@@ -19,13 +19,19 @@ class Row(NamedTuple):
     target: float | None = None
     at_most: bool = True
 
+    @property
+    def is_met(self) -> bool:
+        """Whether the target is met, if there is one."""
+        if self.target is None:
+            return True
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
     def render(self) -> str:
         """Return the line, with the target and whether it is met."""
         line = f"  {self.what:<44} {self.value:>10,.3f} {self.unit:<6}"
         if self.target is None:
             return line.rstrip()
-        met = self.value <= self.target if self.at_most else self.value >= self.target
-        return f"{line} {'≤' if self.at_most else '≥'} {self.target:<8,g} {'ok' if met else 'MISSED'}"
+        return f"{line} {'≤' if self.at_most else '≥'} {self.target:<8,g} {'ok' if self.is_met else 'MISSED'}"
 
 
 def check(holds: bool, otherwise: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import compileall
-import json
 import os
 import subprocess
 import sys
@@ -12,11 +11,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 import yaml
 
 import respread
+from bench.busy_plain import Orders
+from bench.limits import AtOnce
 from bench.peer import find_or_build
 from respread_sandbox import Sandbox
+from respread_sandbox.pod_watch import WatchedPod
 from tests.integration.operator_process import OperatorProcess, policy
 
 Side = Literal["respread", "descheduler", "evictions"]
@@ -27,8 +30,10 @@ FAST_LIMITS: Final = {"inFlight": 50, "inFlightPerNamespace": 50, "inFlightPerNo
 HARD: Final = ("DoNotSchedule",)
 HARD_AND_SOFT: Final = ("DoNotSchedule", "ScheduleAnyway")
 POLICY: Final = "bench"
+POLICIES: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 QUIET_PERIOD_SECONDS: Final = 2.0
 PEER_INTERVAL_SECONDS: Final = 5
+PEER_CYCLE_ENDED: Final = "Number of evictions/requests"
 PEER_LOG: Final = "descheduler.log"
 """The path of the side's log, relative to the directory."""
 # Without these options it makes 5 requests a second, which would be its only limit.
@@ -73,7 +78,7 @@ def running(
     constraints: Sequence[str] = HARD,
     peer_client_limits: bool = True,
     evicts: bool = True,
-    victims: Sequence[tuple[str, str]] = (),
+    hurried: bool = True,
 ) -> Iterator[subprocess.Popen[Any]]:
     """Run one side until the end of the block.
 
@@ -86,25 +91,22 @@ def running(
         peer_client_limits: whether the peer's limit of 5 requests a second is raised.
         evicts: whether it may evict. If not, Respread is in DryRun, and the peer has a limit of no evictions. The
             peer's own dry run would copy all objects first.
-        victims: the namespaces and names of the pods that the side `evictions` evicts.
+        hurried: whether Respread's policy has a quiet period of 2 s instead of the default.
+
+    The side `evictions` waits for `order_evictions`.
     """
     if side == "evictions":
         plain_command = [sys.executable, "-m", "bench.busy_plain", str(sandbox.kubeconfig)]
-        with subprocess.Popen(plain_command, stdin=subprocess.PIPE, text=True) as plain:  # noqa: S603 - our own
-            if plain.stdin is None:
-                raise AssertionError("it was asked for a pipe")
-            json.dump(victims, plain.stdin)
-            plain.stdin.close()
-            yield plain
-            plain.kill()
+        with subprocess.Popen(plain_command, stdin=subprocess.PIPE) as plain:  # noqa: S603 - our own
+            try:
+                yield plain
+            finally:
+                plain.kill()
         return
     if side == "respread":
         # The limits of the default policy of the manifests would also apply.
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
-        mode, quiet_period = "Enforce" if evicts else "DryRun", f"{QUIET_PERIOD_SECONDS:g}s"
-        restored = {"whenUnsatisfiable": list(constraints)}
-        spec = {"quietPeriod": quiet_period, "limits": dict(limits), "constraints": restored}
-        sandbox.apply(yaml.safe_dump(policy(POLICY, mode=mode, **spec)))
+        sandbox.apply(yaml.safe_dump(bench_policy(limits, constraints, evicts=evicts, hurried=hurried)))
         compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as in an installation
         with OperatorProcess(sandbox, directory) as operator:
             yield operator.process
@@ -128,6 +130,47 @@ def running(
     finally:
         process.kill()
         process.wait()
+
+
+def order_evictions(process: subprocess.Popen[Any], victims: Sequence[WatchedPod], at_once: AtOnce | None) -> None:
+    """Tell the side `evictions` which pods to evict, once.
+
+    Args:
+        process: the side.
+        victims: the pods.
+        at_once: how many it may evict at once; None for all.
+    """
+    if process.stdin is None:
+        raise AssertionError("it was asked for a pipe")
+    process.stdin.write(msgspec.json.encode(Orders(list(victims), at_once)))
+    process.stdin.close()
+
+
+def has_looked(side: Side, sandbox: Sandbox, directory: Path) -> bool:
+    """Return whether a side that was started has seen the whole cluster once. `evictions` does not look at it."""
+    if side == "respread":
+        found = sandbox.api.get(f"{POLICIES}/{POLICY}")
+        return bool(found.get("status", {}).get("conditions"))
+    return side == "evictions" or PEER_CYCLE_ENDED in (directory / PEER_LOG).read_text(encoding="utf-8")
+
+
+def stored_policy(sandbox: Sandbox, limits: Mapping[str, Any], *, hurried: bool = True) -> dict[str, Any]:
+    """Return the spec of Respread's policy, with all defaults, as the API server would store it."""
+    asked = bench_policy(limits, hurried=hurried) | {"metadata": {"generateName": POLICY}}
+    spec: dict[str, Any] = sandbox.api.request("POST", f"{POLICIES}?dryRun=All", asked)["spec"]
+    return spec
+
+
+def bench_policy(
+    limits: Mapping[str, Any], constraints: Sequence[str] = HARD, *, evicts: bool = True, hurried: bool = True
+) -> dict[str, Any]:
+    """Return Respread's policy; the arguments are those of `running`."""
+    spec = {"limits": dict(limits), "constraints": {"whenUnsatisfiable": list(constraints)}}
+    made = policy(POLICY, mode="Enforce" if evicts else "DryRun", **spec)
+    made["spec"]["quietPeriod"] = f"{QUIET_PERIOD_SECONDS:g}s"
+    if not hurried:
+        del made["spec"]["quietPeriod"]
+    return made
 
 
 def _peer_policy(constraints: Sequence[str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import pytest
 
 from respread_sandbox.cache import cache_root
 
+_DOCKERFILE_OF_IMAGE: Final = Path(__file__).parents[1] / "Dockerfile"
 _SUITE: Final = "trixie"
 _PACKAGES: Final = "python3,python3-venv,ca-certificates"
 _SOURCES: Final = Path("/etc/apt")
@@ -28,6 +29,17 @@ FROM scratch
 ADD base.tar /
 COPY certificates.crt /etc/ssl/certs/ca-certificates.crt
 """
+
+
+def public_or_built(engine: str, folder: Path) -> str:
+    """Return the name of the base that the Dockerfile names, or of one like it if that can't be pulled.
+
+    Arguments as of `build`.
+    """
+    (public,) = re.findall(r"^ARG PYTHON_IMAGE=(.*)$", _DOCKERFILE_OF_IMAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    if subprocess.run([engine, "pull", "--quiet", public], check=False, capture_output=True).returncode == 0:
+        return str(public)
+    return build(engine, folder)
 
 
 def build(engine: str, folder: Path) -> str:

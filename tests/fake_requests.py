@@ -31,6 +31,7 @@ class FakeRequests(Requests):
 
     def __init__(self) -> None:
         """Create requests without a client."""
+        self._gate = None
 
     async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
         """Keep the request until it is sent."""
@@ -47,6 +48,7 @@ class PassedOn(Requests):
 
     def __init__(self, inner: Requests) -> None:
         self._inner = inner
+        self._gate = None
 
     async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
         """Prepare the request with the inner requests."""

@@ -27,13 +27,21 @@ class GoProgram(NamedTuple):
     package: str
     """Relative to the module."""
     version: str
+    tags: str = ""
+    """Build tags."""
 
 
+_CONTAINERD: Final = ("github.com/containerd/containerd/v2", "v2.3.7", "no_btrfs no_zfs no_devmapper no_tracing")
+_NETWORK_PLUGINS: Final = ("github.com/containernetworking/plugins", "v1.9.1")
 PROGRAMS: Final = {
     each.name: each
     for each in (
         GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", "v1.7.12"),
         GoProgram("argo-rollouts", "github.com/argoproj/argo-rollouts", "cmd/rollouts-controller", "v1.8.3"),
+        *(
+            GoProgram(name, _CONTAINERD[0], f"cmd/{name}", *_CONTAINERD[1:])
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        ),
         GoProgram("cosign", "github.com/sigstore/cosign/v2", "cmd/cosign", "v2.6.1"),
         GoProgram("crane", "github.com/google/go-containerregistry", "cmd/crane", "v0.20.6"),
         GoProgram("crdify", "sigs.k8s.io/crdify", "", "v0.5.0"),
@@ -41,6 +49,10 @@ PROGRAMS: Final = {
         GoProgram("helm", "helm.sh/helm/v4", "cmd/helm", "v4.3.1"),
         GoProgram("lws", "sigs.k8s.io/lws", "cmd", "v0.7.0"),
         GoProgram("kruise", "github.com/openkruise/kruise", "", "v1.8.0"),
+        *(
+            GoProgram(path.rpartition("/")[2], _NETWORK_PLUGINS[0], f"plugins/{path}", _NETWORK_PLUGINS[1])
+            for path in ("main/ptp", "main/loopback", "ipam/host-local")
+        ),
         GoProgram("kubeconform", "github.com/yannh/kubeconform", "cmd/kubeconform", "v0.8.0"),
         GoProgram(
             "prometheus-operator", "github.com/prometheus-operator/prometheus-operator", "cmd/operator", "v0.85.0"
@@ -68,9 +80,9 @@ def find_or_build(program: GoProgram) -> Path:
 def _build(program: GoProgram, folder: Path) -> None:
     """Build a program in its module's own folder, because replace directives count only there."""
     partial = folder / f".{program.name}.partial"
-    flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(partial))
+    flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", f"-tags={program.tags}")
     try:
-        _go(program, source_of(program), "build", *flags, f"./{program.package}")
+        _go(program, source_of(program), "build", *flags, "-o", str(partial), f"./{program.package}")
         partial.rename(folder / program.name)
     finally:
         partial.unlink(missing_ok=True)

@@ -30,6 +30,7 @@ def plan_cluster(
     begun: AbstractSet[GroupKey] = frozenset(),
     in_flight: Iterable[Pod] = (),
     unreplaced: Iterable[Pod] = (),
+    replacements: Iterable[Pod] = (),
 ) -> Plan:
     """Return the plan for a cluster under policies.
 
@@ -44,6 +45,7 @@ def plan_cluster(
         begun: groups that our moves have begun to restore.
         in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
         unreplaced: pods that are being evicted and whose replacements are not created yet.
+        replacements: the replacements of pods in flight that have no node yet.
     """
     setting = PolicySetting(tuple(policies), priority_classes)
     return Planner(predictor).plan(
@@ -55,4 +57,5 @@ def plan_cluster(
         begun=begun,
         in_flight=in_flight,
         unreplaced=unreplaced,
+        replacements=replacements,
     )

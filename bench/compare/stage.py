@@ -16,6 +16,7 @@ from tests.integration.reused_sandbox import ReusedSandbox
 from tests.integration.workloads import (
     HOSTNAME,
     ZONE,
+    budget,
     constraint,
     create_deployment,
     deployment,
@@ -84,7 +85,7 @@ class Stage:
             for workload in world.workloads:
                 if workload.max_unavailable is not None:
                     path = f"/apis/policy/v1/namespaces/{world.name}/poddisruptionbudgets"
-                    self.sandbox.api.request("POST", path, _budget(workload))
+                    self.sandbox.api.request("POST", path, budget(workload.name, workload.max_unavailable))
                 create_deployment(self.sandbox, world.name, _manifest(workload))
             for workload in world.workloads:
                 wait_until(self._has_pods(world, workload), f"{workload.replicas} pods of {workload.name}")
@@ -155,16 +156,6 @@ def _constraint(workload: Workload, each: Constraint) -> dict[str, Any]:
         when_unsatisfiable="ScheduleAnyway" if each.soft else "DoNotSchedule",
         **fields,
     )
-
-
-def _budget(workload: Workload) -> dict[str, Any]:
-    selector = {"matchLabels": {"app": workload.name}}
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": workload.name},
-        "spec": {"maxUnavailable": workload.max_unavailable, "selector": selector},
-    }
 
 
 def _binding(pod: str, node: str) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """How each component of the control plane is started: its command line, as values.
 
 All of them run in the sandbox's directory. etcd listens on Unix sockets there, so that no other user can reach it and
-it needs no port; the only TCP port of a sandbox is kube-apiserver's, on 127.0.0.1.
+it needs no port; the only TCP port of a sandbox is kube-apiserver's.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ import msgspec
 import yaml
 
 from respread_sandbox.errors import SandboxError
-from respread_sandbox.options import SandboxOptions
+from respread_sandbox.options import LOOPBACK, SandboxOptions
 from respread_sandbox.stages import MANAGED_NODE_LABEL, stage_documents
 
 ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KWOK, KUBECTL = BINARIES = (
@@ -117,6 +118,8 @@ def wanted(options: SandboxOptions) -> tuple[str, ...]:
 def write_configurations(files: Files, options: SandboxOptions) -> None:
     """Write the files that command lines name, except those with secrets."""
     files.stages.write_text(stage_documents(options), encoding="utf-8")
+    if options.certificates is not None:
+        shutil.copytree(options.certificates, files.serving_certificate.parent)
     if options.scheduler_configuration:
         text = _scheduler_configuration(options.scheduler_configuration, files.kubeconfig(SCHEDULER))
         files.scheduler_configuration.write_text(text, encoding="utf-8")
@@ -173,8 +176,8 @@ def _etcd(_files: Files, _port: int, _options: SandboxOptions) -> list[str]:
 def _api_server(files: Files, port: int, options: SandboxOptions) -> list[str]:
     flags = [
         f"--etcd-servers={ETCD_CLIENT_URL}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",  # else it looks for a default route, which a machine without network lacks
+        f"--bind-address={options.address}",
+        f"--advertise-address={options.address}",  # else it looks for a default route, which some machines lack
         f"--secure-port={port}",
         "--permit-port-sharing",  # with the supervisor, which holds the port for us
         f"--cert-dir={files.serving_certificate.parent}",
@@ -184,9 +187,10 @@ def _api_server(files: Files, port: int, options: SandboxOptions) -> list[str]:
         f"--service-account-key-file={files.signing_key}",
         f"--service-account-signing-key-file={files.signing_key}",
         "--service-cluster-ip-range=10.0.0.0/16",
-        "--endpoint-reconciler-type=none",  # 127.0.0.1 is not allowed as the address of an endpoint
         "--profiling=false",
     ]
+    if options.address == LOOPBACK:
+        flags.append("--endpoint-reconciler-type=none")  # it is not allowed as the address of an endpoint
     if not options.controller_manager:
         flags.append("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
     if options.audit:

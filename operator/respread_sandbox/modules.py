@@ -62,6 +62,11 @@ NEWEST: Final = Module(
         "kubectl": "k8s.io/kubernetes/cmd/kubectl",
     },
 )
+REAL_NODE: Final = Module(
+    _FOLDER,
+    {"kubelet": "k8s.io/kubernetes/cmd/kubelet", "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"},
+)
+"""What a real node runs besides its container runtime. The sandbox itself has simulated nodes only."""
 
 
 def kubernetes_versions() -> dict[str, str]:

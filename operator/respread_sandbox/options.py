@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from respread_sandbox.errors import SandboxError
 
+LOOPBACK: Final = "127.0.0.1"
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -57,6 +59,12 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_monitor_grace_seconds: int = 50
     """How long a node without heartbeats stays Ready (kube-controller-manager --node-monitor-grace-period)."""
 
+    address: str = LOOPBACK
+    """The address at which kube-apiserver listens. At another one than the default, pods on real nodes reach it through
+    the Service `kubernetes`."""
+    certificates: Path | None = None
+    """A folder with apiserver.crt, followed by its authority, and apiserver.key. By default, kube-apiserver creates a
+    certificate of its own."""
     scheduler_configuration: str = ""
     """A KubeSchedulerConfiguration as YAML. The sandbox sets clientConnection and leaderElection."""
     audit: bool = False

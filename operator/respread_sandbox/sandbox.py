@@ -118,7 +118,7 @@ class Sandbox:
     @property
     def server(self) -> str:
         """The URL of the API server."""
-        return f"https://127.0.0.1:{self._port}"
+        return f"https://{self.options.address}:{self._port}"
 
     @property
     def kubeconfig(self) -> Path:

@@ -36,12 +36,13 @@ class SupervisedProcesses:
     Usable from several threads.
     """
 
-    def __init__(self, directory: Path, lock_fd: int) -> None:
+    def __init__(self, directory: Path, lock_fd: int | None = None, *, within: Sequence[str] = ()) -> None:
         """Start the supervisor of a directory, which removes the directory at its end.
 
         Args:
             directory: The sandbox's own; the supervisor's errors go to `supervisor.log` there.
             lock_fd: A descriptor that holds the directory's lock. The supervisor inherits it and so keeps the lock.
+            within: A command that runs the supervisor, such as one that creates namespaces.
 
         """
         self._log = directory / "supervisor.log"
@@ -49,11 +50,11 @@ class SupervisedProcesses:
         self._one_at_a_time = threading.Lock()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter, with a file of this package
-                [sys.executable, "-I", "-S", supervisor.__file__, str(directory)],
+                [*within, sys.executable, "-I", "-S", supervisor.__file__, str(directory)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                pass_fds=(lock_fd,),
+                pass_fds=() if lock_fd is None else (lock_fd,),
                 start_new_session=True,  # Ctrl-C on the owner's terminal is not for the components
             )
 

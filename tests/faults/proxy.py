@@ -99,6 +99,8 @@ class FaultProxy:
         """If set, requests with another token are answered with 401."""
         self.bookmark_seconds: float | None = None
         """If set, every watch sends bookmarks at this interval instead of about every minute."""
+        self.idle_seconds: float | None = None
+        """If set, every watch is cut after this time without an event, as by a load balancer. It gets no bookmark."""
         self.silent: set[str] = set()
         """Paths whose watches deliver nothing while they are in this set. Their events arrive later."""
         self._asked: deque[Asked] = deque(maxlen=10_000)
@@ -253,7 +255,7 @@ class FaultProxy:
         try:
             while True:
                 coming = coming or asyncio.ensure_future(anext(lines, b""))
-                done, _ = await asyncio.wait([coming], timeout=self.bookmark_seconds)
+                done, _ = await asyncio.wait([coming], timeout=self.idle_seconds or self.bookmark_seconds)
                 while request.path in self.silent:
                     await asyncio.sleep(0.02)
                 if done:
@@ -263,6 +265,8 @@ class FaultProxy:
                     if self.bookmark_seconds is not None:
                         version = json.loads(line)["object"]["metadata"].get("resourceVersion", version)
                     yield line
+                elif self.idle_seconds is not None:
+                    raise ConnectionError
                 elif version:
                     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
                     yield json.dumps(bookmark, separators=(",", ":")).encode() + b"\n"

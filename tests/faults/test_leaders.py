@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -305,6 +306,25 @@ def test_a_restart_of_the_control_plane_causes_no_unnecessary_eviction(cluster: 
     time.sleep(2)
     assert cluster.evicted_by_now(workloads) == fewest(workloads)
     assert replica.runs
+
+
+@pytest.mark.long
+def test_an_etcd_that_is_stuck_again_and_again_causes_no_unnecessary_eviction(cluster: Cluster) -> None:
+    """As on a slow disk: requests take seconds, and the Lease may be lost while evictions are on their way."""
+    workloads = cluster.skewed("slow-disk", 8, 7, 6)
+    enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 3})
+    for name in ("one", "two"):
+        cluster.replica(name).start()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    stuck_seconds = itertools.cycle((0.5, 2.5, 5))
+    while not balanced(cluster.sandbox, workloads) and time.monotonic() < deadline:
+        cluster.sandbox.freeze_component("etcd")
+        time.sleep(next(stuck_seconds))
+        cluster.sandbox.thaw_component("etcd")
+        time.sleep(1)
+    cluster.wait_until_balanced(workloads)
+    time.sleep(2)
+    assert cluster.evicted_by_now(workloads) == fewest(workloads)
 
 
 def test_a_rotated_token_does_not_stop_the_operator(cluster: Cluster) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread.controller.prevention_loop import AT_ONCE
+from respread.controller.permits.permissions import TRY_AGAIN_SECONDS
 from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
-from tests.faults.rounds import Workload, close_zones, create, enforce, wait_for
+from tests.faults.rounds import POLICY, Workload, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration import prevention_cluster
 from tests.integration.capacity_buffers import buffers, capacity_buffers
@@ -63,6 +63,24 @@ def used(sandbox: Sandbox) -> set[Right]:
             resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
             found.add((entry["verb"], about.get("apiGroup", ""), resource))
     return found
+
+
+def condition(sandbox: Sandbox) -> dict[str, str]:
+    """Return the policy's condition PermissionMissing; one without a status if it has none."""
+    found = sandbox.api.get(f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{POLICY}")
+    conditions: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "PermissionMissing"), {"status": "", "message": ""})
+
+
+def events_on_policy(sandbox: Sandbox) -> set[str]:
+    """Return the reasons of the Events on the policy."""
+    events = sandbox.api.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    return {event["reason"] for event in events if event["regarding"]["name"] == POLICY}
+
+
+def reviews(sandbox: Sandbox) -> int:
+    """Return how often the operator asked for its own permissions."""
+    return len(requests(sandbox, "selfsubjectaccessreviews"))
 
 
 def other_workloads(sandbox: Sandbox) -> None:
@@ -141,6 +159,11 @@ def namespaced_policy(namespace: str) -> dict[str, Any]:
 READ_IF_OWNING: set[Right] = {("get", "argoproj.io", "rollouts"), ("get", "apps.kruise.io", "clonesets")}
 CHANGE_RECORD: Right = ("patch", "respread.dev", "clusterrebalancepolicyrecords")
 LIST_EVENTS: Right = ("list", "events.k8s.io", "events")
+OF_EVERYBODY: set[Right] = {("create", "authorization.k8s.io", "selfsubjectaccessreviews")}
+"""Kubernetes grants this to every user, by the ClusterRole system:basic-user."""
+ASKED_SECONDS = 4
+EACH_TIME = 2
+"""Reviews of a permission each time: in all namespaces, and in one."""
 READ_LATE = ("get", "", "pods")
 """The operator reads a single pod only if the read of its controller is 2 s old when it evicts the pod."""
 
@@ -170,7 +193,7 @@ def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbo
             wait_for(lambda: LIST_EVENTS in used(audited), "a look at who else evicts")
             assert replica.stop() == 0
             lines = replica.log.read_text()
-    assert used(audited) | {READ_LATE} == granted(audited)
+    assert used(audited) - OF_EVERYBODY | {READ_LATE} == granted(audited)
     assert refused(audited) == []
     assert not any(right[0] == "delete" for right in granted(audited))
     assert not any("secret" in right[2] or "*" in right for right in granted(audited))
@@ -181,29 +204,136 @@ def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbo
     assert all("nonResourceURLs" not in rule for rule in everything)
 
 
-def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited: Sandbox, tmp_path: Path) -> None:
-    """Without the component, Respread detects that the permission is missing. With it, Respread patches pods."""
+def test_a_missing_permission_is_asked_for_at_an_interval_and_reported_until_it_is_granted(
+    audited: Sandbox, tmp_path: Path
+) -> None:
+    """Without the prevention component, no pod is patched, however many there are. With it, all are soon."""
     patch: Right = ("patch", "", "pods")
     enforce(audited, mode="DryRun", **PREVENTS)
     audited.create_namespace("shop")
-    prevention_cluster.create(audited, "web", 6)
-    with FaultProxy(audited) as proxy, Replica(audited, proxy, tmp_path, "one", "--no-leader-election") as replica:
-        wait_for(lambda: patch in used(audited), "an attempt to set a cost")
-        time.sleep(4)
-        assert used(audited) - granted(audited) == {patch}
-
-        def tried() -> int:
-            return sum(each.method == "PATCH" and "/pods/" in each.path for each in proxy.asked)
-
-        wait_for(lambda: len(refused(audited)) == tried(), "the tried requests to be refused")
-        assert 1 <= tried() <= AT_ONCE
-        (said,) = [line for line in replica.lines() if line["event"].startswith("Not allowed to patch pods")]
-        assert "manifests/components/prevention" in said["event"]
+    names = [f"web-{number}" for number in range(12)]
+    for name in names:
+        prevention_cluster.create(audited, name, 3)
+    wait_for(lambda: prevention_cluster.all_ready(audited, dict.fromkeys(names, 3), ranked=False), "the pods")
+    options = ("--no-leader-election", "--permissions-seconds", str(ASKED_SECONDS))
+    with FaultProxy(audited) as proxy, Replica(audited, proxy, tmp_path, "one", *options) as replica:
+        wait_for(lambda: condition(audited)["status"] == "True", "the condition")
+        wait_for(lambda: "PermissionMissing" in events_on_policy(audited), "the Event")
+        began, asked = time.monotonic(), reviews(audited)
+        wait_for(lambda: reviews(audited) >= asked + 3 * EACH_TIME, "more reviews")
+        assert time.monotonic() - began > ASKED_SECONDS
+        assert refused(audited) == []
+        assert patch not in used(audited)
+        (said,) = [line for line in replica.lines() if line["level"] == "error"]
+        assert said["permission"] == "patch pods"
+        assert "manifests/components/prevention" in said["action"]
+        message = condition(audited)["message"]
+        assert message.startswith("Not allowed to patch pods in shop")
+        assert "manifests/components/prevention" in message
         audited.apply(RIGHT)
-        wait_for(lambda: len(costs(audited, "web")) == 6, "all pods to have a cost")
+        wait_for(lambda: all(len(costs(audited, name)) == 3 for name in names), "all pods to have a cost")
+        wait_for(lambda: condition(audited)["status"] == "False", "the condition to end")
         assert replica.stop() == 0
+    assert events_on_policy(audited) >= {"PermissionMissing", "PermissionGranted"}
     assert granted(audited, PREVENTION_ROLE) == {patch}
-    assert used(audited) <= granted(audited) | {patch}
+    assert used(audited) <= granted(audited) | {patch} | OF_EVERYBODY
+
+
+@pytest.fixture
+def withdraw(audited: Sandbox) -> Iterator[Callable[[Collection[Right]], None]]:
+    """A function that takes rights out of the ClusterRole. They return after the test."""
+    path, rules, everything = ROLES[0], audited.api.get(ROLES[0])["rules"], granted(audited, ROLES[0])
+
+    def without(rights: Collection[Right]) -> None:
+        left = [
+            {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+            for verb, group, resource in sorted(everything - set(rights))
+        ]
+        audited.api.request("PATCH", path, {"rules": left})
+
+    yield without
+    audited.api.request("PATCH", path, {"rules": rules})
+
+
+OPTIONAL_IN_BASE: set[Right] = {
+    *(("create", "events.k8s.io", "events"), ("patch", "events.k8s.io", "events"), ("list", "events.k8s.io", "events")),
+    *(("get", "argoproj.io", "rollouts"), ("get", "apps.kruise.io", "clonesets")),
+    *(("list", "", "limitranges"), ("list", "", "resourcequotas")),
+}
+
+
+LATE: set[Right] = {("patch", "events.k8s.io", "events"), ("list", "events.k8s.io", "events")}
+"""Needed only after an Event was created, or after somebody else has evicted a pod."""
+
+
+def test_without_optional_permissions_nothing_is_forbidden_and_the_rest_continues(
+    audited: Sandbox, withdraw: Callable[[Collection[Right]], None], tmp_path: Path
+) -> None:
+    withdraw(OPTIONAL_IN_BASE)
+    options = ("--no-leader-election", "--permissions-seconds", str(ASKED_SECONDS))
+    with PodWatcher(audited) as watcher, FaultProxy(audited) as proxy:
+        close_zones(audited, closed=True)
+        create(audited, watcher, [Workload("rights", "web", 6, 1)], random.Random(1))
+        custom_workloads(audited)
+        enforce(audited)
+        for app in ("rolled", "cloned"):
+            wait_for(lambda app=app: watcher.ready("rights", app) == 3, f"{app} to be Ready")  # type: ignore[misc]  # no types for defaults
+        close_zones(audited, closed=False)
+        with Replica(audited, proxy, tmp_path, "one", *options) as replica:
+            wait_for(lambda: watcher.evicted()["rights", "web"] == 4, "web to be spread")
+            needed = [f"{verb} {'.'.join(filter(None, (of, group)))}" for verb, group, of in OPTIONAL_IN_BASE - LATE]
+            wait_for(lambda: all(each in condition(audited)["message"] for each in needed), "the condition")
+            assert "apply manifests/base" in condition(audited)["message"]
+            assert refused(audited) == []
+            assert events_on_policy(audited) == set()
+            said = [line["permission"] for line in replica.lines() if line["level"] == "error"]
+            assert len(said) == len(set(said))
+            withdraw(())
+            wait_for(lambda: condition(audited)["status"] == "False", "the permissions to be found")
+            wait_for(lambda: "PermissionGranted" in events_on_policy(audited), "an Event")
+            assert refused(audited) == []
+            assert replica.stop() == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "right",
+    [
+        ("create", "", "pods/eviction"),
+        ("get", "apps", "replicasets"),
+        ("create", "respread.dev", "clusterrebalancepolicyrecords"),
+        ("list", "respread.dev", "clusterrebalancepolicyrecords"),
+        ("patch", "respread.dev", "clusterrebalancepolicies/status"),
+    ],
+)
+def test_requests_that_are_forbidden_and_needed_are_repeated_slowly_and_end_when_granted(
+    audited: Sandbox, withdraw: Callable[[Collection[Right]], None], right: Right, tmp_path: Path
+) -> None:
+    withdraw([right])
+    workloads = [Workload("rights", f"web-{number}", 6, 1) for number in range(5)]
+    with PodWatcher(audited) as watcher, FaultProxy(audited) as proxy:
+        close_zones(audited, closed=True)
+        create(audited, watcher, workloads, random.Random(1))
+        enforce(audited)
+        close_zones(audited, closed=False)
+        with Replica(audited, proxy, tmp_path, "one", "--no-leader-election") as replica:
+            wait_for(lambda: bool(refused(audited)), "a refusal")
+            began = time.monotonic()
+            wait_for(
+                lambda: bool(missing_since(replica)) and time.monotonic() - began > 2 * TRY_AGAIN_SECONDS, "a minute"
+            )
+            together = len(workloads)  # sent before the first of them was answered
+            assert len(refused(audited)) <= together + (time.monotonic() - began) / TRY_AGAIN_SECONDS + 1
+            assert len([line for line in replica.lines() if line["level"] in {"warning", "error"}]) < 100
+            withdraw(())
+            for each in workloads:
+                wait_for(lambda each=each: watcher.evicted()["rights", each.name] == 4, f"{each.name} to be spread")  # type: ignore[misc]  # no types for defaults
+            assert replica.stop() == 0
+
+
+def missing_since(replica: Replica) -> list[str]:
+    """Return the permissions that the log says are missing."""
+    return [line["permission"] for line in replica.lines() if line["event"] == "A permission is missing"]
 
 
 def test_room_is_requested_with_exactly_the_permissions_of_its_component(audited: Sandbox, tmp_path: Path) -> None:
@@ -231,7 +361,7 @@ def test_room_is_requested_with_exactly_the_permissions_of_its_component(audited
     with capacity_buffers(audited):
         ask_and_give_up(("create", "", "podtemplates"), ("delete", "autoscaling.x-k8s.io", "capacitybuffers"))
         assert buffers(audited, "respread-system") == []
-    assert used(audited) - granted(audited) == granted(audited, ROOM_ROLE)
+    assert used(audited) - granted(audited) - OF_EVERYBODY == granted(audited, ROOM_ROLE)
     assert refused(audited) == []
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import re
 import resource
 import shutil
 import subprocess
@@ -14,14 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from respread import __version__
+from respread.kube.service_account import FOLDER as SERVICE_ACCOUNT
 from respread_sandbox import Sandbox
 from tests import debian_base
 from tests.image_sbom import Image, document, read_image
 from tests.integration.operator_process import evictions, policy, refused
+from tests.integration.pod_process import PodProcess
 from tests.integration.reused_sandbox import lay_out
+from tests.integration.tls_front import Authority, TlsFront
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -36,7 +36,9 @@ from tests.integration.workloads import (
 from tests.registry import Registry, registry
 
 ROOT = Path(__file__).parents[2]
-USER = "65532"
+USER = "65532:65532"
+OPENSHIFT_USER = "1000650000:0"
+"""OpenShift chooses a user for each namespace, with group 0."""
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 pytestmark = pytest.mark.timeout(1800)
@@ -51,10 +53,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The base that the Dockerfile names, if it can be pulled."""
-    (public,) = re.findall(r"^ARG PYTHON_IMAGE=(.*)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
-    if subprocess.run(["podman", "pull", "--quiet", public], check=False, capture_output=True).returncode == 0:
-        return str(public)
-    return debian_base.build("podman", tmp_path_factory.mktemp("base"))
+    return debian_base.public_or_built("podman", tmp_path_factory.mktemp("base"))
 
 
 def build(name: str, base: str, engine: str = "podman") -> str:
@@ -81,7 +80,10 @@ def contents_of(image: str, archive: Path) -> Image:
 
 
 def container(image: str, name: str, *options: str) -> list[str]:
-    """Return the arguments that run a container as in manifests/base/deployment.yaml, without write access."""
+    """Return the arguments that run a container as a kubelet does for manifests/base/deployment.yaml.
+
+    It has no write access. Podman alone adds the container's user to its /etc/passwd.
+    """
     # crun rejects machines with both versions of cgroups. No container may have more capabilities than this process.
     runtime = ["--runtime", found] if (found := shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin")) else []
     limits = []
@@ -89,31 +91,35 @@ def container(image: str, name: str, *options: str) -> list[str]:
         _, most = resource.getrlimit(getattr(resource, f"RLIMIT_{each.upper()}"))
         limits += ["--ulimit", f"{each}={min(most, 1024)}:{min(most, 1024)}"]
     bare = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"]
-    return ["podman", *runtime, "run", "--rm", "--name", name, *limits, *bare, "--network=host", *options, image]
+    bare += ["--passwd=false", "--network=host"]
+    return ["podman", *runtime, "run", "--rm", "--name", name, *limits, *bare, *options, image]
+
+
+def users() -> list[str]:
+    """Return the users that containers of this machine can have: without root, podman has only some 65,536 numbers."""
+    return [USER, OPENSHIFT_USER] if os.geteuid() == 0 else [USER]
 
 
 @contextmanager
 def running(image: str, sandbox: Sandbox, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the operator in a container while the context lasts. It must exit successfully."""
-    name = f"respread-test-{os.getpid()}"
-    kubeconfig = folder / "kubeconfig"
-    config = yaml.safe_load(sandbox.kubeconfig_for_service_account("respread-system", "respread").read_text())
-    for cluster in config["clusters"]:  # the container has no other file of this machine
-        authority = Path(cluster["cluster"].pop("certificate-authority"))
-        cluster["cluster"]["certificate-authority-data"] = base64.b64encode(authority.read_bytes()).decode()
-    kubeconfig.write_text(yaml.safe_dump(config))
-    kubeconfig.chmod(0o644)
-    command = container(image, name, "--volume", f"{kubeconfig}:/kubeconfig:ro")
-    command += ["run", "--kubeconfig=/kubeconfig", "--listen-address=127.0.0.1:0", "--lease-namespace=respread-system"]
-    log = folder / "log"
-    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as operator:
-        try:
-            yield operator
-        except AssertionError as error:
-            raise AssertionError(f"{error}; its log:\n{log.read_text()[-4000:]}") from error
-        finally:
-            subprocess.run(["podman", "stop", "--time=60", name], check=False, capture_output=True)
-            operator.wait(60)
+    name, log = f"respread-test-{os.getpid()}", folder / "log"
+    (service_account := folder / "serviceaccount").mkdir()
+    authority = Authority.create(folder, identifiers=False)  # as in a cluster that was made before Go 1.15
+    with TlsFront(sandbox, authority.server("IP:127.0.0.1")) as front, log.open("w") as output:
+        pod = PodProcess(sandbox, service_account, server=front.server)
+        pod.write("ca.crt", authority.own.text)
+        options = [f"--env={variable}={value}" for variable, value in pod.service.items()]
+        options += [f"--volume={service_account}:{SERVICE_ACCOUNT}:ro", f"--user={users()[-1]}"]
+        command = [*container(image, name, *options), "run", "--listen-address=127.0.0.1:0", "--log-format=json"]
+        with subprocess.Popen(command, stdout=output, stderr=output) as operator:
+            try:
+                yield operator
+            except AssertionError as error:
+                raise AssertionError(f"{error}; its log:\n{log.read_text()[-4000:]}") from error
+            finally:
+                subprocess.run(["podman", "stop", "--time=60", name], check=False, capture_output=True)
+                operator.wait(60)
     assert operator.returncode == 0, log.read_text()[-4000:]
 
 
@@ -146,17 +152,24 @@ def test_the_container_restores_the_spread_without_capabilities_or_writable_file
     assert refused(sandbox) == []
 
 
-def test_the_container_runs_as_nobody_and_can_write_no_file(image: str) -> None:
+@pytest.mark.parametrize("user", users())
+def test_the_container_runs_as_a_user_without_a_name_who_can_write_no_file(image: str, user: str) -> None:
     tell = (
-        "import json, os, pathlib\n"
+        "import getpass, json, os, pathlib\n"
         "status = pathlib.Path('/proc/self/status').read_text()\n"
         "fields = dict(line.split(':', 1) for line in status.splitlines())\n"
         "writable = [each for each in ('/', '/tmp', '/opt/respread', '/home') if os.access(each, os.W_OK)]\n"
-        "print(json.dumps([os.getuid(), os.getgid(), fields['CapEff'].strip(), writable]))\n"
+        "print(json.dumps([f'{os.getuid()}:{os.getgid()}', fields['CapEff'].strip(), writable]))\n"
+        "try:\n"
+        "    print(getpass.getuser())\n"
+        "except (KeyError, OSError):\n"  # the former before Python 3.13
+        "    print('nobody')\n"
     )
-    command = container(image, f"respread-tells-{os.getpid()}", "--entrypoint=python3")
+    command = container(image, f"respread-tells-{os.getpid()}", f"--user={user}", "--entrypoint=python3")
     told = subprocess.run([*command, "-c", tell], check=True, capture_output=True, text=True).stdout
-    assert json.loads(told) == [int(USER), int(USER), "0" * 16, []]
+    told, name = told.splitlines()
+    assert json.loads(told) == [user, "0" * 16, []]
+    assert name == "nobody"
 
 
 def test_the_same_commit_builds_the_same_image(base: str, contents: Image, tmp_path: Path) -> None:
@@ -188,7 +201,7 @@ def test_the_image_has_version_and_source_labels(contents: Image) -> None:
     assert labels["version"] == __version__
     assert labels["licenses"] == "Apache-2.0"
     assert {"title", "description", "source", "documentation"} <= labels.keys()
-    assert config["User"] == f"{USER}:{USER}"
+    assert config["User"] == USER
     assert (config["Entrypoint"], config["Cmd"]) == (["respread"], ["run"])
 
 

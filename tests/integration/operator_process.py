@@ -20,6 +20,7 @@ from prometheus_client.samples import Sample
 
 from respread_sandbox import Sandbox
 from tests.integration.definitions import wait_until_served
+from tests.integration.pod_process import PodProcess
 from tests.processes import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -54,17 +55,23 @@ def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[st
 class OperatorProcess:
     """A running `respread run`."""
 
-    def __init__(self, sandbox: Sandbox, directory: Path, *options: str, source: Path = REPOSITORY) -> None:
-        """Start the operator from this source or another one. It is not ready yet."""
+    def __init__(
+        self, sandbox: Sandbox, directory: Path, *options: str, source: Path = REPOSITORY, pod: PodProcess | None = None
+    ) -> None:
+        """Start the operator from this source or another one, as in a pod if one is given. It is not ready yet."""
         self.sandbox = sandbox
-        kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
         self._served_at = ""
-        listen = ["--listen-address", "127.0.0.1:0", "--lease-namespace", "respread-system", "--leader-election"]
-        environment = {**os.environ, "PYTHONWARNINGS": "error", "PYTHONPATH": str(source / "operator")}
+        environment = {"PYTHONWARNINGS": "error", "PYTHONPATH": str(source / "operator")}
+        command = ["-m", "respread.cli.main", "run", "--listen-address", "127.0.0.1:0", "--leader-election", *options]
+        if pod is None:
+            kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
+            place = ["--kubeconfig", str(kubeconfig), "--lease-namespace", "respread-system"]
+            command, environment = [sys.executable, *command, *place], os.environ | environment
+        else:
+            command, environment = pod.command(*command), pod.environment() | environment
         with self.log.open("w") as log:
-            self.process = subprocess.Popen([*command, *listen, *options], stdout=log, stderr=log, env=environment)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def __enter__(self) -> Self:
         return self

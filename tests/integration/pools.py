@@ -137,6 +137,10 @@ class Pool:
         at_the_end = said.get("Blocked") == ("True", reason) and said["Progressing"][0] == "False"
         return at_the_end and all(word in messages for word in words)
 
+    def held_pods(self) -> dict[str, int]:
+        """Return the numbers of pods in the policy's `status.blocked`, by reason."""
+        return {each["reason"]: each["pods"] for each in self.status().get("blocked", ())}
+
     def explain(self, target: str) -> dict[str, Any]:
         """Return the output of `respread explain` for an object in the namespace."""
         command = ["explain", target, "-n", self.name, "-o", "json"]

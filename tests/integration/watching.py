@@ -41,6 +41,7 @@ class Watches:
         await run_operator(
             self.informers,
             self.metrics,
+            identity="test",
             renewal=Renewal(self.load(), self.load, time.monotonic),
             stop=self.stop,
             signalled=self.signalled,

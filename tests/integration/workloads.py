@@ -53,6 +53,16 @@ def deployment(
     }
 
 
+def budget(app: str, max_unavailable: int | str) -> dict[str, Any]:
+    """Return a PodDisruptionBudget of the pods of an app, with its name."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": app},
+        "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": app}}},
+    }
+
+
 def create_deployment(sandbox: Sandbox, namespace: str, manifest: dict[str, Any]) -> None:
     """Create a Deployment. Its pods are created later."""
     sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", manifest)

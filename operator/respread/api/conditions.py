@@ -81,6 +81,18 @@ class RoomMissing(NamedTuple):
     """Which room, or the API server's message."""
 
 
+class MissingPermission(NamedTuple):
+    """A permission that the policy needs and the operator does not have."""
+
+    permission: str
+    """A verb and a resource, as for `kubectl auth can-i`."""
+    namespaces: tuple[str, ...]
+    """Where it is missing; an empty name stands for the whole cluster."""
+    needed_for: str
+    action: str
+    """What to do, as a clause."""
+
+
 class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one plan found for one policy, and what was done for it."""
 
@@ -103,6 +115,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
     room_missing: RoomMissing | None = None
     """What is done about room in domains without a node; None if the policy asks for none now."""
+    missing_permissions: tuple[MissingPermission, ...] = ()
     overridden_by: tuple[str, ...] = ()
     """Names of the policies that govern pods which this policy selects too."""
     plan_time: datetime
@@ -117,7 +130,16 @@ class _Verdict(NamedTuple):
 
 
 _UNUSUAL: Final[frozenset[ConditionType]] = frozenset(
-    {"Reconciling", "Stalled", "Paused", "Oscillating", "CostsContested", "OtherDescheduler", "RoomMissing"}
+    {
+        "Reconciling",
+        "Stalled",
+        "Paused",
+        "Oscillating",
+        "CostsContested",
+        "OtherDescheduler",
+        "RoomMissing",
+        "PermissionMissing",
+    }
 )
 """Conditions that a policy has only after they were True once."""
 _WAITED_FOR: Final = {
@@ -155,6 +177,7 @@ def next_status(
         "CostsContested": None if outcome is None else _costs_contested(outcome),
         "OtherDescheduler": None if outcome is None else _other_descheduler(outcome),
         "RoomMissing": None if outcome is None else _room_missing(outcome),
+        "PermissionMissing": None if outcome is None else _permission_missing(outcome),
     }
     ours = tuple(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
@@ -192,6 +215,8 @@ def _ready(policy: Policy, outcome: PolicyOutcome | None) -> _Verdict:
         if not outcome.summary.pods:
             return _Verdict("True", "Overridden", f"Other policies govern all selected pods: {others}.")
         return _Verdict("True", "PartlyOverridden", f"Other policies govern some of the selected pods: {others}.")
+    if outcome is not None and outcome.missing_permissions:
+        return _Verdict("True", "PermissionMissing", "The policy is valid, but a permission that it needs is missing.")
     if outcome is not None and not outcome.summary.pods:
         return _Verdict("True", "GovernsNoPod", "The policy is valid and has no effect: it governs no pod.")
     return _Verdict("True", "Valid", "The policy is valid and in force.")
@@ -312,7 +337,7 @@ def _room_missing(outcome: PolicyOutcome) -> _Verdict:
     reason, about = outcome.room_missing
     match reason:
         case RoomReason.REFUSED:
-            message = f"Room can't be asked for. manifests/components/room grants the permission. {about}"
+            message = f"Room can't be asked for: {about}"
         case RoomReason.PRIORITY_NOT_NEGATIVE:
             message = f"priorityClassName of expectedDomains is not a PriorityClass with a negative value: {about}."
         case RoomReason.NO_NODE_CAME:
@@ -322,6 +347,28 @@ def _room_missing(outcome: PolicyOutcome) -> _Verdict:
         case RoomReason.REQUESTED:
             message = f"The autoscaler is asked for room: {about}."
     return _Verdict("True", reason, message)
+
+
+def _permission_missing(outcome: PolicyOutcome) -> _Verdict:
+    if not outcome.missing_permissions:
+        return _Verdict("False", "Granted", "No permission that the policy needs is known to be missing.")
+    return _Verdict("True", "Forbidden", describe_missing(outcome.missing_permissions))
+
+
+def describe_missing(missing: Iterable[MissingPermission]) -> str:
+    """Return which permissions are missing and what to do, as sentences. Those with the same remedy share one."""
+    together: dict[tuple[tuple[str, ...], str, str], list[str]] = {}
+    for each in missing:
+        together.setdefault((each.namespaces, each.needed_for, each.action), []).append(each.permission)
+    return " ".join(
+        f"Not allowed to {_listed(permissions)}{_in(namespaces)}, which {needed_for} needs: {action}."
+        for (namespaces, needed_for, action), permissions in together.items()
+    )
+
+
+def _in(namespaces: Iterable[str]) -> str:
+    named = [each for each in namespaces if each]
+    return f" in {_listed(named)}" if named else ""
 
 
 def _holds(verdict: _Verdict | None) -> bool:

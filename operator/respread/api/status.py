@@ -39,6 +39,7 @@ ConditionType: TypeAlias = Literal[
     "CostsContested",
     "OtherDescheduler",
     "RoomMissing",
+    "PermissionMissing",
 ]
 
 
@@ -63,7 +64,8 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 "Paused: evictions failed in a row, and none is made for some time. Oscillating: a constraint is "
                 "violated again after as many evictions as limits.perHourPerGroup allows. CostsContested: somebody "
                 "else removes or replaces the pod deletion costs that Respread writes. OtherDescheduler: somebody else "
-                "evicts pods of the policy again and again."
+                "evicts pods of the policy again and again. RoomMissing: room is asked for in a domain without a node. "
+                "PermissionMissing: Respread lacks a permission that the policy needs."
             ),
         ),
     ]
@@ -159,7 +161,15 @@ class BlockedCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     reason: Annotated[_ReasonWord, described("The reason as one word.")]
     groups: Annotated[Count, described("Violated spread groups that stay violated for this reason.")] = 0
-    pods: Annotated[Count, described("Pods whose eviction would help, and that stay for this reason.")] = 0
+    pods: Annotated[
+        Count,
+        described(
+            "Pods in domains with too many pods that stay there for this reason: planned evictions that are not made "
+            "now, and pods of violated spread groups for which no eviction is planned. A pod that may not be evicted "
+            "counts for its own reason, any other for the reason of its spread group. For DomainHasNoNode, pods in "
+            "domains with more than maxSkew pods."
+        ),
+    ] = 0
 
 
 class PolicyStatus(Recorded, frozen=True, kw_only=True, rename="camel"):
@@ -173,8 +183,8 @@ class PolicyStatus(Recorded, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_CONDITIONS,
             description=(
-                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused, Oscillating, CostsContested "
-                "and OtherDescheduler after they were True once."
+                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused, Oscillating, CostsContested, "
+                "OtherDescheduler, RoomMissing and PermissionMissing after they were True once."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),

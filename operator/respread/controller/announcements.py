@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
+from respread.api.conditions import MissingPermission, describe_missing
 from respread.api.policy import API_VERSION, Policy
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
@@ -75,6 +76,13 @@ class Announcements:
         """Report that a policy is no longer paused."""
         _log.info("Not paused any more", policy=policy.name)
         self._tell_of(policy, "EvictionsResumed", "An eviction has improved the spread: others follow")
+
+    def permissions(self, policy: Policy, missing: Collection[MissingPermission]) -> None:
+        """Report that a policy misses other permissions than before, or none any more. The log has them."""
+        if missing:
+            self._tell_of(policy, "PermissionMissing", describe_missing(missing), EventType.WARNING)
+        else:
+            self._tell_of(policy, "PermissionGranted", "Every permission that the policy needs is granted")
 
     def _tell_of(self, policy: Policy, reason: str, note: str, kind: EventType = EventType.NORMAL) -> None:
         self._record(Event(regarding=_policy(policy), reason=reason, action=_EVICT, note=note, type=kind))

@@ -27,6 +27,7 @@ from respread.controller.permits.choosing import choose
 from respread.controller.permits.left_alone import left_alone, left_alone_until
 from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading
+from respread.controller.permits.permission_needs import PermissionNeeds
 from respread.controller.permits.replanning import Replanning
 from respread.controller.permits.staleness import why_stale
 from respread.controller.planning_thread import PlanningThread
@@ -76,6 +77,7 @@ class ControlLoop:
         leading: Leading,
         prevention: PreventionLoop,
         room: RoomLoop,
+        needs: PermissionNeeds,
         metrics: Metrics,
         heartbeat: Heartbeat,
         scheduler: SchedulerModel,
@@ -92,6 +94,7 @@ class ControlLoop:
             leading: whether this replica acts.
             prevention: writes pod deletion costs, beside this loop.
             room: asks for room in domains without a node, beside this loop.
+            needs: tells which permissions are missing.
             metrics: receive every plan.
             heartbeat: beats at every successful reconcile.
             others: recognizes evictions by others.
@@ -107,6 +110,7 @@ class ControlLoop:
         self._leading = leading
         self._prevention = prevention
         self._room = room
+        self._needs = needs
         self._metrics = metrics
         self._heartbeat = heartbeat
         self._clock = clock
@@ -291,16 +295,18 @@ class ControlLoop:
 
     def _plan(self, observation: Observation) -> Plan:
         started = monotonic()
-        under_way = observation.under_way.for_planning(observation.snapshot)
+        under_way = observation.under_way.for_planning(observation.snapshot, observation.now)
         planned = self._scheduler.planner.plan(
             under_way.snapshot,
-            observation.spread,
+            self._scheduler.index.update(under_way.snapshot),
             observation.setting,
             now=observation.time,
             on_hold=left_alone(observation, self._quiet_periods, self._others),
             begun=self._quiet_periods.begun,
             in_flight=under_way.in_flight,
             unreplaced=under_way.unreplaced,
+            replacements=under_way.replacements,
+            late=under_way.late,
             refused=observation.refused,
             leaving_since=self._departures.observe(under_way.snapshot, under_way.in_flight, observation.time),
         )
@@ -376,6 +382,9 @@ class ControlLoop:
             other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,
             room_missing=self._room.missing,
+            missing_permissions=self._needs.look(
+                observation.policies, planned.policies, observation.snapshot.namespaces, acts=observation.leads
+            ),
             time=observation.time,
         )
         figures, wanted = await self._thread.compute(to_tell, observation, reconciled)

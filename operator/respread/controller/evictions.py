@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.lanes import Lanes
+from respread.controller.permits.lanes import Lanes, Turn
 from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
 from respread.controller.records.accounts import Accounts
@@ -121,14 +121,15 @@ class Evictions:
         """Make a step's moves, unless something speaks against any of them; once one is made, the others are owed."""
         carried: list[Carried] = []
         try:
-            async with self.lanes.turn(step):
-                async with self.lanes.place(step):
+            with self.lanes.under_way(step):
+                async with self.lanes.turn(step), self.lanes.place(step):
                     held, begun = await self._look(step, batch), False
                 if held is None:
                     held = await self._accounts.write_down(step, batch.bounding, batch.planned_for.policies)
-                async with self.lanes.place(step):
+                async with self.lanes.turn(step) as turn, self.lanes.place(step):
                     for move in step:
-                        result = await self._evict(move, batch, begun=begun) if held is None else held
+                        is_last = move is step[-1]
+                        result = held or await self._evict(move, batch, turn if is_last else None, begun=begun)
                         is_made = isinstance(result, Answer) and result.may_have_evicted
                         why = result if isinstance(result, Held) else result.held
                         is_owed = begun and not is_made and why is not None
@@ -164,12 +165,13 @@ class Evictions:
                 return answer.held or Held(Reason.IN_MOTION, f"{move.pod.name} has gone by itself")
         return None
 
-    async def _evict(self, move: Move, batch: Batch, *, begun: bool) -> Answer | Held:
+    async def _evict(self, move: Move, batch: Batch, turn: Turn | None, *, begun: bool) -> Answer | Held:
         """Evict one pod; return the API server's answer, or why it was not asked.
 
         Args:
             move: the move.
             batch: what it was planned on.
+            turn: ended as soon as the eviction is sent: it is in flight for the next step of its controller.
             begun: whether others of its step were made already.
         """
         request = await self._prepare(move, batch, begun=begun)
@@ -178,19 +180,22 @@ class Evictions:
         if (held := self._last_look(move, batch, begun=begun)) is not None:
             return held
         self.register.sent(move, batch.snapshot)
+        if turn is not None:
+            turn.end()
         answer = await request.send()
         self.register.answered(move, answer, again=False)
         return answer
 
     async def repeat(self, move: Move, batch: Batch) -> tuple[Carried, ...]:
         """Ask once more for an eviction that is in flight, and may not have been made."""
-        async with self.lanes.turn((move,)), self.lanes.place((move,)):
-            result: PreparedEviction | Answer | Held = await self._prepare(move, batch, begun=True)
-            if isinstance(result, PreparedEviction):
-                result = self._last_look(move, batch, begun=True) or await result.send()
-            if isinstance(result, Answer):
-                self.register.answered(move, result, again=True)
-            return (self._end(move, result, batch, is_one_of_several=True),)
+        with self.lanes.under_way((move,)):
+            async with self.lanes.turn((move,)), self.lanes.place((move,)):
+                result: PreparedEviction | Answer | Held = await self._prepare(move, batch, begun=True)
+                if isinstance(result, PreparedEviction):
+                    result = self._last_look(move, batch, begun=True) or await result.send()
+                if isinstance(result, Answer):
+                    self.register.answered(move, result, again=True)
+                return (self._end(move, result, batch, is_one_of_several=True),)
 
     async def _prepare(self, move: Move, batch: Batch, *, begun: bool) -> PreparedEviction | Answer | Held:
         """Do all that waits. What was read for the look and is not old is not read again."""

@@ -9,6 +9,8 @@ from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.listen_address import ListenAddress
 
 DEFAULT_PLACEHOLDER_IMAGE = "registry.k8s.io/pause:3.10"
+DEFAULT_PERMISSIONS_SECONDS = 310.0
+"""At most twice in 10 minutes."""
 DEFAULT_LISTEN_ADDRESS = ListenAddress("127.0.0.1", 8080)
 
 
@@ -32,5 +34,9 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether RebalancePolicies are used. ClusterRebalancePolicies always are."""
     records_in_status: bool = False
     """Whether what the next leader must know is in the statuses of policies, for versions that have no records."""
+    helm_release: str | None = None
+    """The Helm release that installed the operator; None if manifests did."""
+    permissions_seconds: float = DEFAULT_PERMISSIONS_SECONDS
+    """How long an optional permission counts as missing until it is asked for again."""
     placeholder_image: str = DEFAULT_PLACEHOLDER_IMAGE
     """The image of the pods that ask for room in domains without a node. It does nothing."""

@@ -46,8 +46,10 @@ CAREFUL_SECONDS: Final = 60.0
 may have patched it just before."""
 UNKNOWN_SECONDS: Final = 10.0
 """How long to wait for the watch to show a patch without an answer, before the pod is read."""
-FORBIDDEN_SECONDS: Final = 15.0
-"""How long a namespace is left alone in which we may not patch pods."""
+FORBIDDEN_SECONDS: Final = 60.0
+"""How long a namespace is left alone after the patch of a pod there was forbidden, such as by admission."""
+NOT_PERMITTED_SECONDS: Final = 15.0
+"""How long a namespace is left alone where the permission is missing. This is about work, because nothing is sent."""
 TELL_SECONDS: Final = 1.0
 """The shortest time between reports of other writers of costs, which may write in the whole cluster."""
 _CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
@@ -92,8 +94,6 @@ class PreventionLoop:
         self._paused_until = -inf
         self._unknown_until = -inf
         """Until when a patch without an answer may still be applied."""
-        self._forbidden: set[str] = set()
-        """Namespaces for which it was logged that we may not patch pods there."""
         self._loop = WokenLoop(lambda: _log.exception("Working out pod deletion costs failed; it is tried again"))
         self.contested: Mapping[str, tuple[ContestedCosts, ...]] = {}
         """By policy, the ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
@@ -219,7 +219,8 @@ class PreventionLoop:
         if answer is None:
             term.prevention.answered(patch, None, now)
             return
-        self._metrics.count_prevention_patch(policy=patch.policy, result=answer.result)
+        if answer.result is not PatchResult.NOT_PERMITTED:
+            self._metrics.count_prevention_patch(policy=patch.policy, result=answer.result)
         self._take(patch, answer, term, now)
 
     async def _clear_up(self, patch: Patch, term: _Term) -> None:
@@ -228,7 +229,7 @@ class PreventionLoop:
         now = self._clock()
         if answer is None:  # It was not applied, or does not matter any more.
             term.prevention.answered(patch, None, now)
-        elif answer.result in _CERTAIN or answer.result is PatchResult.FORBIDDEN:
+        elif answer.result in _CERTAIN | {PatchResult.FORBIDDEN, PatchResult.NOT_PERMITTED}:
             self._take(patch, answer, term, now)
         else:
             self._take(patch, msgspec.structs.replace(answer, result=PatchResult.SERVER_ERROR), term, now)
@@ -239,7 +240,6 @@ class PreventionLoop:
         match answer.result:
             case PatchResult.APPLIED:
                 self._retry.succeeded()
-                self._forbidden.discard(patch.pod.namespace)
                 term.made[patch.purpose] += 1
                 term.prevention.answered(patch, Answered(made, SEEN_WITHIN_SECONDS, written=made is not None), now)
                 return
@@ -254,8 +254,12 @@ class PreventionLoop:
                 _log.error("A pod deletion cost was refused", pod=str(patch.pod.key), error=answer.message)
                 term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), now)
                 return
+            case PatchResult.NOT_PERMITTED:
+                term.prevention.rest(patch.pod.namespace, now + NOT_PERMITTED_SECONDS)
+                term.prevention.answered(patch, None, now)
+                return
             case PatchResult.FORBIDDEN:
-                self._tell_forbidden(patch, answer)
+                _log.warning("A pod deletion cost was forbidden", pod=str(patch.pod.key), error=answer.message)
                 term.prevention.rest(patch.pod.namespace, now + FORBIDDEN_SECONDS)
                 term.prevention.answered(patch, None, now)
                 return
@@ -322,19 +326,6 @@ class PreventionLoop:
         if self.contested != before:
             self._notify()
         return inf
-
-    def _tell_forbidden(self, patch: Patch, answer: PatchAnswer) -> None:
-        namespace = patch.pod.namespace
-        if namespace in self._forbidden:
-            return
-        self._forbidden.add(namespace)
-        _log.error(
-            "Not allowed to patch pods, which spec.prevention.podDeletionCost needs: add the component "
-            "manifests/components/prevention to the kustomization, or set it to Disabled",
-            namespace=namespace,
-            policy=patch.policy,
-            error=answer.message,
-        )
 
 
 class _Term:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from respread.api.conditions import PolicyOutcome, RoomMissing, next_status
+from respread.api.conditions import MissingPermission, PolicyOutcome, RoomMissing, next_status
 from respread.api.policy import Policy, WhenUnsatisfiable
+from respread.api.reasons import Reason
 from respread.api.recorded import ContestedCosts, MoveInFlight
 from respread.api.status import (
     AffectedWorkload,
@@ -50,6 +51,8 @@ class Reconciled(NamedTuple):
     """ReplicaSets whose pod deletion costs are contested, by policy."""
     room_missing: Mapping[str, RoomMissing]
     """What is done about room in domains without a node, by policy."""
+    missing_permissions: Mapping[str, tuple[MissingPermission, ...]]
+    """By policy."""
     time: datetime
 
 
@@ -111,7 +114,7 @@ def _outcome(
         violations=tuple(
             _violation(group, planned[group.key], _why(group.key, blocked, waiting)) for group in violated
         ),
-        blocked=_blocked_counts(blocked.values(), share.held),
+        blocked=_blocked_counts(blocked.values(), share.held, reconciled.plan.held_pods.get(policy.name, {})),
         overridden_by=reconciled.reach.overridden_by.get(policy.name, ()),
         group_evictions=history.group_evictions(policy.name),
         failures_in_a_row=history.failures_in_a_row(policy.name),
@@ -128,6 +131,7 @@ def _outcome(
         other_evictions=_other_evictions(groups, reconciled.other_evictors),
         contested_costs=reconciled.contested_costs.get(policy.name, ()),
         room_missing=reconciled.room_missing.get(policy.name),
+        missing_permissions=reconciled.missing_permissions.get(policy.name, ()),
         plan_time=reconciled.time,
         last_eviction_time=history.last_eviction_time.get(policy.name),
     )
@@ -159,7 +163,12 @@ def figures_of(
     return PlanFigures(
         skews=_Skews(reconciled.spread.groups.values()),
         policies=tuple(
-            _policy_figures(policy.name, shares.get(policy.name, nothing), outcomes.get(policy.name))
+            _policy_figures(
+                policy.name,
+                shares.get(policy.name, nothing),
+                outcomes.get(policy.name),
+                reconciled.missing_permissions.get(policy.name, ()),
+            )
             for policy in policies
         ),
     )
@@ -192,9 +201,12 @@ def _violation(group: SpreadGroup, planned_moves: int, why: tuple[str, str]) -> 
     )
 
 
-def _blocked_counts(blocked: Iterable[BlockedGroup], held: Iterable[HeldMove]) -> tuple[BlockedCount, ...]:
+def _blocked_counts(
+    blocked: Iterable[BlockedGroup], held: Iterable[HeldMove], held_pods: Mapping[Reason, int]
+) -> tuple[BlockedCount, ...]:
     groups = Counter(each.reason for each in blocked)
     pods = Counter(each.held.reason for each in held)
+    pods.update(held_pods)
     return tuple(
         BlockedCount(reason=reason, groups=groups[reason], pods=pods[reason]) for reason in sorted({*groups, *pods})
     )
@@ -224,7 +236,9 @@ def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
         )
 
 
-def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome | None) -> PolicyFigures:
+def _policy_figures(
+    policy: str, share: _Share, outcome: PolicyOutcome | None, missing: Iterable[MissingPermission]
+) -> PolicyFigures:
     return PolicyFigures(
         policy=policy,
         namespaces=frozenset(group.key.namespace for group in share.groups),
@@ -235,6 +249,7 @@ def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome | None) -
         paused=outcome is not None and bool(outcome.paused),
         oscillating=0 if outcome is None else len(outcome.oscillating),
         contested=0 if outcome is None else len(outcome.contested_costs),
+        missing_permissions={each.permission: len(each.namespaces) for each in missing},
     )
 
 

@@ -25,6 +25,8 @@ from respread.controller.control_loop import ControlLoop
 from respread.controller.options import OperatorOptions
 from respread.controller.owner_selectors import OwnerSelectors
 from respread.controller.permits.permission import Leading
+from respread.controller.permits.permission_needs import OPTIONAL, PermissionNeeds
+from respread.controller.permits.permissions import Permissions
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.evictor_names import EvictorNames
 from respread.controller.records.other_evictions import OtherEvictions
@@ -110,6 +112,7 @@ async def run(options: OperatorOptions) -> None:
     )
     heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=monotonic)
     signalled, stop = asyncio.Event(), asyncio.Event()
+    identity = _identity()
     _log.info("Starting", version=__version__, server=access.server)
     async with (
         serve_telemetry(
@@ -118,19 +121,19 @@ async def run(options: OperatorOptions) -> None:
             live=partial(live, heartbeat, health),
             ready=partial(_ready, health),
         ),
-        open_requests(access, renewal, metrics.observe_request) as requests,
-        record_events(requests, instance=_identity()) as events,
+        _permitted(options, access, renewal, metrics, informers) as (requests, permissions),
+        record_events(requests, instance=identity) as events,
         contextlib.AsyncExitStack() as acting,
     ):
         feeding = asyncio.create_task(
-            run_operator(informers, metrics, renewal=renewal, stop=stop, signalled=signalled),
+            run_operator(informers, metrics, identity=identity, renewal=renewal, stop=stop, signalled=signalled),
             name="operator",
         )
         try:
             register = Register(seconds_since_boot)
             leadership = await acting.enter_async_context(
                 leadership_of(
-                    *(options, access, renewal, metrics, informers),
+                    *(options, identity, access, renewal, metrics, informers),
                     may_give_up=lambda: not (register.in_flight.uncertain or actors.statuses.uncertain),
                 )
             )
@@ -179,6 +182,12 @@ async def run(options: OperatorOptions) -> None:
                 leading=leadership.leading,
                 prevention=prevention,
                 room=room,
+                needs=PermissionNeeds(
+                    permissions,
+                    own_namespace=_own_namespace(options, access, informers),
+                    announce=actors.announcements.permissions,
+                    helm_release=options.helm_release,
+                ),
                 metrics=metrics,
                 heartbeat=heartbeat,
                 others=others,
@@ -196,6 +205,7 @@ async def run(options: OperatorOptions) -> None:
                     preventing,
                     provisioning,
                     version.run(),
+                    permissions.run(),
                     owner_selectors.run(),
                     evictor_names.run(),
                     *leadership.tasks,
@@ -216,6 +226,22 @@ async def run(options: OperatorOptions) -> None:
             await asyncio.sleep(GOODBYE_SECONDS)
 
 
+@contextlib.asynccontextmanager
+async def _permitted(
+    options: OperatorOptions, access: ClusterAccess, renewal: Renewal, metrics: Metrics, informers: Informers
+) -> AsyncIterator[tuple[Requests, Permissions]]:
+    """Send requests, except those whose permission is known to be missing, while the context lasts."""
+    async with open_requests(access, renewal, metrics.observe_request) as requests:
+        permissions = Permissions(
+            requests,
+            OPTIONAL,
+            seconds_since_boot,
+            ask_again_seconds=options.permissions_seconds,
+            notify=partial(informers.changes.notify, "permissions"),
+        )
+        yield requests.through(permissions), permissions
+
+
 class Leadership(NamedTuple):
     """Whether this replica leads, and what runs for that."""
 
@@ -229,6 +255,7 @@ class Leadership(NamedTuple):
 @contextlib.asynccontextmanager
 async def leadership_of(
     options: OperatorOptions,
+    identity: str,
     access: ClusterAccess,
     renewal: Renewal,
     metrics: Metrics,
@@ -240,7 +267,6 @@ async def leadership_of(
 
     It has connections of its own: where the API server answers slowly, others use all of theirs.
     """
-    identity = _identity()
     if not options.leader_election:
         _log.warning(
             "No leader is elected: beside another operator of this cluster, installed in it or run elsewhere, both "
@@ -349,5 +375,8 @@ def _ready(health: WatchHealth) -> HealthReport:
 
 
 def _identity() -> str:
-    """Return a unique name for this process."""
+    """Return a unique name for this process: in a pod, its host name is the pod's name.
+
+    No name of a user is part of it, because the users of containers have none.
+    """
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
@@ -14,17 +15,21 @@ from respread.eviction.limits.limiter import Limiter
 from respread.eviction.probation import Probation
 from respread.eviction.remembered import ClockReading
 from respread.kube.listing import ListError
+from respread.kube.retry import Retry, RetryDelays
 from respread.planning.planner import PolicySetting
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
+LONGEST_PAUSE_SECONDS: Final = 5.0
+"""The longest pause between attempts to read them."""
+
 
 class Takeover:
     """Starts each term with the contents of the policies' statuses and records."""
 
-    __slots__ = ("_acting", "_clock", "_leading", "_notify", "_wall_clock", "term")
+    __slots__ = ("_acting", "_clock", "_leading", "_notify", "_pausing", "_retry", "_wall_clock", "term")
 
     def __init__(
         self,
@@ -49,6 +54,9 @@ class Takeover:
         self._notify = notify
         self._clock = clock
         self._wall_clock = wall_clock
+        self._retry = Retry(RetryDelays(greatest_seconds=LONGEST_PAUSE_SECONDS))
+        self._pausing = False
+        """Whether the statuses could not be read, and are not read again yet."""
         self.term: int | None = None
         """The latest term in which this replica knew everything that was done before; None if there was none."""
 
@@ -75,15 +83,20 @@ class Takeover:
         term = self._leading.term()
         if self.term == term:
             return True
-        if not known:
+        if not known or self._pausing:
             return False
         acting, register = self._acting, self._acting.register
         try:
             found = await acting.statuses.read()
         except ListError as error:
-            _log.warning("Not leading yet: what was done before is not known", error=str(error))
-            self._notify("takeover")
+            pause = self._retry.failed()
+            _log.warning(
+                "Not leading yet: what was done before is not known", error=str(error), pause_seconds=round(pause, 1)
+            )
+            self._pausing = True
+            asyncio.get_running_loop().call_later(pause, self._try_again)
             return False
+        self._retry.succeeded()
         acting.statuses.begin(found)
         remembered = {name: each.status for name, each in found.policies.items()}
         moment = ClockReading(self._clock(), self._wall_clock())
@@ -98,3 +111,7 @@ class Takeover:
         register.probation = Probation()
         self.term = term
         return True
+
+    def _try_again(self) -> None:
+        self._pausing = False
+        self._notify("takeover")

@@ -104,11 +104,23 @@ def answer_of(status_code: int, body: bytes = b"", retry_after_seconds: float | 
         retry_after_seconds: its Retry-After header; None if it has none.
     """
     status = status_of(body)
-    result = _result(status_code, status, retry_after_seconds)
+    result = EvictionResult.FORBIDDEN if _is_of_webhook(status) else _result(status_code, status, retry_after_seconds)
     return Answer(
         result=result,
         message="" if result is EvictionResult.EVICTED else _message(status_code, status),
         retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _is_of_webhook(status: Status) -> bool:
+    """Return whether an admission webhook denied the eviction, could not be called or did not answer in time.
+
+    The API server asks webhooks before it looks at the pod, so that nothing has happened. The code is that of the
+    webhook: some deny with 429 or 500 what they do themselves (`ToStatusErr`, `ErrCallingWebhook` of k8s.io/apiserver).
+    """
+    message = status.message
+    return "failed calling webhook " in message or (
+        "admission webhook " in message and " denied the request" in message
     )
 
 

@@ -76,8 +76,7 @@ class Breakers(msgspec.Struct, frozen=True):
             now: seconds since the epoch.
         """
         known = self.policies.get(policy, _NONE)
-        # A longer name can only have been written into a status by somebody else.
-        name, names = f"{workload}{_IN}{workload.namespace}"[-MAX_WORKLOAD_LENGTH:], known.workloads
+        name, names = _name_of(workload), known.workloads
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
             names = (*names, name)
         after = msgspec.structs.replace(known, workloads=names)
@@ -125,6 +124,10 @@ class Breakers(msgspec.Struct, frozen=True):
             return None
         return Held(Reason.PAUSED, f"{_what_failed(policy, known)}; one pod is tried before others are evicted")
 
+    def has_failed(self, policy: str, workload: WorkloadName) -> bool:
+        """Return whether a move of a workload failed in a row for a policy."""
+        return _name_of(workload) in self.policies.get(policy, _NONE).workloads
+
     def failing_namespaces(self, policy: str) -> frozenset[str]:
         """Return the namespaces of the workloads that failed in a row for a policy."""
         return frozenset(name.rpartition(_IN)[2] for name in self.policies.get(policy, _NONE).workloads)
@@ -152,6 +155,11 @@ class Breakers(msgspec.Struct, frozen=True):
 
     def _with(self, policies: Map[str, Failures]) -> Breakers:
         return Breakers(self.rules, policies)
+
+
+def _name_of(workload: WorkloadName) -> str:
+    # A longer name can only have been written into a status by somebody else.
+    return f"{workload}{_IN}{workload.namespace}"[-MAX_WORKLOAD_LENGTH:]
 
 
 def _what_failed(policy: str, known: Failures) -> str:

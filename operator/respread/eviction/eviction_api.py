@@ -12,7 +12,8 @@ from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
 from respread.kube.requests import NoResponseError, PreparedRequest, Requests, Response
 
-TIMEOUT_SECONDS: Final = 10.0
+TIMEOUT_SECONDS: Final = 12.0
+"""The API server waits 10 s for an admission webhook by default, and then answers that nothing has happened."""
 _LEAST_GRACE_PERIOD_SECONDS: Final = 1
 """With 0, the API server deletes a pod before its node has stopped it, and a StatefulSet may start it a second time."""
 
@@ -88,7 +89,7 @@ class EvictionApi:
             pod: the planned pod. A later pod of the same name is left alone.
             grace_period_seconds: the time that the pod has to stop; None: its own value, but at least a second.
             dry_run: whether the API server should only say what it would do. It checks budgets and changes nothing.
-            timeout_seconds: the time until the answer must arrive, at most 10.
+            timeout_seconds: the time until the answer must arrive, at most `TIMEOUT_SECONDS`.
         """
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace_period_seconds is None and pod.spec.stops_without_grace:

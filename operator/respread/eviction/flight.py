@@ -16,6 +16,8 @@ from respread.eviction.outcomes import FAILURES, Outcome
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active
 
+PLACED_SECONDS: Final = 15.0
+"""How long it takes at most until a replacement exists, and then until it has a node, if nothing is wrong."""
 LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
 """The deletion timestamp of pods that the watch does not show as terminating yet. Only its presence is used."""
 
@@ -152,6 +154,16 @@ def is_stateful(flight: Flight) -> bool:
     """Whether the replacement has the evicted pod's name and is created only after that is gone."""
     controller = flight.move.pod.controller
     return controller is not None and controller.kind == "StatefulSet"
+
+
+def is_late(flight: Flight, now: float) -> bool:
+    """Whether a replacement should exist, or have a node, by now: something prevents it that no plan knows of."""
+    if flight.stage is Stage.LEAVING:
+        return flight.wanted and not is_stateful(flight) and now - flight.stage_since >= PLACED_SECONDS
+    replacement = flight.replacement
+    if flight.stage is not Stage.REPLACED or replacement is None or replacement.spec.has_scheduling_gates:
+        return False
+    return now - flight.stage_since >= PLACED_SECONDS
 
 
 def will_need_a_node(flight: Flight) -> bool:

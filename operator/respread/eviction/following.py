@@ -29,7 +29,7 @@ from respread.planning.victims.controllers import is_active
 
 _STILL_THERE: Final = {
     Stage.OWED: "its eviction was refused, though others that it was to go with were made",
-    Stage.SENT: "no answer came to its eviction",
+    Stage.SENT: "its eviction was not confirmed",
     Stage.EVICTED: "its eviction was accepted",
 }
 

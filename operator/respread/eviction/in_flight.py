@@ -6,11 +6,11 @@ and limits count it. A move ends when its replacement is Ready, when none will c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from operator import is_, itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from immutables import Map
@@ -29,6 +29,7 @@ from respread.eviction.flight import (
     as_shown,
     at_stage,
     controller_uid_of,
+    is_late,
     pods_of,
     still_there,
     waiting,
@@ -37,6 +38,9 @@ from respread.eviction.flight import (
 from respread.eviction.following import Knowing, ReplacementPods, end_of, followed
 from respread.eviction.outcomes import Compare
 from respread.planning.plan import Move
+
+EXCHANGED_SECONDS: Final = 60.0
+"""For how long it is known which pod has replaced which: longer than a plan is carried out."""
 
 
 class UnderWay(NamedTuple):
@@ -48,6 +52,10 @@ class UnderWay(NamedTuple):
     """The pods in flight as the watch shows them, and gone ones as terminating: for a `BudgetLedger`."""
     unreplaced: tuple[Pod, ...]
     """Pods whose replacements will exist, or exist and have scheduling gates. Each of these needs a place."""
+    replacements: tuple[Pod, ...] = ()
+    """The replacements that exist and have no node yet, with and without scheduling gates."""
+    late: tuple[Pod, ...] = ()
+    """Pods whose replacements should have a node by now."""
 
 
 class _Entry(NamedTuple):
@@ -56,10 +64,23 @@ class _Entry(NamedTuple):
     flight: Flight
 
 
+class Exchanged(NamedTuple):
+    """A pod that a move has replaced lately."""
+
+    controller: str
+    """The UID of its controller."""
+    replacement: str
+    """The UID of the pod that replaces it."""
+    at: float
+    """When the move ended, on the caller's clock."""
+
+
 class _Siblings(NamedTuple):
     """The pods of a controller at one moment, which moves sent then know."""
 
     names: PodsByName
+    arrived: frozenset[str]
+    """The UIDs of those that have replaced others lately."""
     uids: frozenset[str]
     newest: datetime
 
@@ -76,6 +97,8 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
     """By the UID of the controller, as they were when one of its pods was last evicted."""
     _number: int = 0
     """The number of the next one."""
+    _exchanged: Map[str, Exchanged] = Map()
+    """By the UID of the evicted pod: what ended since the oldest plan that may still be carried out."""
 
     def __len__(self) -> int:
         """Return the number of moves in flight."""
@@ -220,12 +243,20 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
                 going_on.append(flight)
         made = {_step_of(flight) for flight in going_on if flight.stage is not Stage.OWED}
         knowing = Knowing(over)
+        exchanged = self._exchanged
+        for uid, each in self._exchanged.items():
+            if now - each.at >= EXCHANGED_SECONDS:
+                exchanged = exchanged.delete(uid)
+        for ended in over:
+            if ended.replacement is not None:
+                pod, uid = ended.move.pod, controller_uid_of(ended.move)
+                exchanged = exchanged.set(pod.uid, Exchanged(uid, ended.replacement.uid, now))
         after = [
             knowing.of(flight) for flight in going_on if flight.stage is not Stage.OWED or _step_of(flight) in made
         ]
         if len(after) == len(self.flights) and all(map(is_, after, self.flights)):
             return self, ()
-        return _in_flight(self.patience, after), tuple(over)
+        return msgspec.structs.replace(_in_flight(self.patience, after), _exchanged=exchanged), tuple(over)
 
     def since(self, before: InFlight) -> tuple[list[Move], list[Move]]:
         """Return the moves that were not under way before, and those that are not any more."""
@@ -251,16 +282,23 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         """Return the pods in flight as the watch shows them, gone ones as terminating: for a `BudgetLedger`."""
         return tuple(as_shown(flight.move.pod, snapshot) for flight in self.flights)
 
-    def for_planning(self, snapshot: ClusterSnapshot) -> UnderWay:
+    def for_planning(self, snapshot: ClusterSnapshot, now: float = 0.0) -> UnderWay:
         """Return the cluster for planning.
 
         Args:
             snapshot: the cluster as the watch shows it, which `updated` was called with.
+            now: seconds on the caller's clock.
         """
         return UnderWay(
             snapshot=self.overlay(snapshot),
             in_flight=self.pods(snapshot),
             unreplaced=tuple(flight.move.pod for flight in self.flights if will_need_a_node(flight)),
+            replacements=tuple(
+                flight.replacement
+                for flight in self.flights
+                if flight.replacement is not None and not flight.replacement.node_name
+            ),
+            late=tuple(flight.move.pod for flight in self.flights if is_late(flight, now)),
         )
 
     @property
@@ -282,10 +320,19 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         """Return the UIDs of a controller's pods in flight."""
         return frozenset(self._of_controller.get(controller_uid, ()))
 
-    def unreplaced(self, controller_uid: str) -> int:
-        """Return how many of a controller's pods in flight have no replacement yet."""
-        uids = self._of_controller.get(controller_uid, ())
-        return sum(self._entries[uid].flight.replacement is None for uid in uids)
+    def exchanged(self, controller_uid: str) -> Mapping[str, str]:
+        """Return a controller's pods that moves have replaced lately, by UID, with the UIDs of the replacements."""
+        return {uid: each.replacement for uid, each in self._exchanged.items() if each.controller == controller_uid}
+
+    def unreplaced(self, controller_uid: str, shown: Collection[str]) -> int:
+        """Return how many of a controller's pods in flight have no replacement among some pods, by their UIDs.
+
+        Args:
+            controller_uid: the UID of the controller.
+            shown: the UIDs of its pods, as they were known at some moment, maybe before other evictions.
+        """
+        replacements = (self._entries[uid].flight.replacement for uid in self._of_controller.get(controller_uid, ()))
+        return sum(each is None or each.uid not in shown for each in replacements)
 
     def next_deadline(self) -> float | None:
         """Return when `updated` may end a move without an event; None if no move is in flight."""
@@ -310,12 +357,17 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         )
 
     def _siblings_in(self, snapshot: ClusterSnapshot, namespace: str, controller_uid: str) -> _Siblings:
-        names = pods_of(snapshot, namespace, controller_uid)
+        """Return the pods that replace none that is evicted now: of a snapshot, and what has come since for others."""
+        names, arrived = (
+            pods_of(snapshot, namespace, controller_uid),
+            frozenset(self.exchanged(controller_uid).values()),
+        )
         known = self._siblings.get(controller_uid)
-        if known is not None and known.names is names:
+        if known is not None and known.names is names and known.arrived == arrived:
             return known
         created = (each.creation_timestamp or LEAVING_SINCE for each in names.values())
-        return _Siblings(names, frozenset(each.uid for each in names.values()), max(created, default=LEAVING_SINCE))
+        uids = arrived.union(each.uid for each in names.values())
+        return _Siblings(names, arrived, uids, max(created, default=LEAVING_SINCE))
 
 
 def _in_flight(patience: Patience, flights: Sequence[Flight]) -> InFlight:

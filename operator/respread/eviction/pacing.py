@@ -63,27 +63,30 @@ class Pace(Counted, frozen=True, kw_only=True):
     def of(self, moves: Sequence[Move]) -> Paced:
         """Choose the moves to make now, keeping those of a step together.
 
-        They are taken in the plan's order within a namespace, and in a fair order between namespaces. If an hour allows
-        too few for all, those go first that restore groups with the fewest evictions. A held step does not hold others,
-        except later ones of its component.
+        Within a namespace, those are taken first of whose component most steps are left, because limits of a workload
+        bound what is made of one at a time, and then in the plan's order. Between namespaces the order is fair. If an
+        hour allows too few for all, those go first that restore groups with the fewest evictions. A held step does not
+        hold others.
         """
         steps = list(steps_of(moves))
         controllers = ControllerPods(self.snapshot, {move.pod.uid for move in self.in_flight} | self.replacements)
         tallies = LimitTallies(self, [step for step in steps if step[0].policy not in self.closed], controllers)
         busy = {group for move in self.in_flight for group in move.groups}
-        hour = HourShares(tallies, steps, self.unrestored, busy, self.begun)
+        hour = HourShares(tallies, steps, self.unrestored, busy, self.begun, self._made)
         closed = dict(self.closed)
-        waiting: dict[int, Held] = {}
         now: list[tuple[int, Step]] = []
         held: list[tuple[int, Step, Held]] = []
         begun: Counter[str] = Counter()
-        by_precedence = sorted(enumerate(steps), key=lambda each: hour.precedence(each[1], self.ranks))
+        left = Counter(step[0].component for step in steps)
+        by_precedence = sorted(
+            enumerate(steps), key=lambda each: (*hour.precedence(each[1], self.ranks), -left[each[1][0].component])
+        )
         served = {} if self.standings is None else self.standings.served
         in_flight = Counter(move.pod.namespace for move in self.in_flight)
 
         def why_not(step: Step) -> Held | None:
             namespace = step[0].pod.namespace
-            return self._why_not(step, closed, busy, tallies) or (
+            return self._why_not(step, closed, tallies) or (
                 _NO_ROOM if begun[namespace] >= self.room(namespace) else None
             )
 
@@ -99,12 +102,9 @@ class Pace(Counted, frozen=True, kw_only=True):
 
         unfinished: list[tuple[int, Step]] = []
         for position, step in fair_order(by_precedence, in_flight, served):
-            component = step[0].component
-            if (why := waiting.get(component) or why_not(step)) is not None:
-                waiting[component] = why
+            if (why := why_not(step)) is not None:
                 held.append((position, step, why))
             elif (why := hour.why_unfinished(step)) is not None:
-                waiting[component] = why
                 unfinished.append((position, step))
             else:
                 make(position, step)
@@ -118,12 +118,14 @@ class Pace(Counted, frozen=True, kw_only=True):
             tuple(HeldMove(move, why) for _, step, why in sorted(held, key=_position) for move in step),
         )
 
-    def _why_not(
-        self, step: Step, closed: Mapping[str, Held], busy: Collection[object], tallies: LimitTallies
-    ) -> Held | None:
+    def _made(self, key: GroupKey) -> int:
+        group = self.groups(key)
+        return 0 if group is None else group.in_last_hour
+
+    def _why_not(self, step: Step, closed: Mapping[str, Held], tallies: LimitTallies) -> Held | None:
         """Return why a step is not made now, or None if it is."""
         for move in step:
-            held = closed.get(move.policy) or _wait(move, busy) or self.failed_before(move)
+            held = closed.get(move.policy) or _wait(move) or self.failed_before(move)
             if held is not None:
                 return held
         return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)
@@ -133,11 +135,9 @@ def _position(placed: tuple[int, *tuple[object, ...]]) -> int:
     return placed[0]
 
 
-def _wait(move: Move, busy: Collection[object]) -> Held | None:
+def _wait(move: Move) -> Held | None:
     if move.wave > 0:
         return move.waits or Held(
             Reason.IN_MOTION, "it waits for the replacements of the plan's earlier moves, and is then planned again"
         )
-    if any(group in busy for group in move.groups):
-        return Held(Reason.IN_MOTION, "the replacement of an earlier move in its spread group is not Ready yet")
     return None

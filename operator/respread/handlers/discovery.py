@@ -1,7 +1,9 @@
 """Kopf's discovery at its start: which groups, versions and resources the API server serves.
 
-Kopf ends the process if any of these answers is refused, cut off or invalid. This module decides which answers Kopf may
-see. The session waits until the others are replaced.
+Kopf ends the process if any of these answers is refused, cut off or invalid, and never watches a kind that is missing
+in them. An answer may lack a kind that the API server serves: its list of groups is updated later, and another API
+server behind the same address may not know a new CustomResourceDefinition yet. This module decides which answers Kopf
+may see. The session waits until the others are replaced.
 """
 
 from __future__ import annotations
@@ -46,13 +48,22 @@ class _Resource(msgspec.Struct, rename="camel"):
 class _CoreVersions(msgspec.Struct):
     versions: list[str]
 
+    def names(self) -> list[str]:
+        return self.versions
+
 
 class _Groups(msgspec.Struct):
     groups: list[_Group]
 
+    def names(self) -> list[str]:
+        return [f"{group.name}/{each.version}" for group in self.groups for each in group.versions]
+
 
 class _Resources(msgspec.Struct):
     resources: list[_Resource]
+
+    def names(self) -> list[str]:
+        return [each.name for each in self.resources]
 
 
 class Discovery:
@@ -68,7 +79,13 @@ class Discovery:
             prefix: the prefix of each path on this API server, including all paths here.
         """
         self._prefix = prefix
-        self._needed = frozenset(path.rpartition("/")[0] for path in watched_paths) | {prefix + CORE, prefix + GROUPS}
+        self._needed: dict[str, set[str]] = {prefix + CORE: set(), prefix + GROUPS: set()}
+        """The documents that are needed, and the names that each must contain."""
+        for path in watched_paths:
+            version, _, resource = path.rpartition("/")
+            self._needed.setdefault(version, set()).add(resource)
+            root = CORE if version.startswith(f"{prefix}{CORE}/") else GROUPS
+            self._needed[prefix + root].add(version.removeprefix(f"{prefix}{root}/"))
 
     def concerns(self, path: str) -> bool:
         """Whether a path belongs to discovery: `/api`, `/api/v1`, `/apis`, `/apis/GROUP/VERSION`."""
@@ -81,10 +98,11 @@ class Discovery:
         return status_code == HTTPStatus.UNAUTHORIZED or is_server_error(status_code)
 
     def fault_of(self, path: str, body: bytes) -> str:
-        """Return what is wrong with an answer, or an empty string if it is valid."""
+        """Return what is wrong with an answer, or an empty string if it is valid and complete."""
         read = {self._prefix + CORE: _CoreVersions, self._prefix + GROUPS: _Groups}.get(path, _Resources)
         try:
-            msgspec.json.decode(body, type=read)
+            found: _CoreVersions | _Groups | _Resources = msgspec.json.decode(body, type=read)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return str(error)
-        return ""
+        missing = self._needed.get(path, set()).difference(found.names())
+        return f"{', '.join(sorted(missing))} is missing" if missing else ""

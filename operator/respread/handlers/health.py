@@ -8,8 +8,11 @@ from typing import Final
 
 from respread.telemetry.health import Check, MonotonicClock
 
+SILENT_SECONDS: Final = 75
+"""How long a watch may be silent before it is started again: longer than the minute between bookmarks, and not longer
+than the API server remembers events."""
 IDLE_LIMIT_SECONDS: Final = 180
-"""More than twice the time that a watch may be silent before it is started again."""
+"""More than twice that time."""
 SILENCE_LIMIT_SECONDS: Final = 900
 
 
@@ -49,6 +52,10 @@ class WatchHealth:
     def heard(self, kind: str) -> None:
         """Record that a page, an event or a bookmark has arrived."""
         self._heard[kind] = self._clock()
+
+    def is_silent(self, kind: str) -> bool:
+        """Return whether nothing was heard of a kind for so long that only a new list shows its state."""
+        return self._clock() - self._heard[kind] >= SILENT_SECONDS
 
     def listed(self, kind: str) -> None:
         """Record that a complete list of a kind has been applied."""

@@ -28,6 +28,7 @@ async def run_operator(
     informers: Informers,
     metrics: Metrics,
     *,
+    identity: str,
     renewal: Renewal,
     stop: asyncio.Event,
     signalled: asyncio.Event | None = None,
@@ -40,6 +41,7 @@ async def run_operator(
     Args:
         informers: The informers with their stores.
         metrics: Receive the duration of events.
+        identity: A unique name for this process. Without one, Kopf asks for the name of the user, and a pod's has none.
         renewal: Knows the API server, and loads credentials again when they are no longer accepted.
         stop: Set it to stop, which takes well under a second.
         signalled: Set when SIGTERM or SIGINT arrives; `stop` itself by default.
@@ -59,6 +61,7 @@ async def run_operator(
         kopf.operator(
             registry=make_registry(informers.all, metrics, renewal),
             settings=make_settings(),
+            identity=identity,  # type: ignore[arg-type]  # a NewType of str that Kopf does not export
             clusterwide=True,
             standalone=True,
             stop_flag=stop,

@@ -12,9 +12,13 @@ Many answers make Kopf end the process although the cluster recovers from them. 
   because Kopf can't parse its Retry-After if a proxy writes it as a date.
 - 410 and any other refusal of a watch, which may be caused by its version: Kopf sees a watch that ends with 410, and
   lists the kind again.
+- A watch of a kind of which nothing was heard for long: the same. Its version alone does not show the state: bookmarks
+  may never come, a proxy may hold events back, and after etcd was restored from a backup, a watch from a later version
+  is silent.
 - A page that is not a list: Kopf sees a failed transfer, and lists again. Discovery that is cut off or damaged: the
   session asks again.
-- Answers that are not HTTP, a proxy's refusal, unreadable credentials: Kopf sees a lost connection.
+- Answers that are not HTTP, a proxy's refusal, unreadable credentials, an answer of a session that Kopf has closed
+  because credentials were rejected: Kopf sees a lost connection.
 
 Everything else (refused or lost connections, 5xx) is left to Kopf's own retries, which never end with our settings, and
 401 to its login handler.
@@ -35,7 +39,7 @@ from respread.cluster.errors import DecodeError
 from respread.handlers.backlog import unread_bytes
 from respread.handlers.discovery import Discovery, is_server_error
 from respread.handlers.informer import Informer
-from respread.handlers.watch_stream import ExpiredStream, WatchStream
+from respread.handlers.watch_stream import ExpiredStream, WatchStream, or_lost
 from respread.kube.access import ClusterAccess
 from respread.kube.api_status import status_of
 from respread.kube.credentials import CredentialsError
@@ -76,13 +80,24 @@ def _session(
     access: ClusterAccess, response_class: type[aiohttp.ClientResponse], *middlewares: aiohttp.ClientMiddlewareType
 ) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=access.ssl_context),
+        connector=aiohttp.TCPConnector(limit=0),
+        request_class=_request_class(access),
         # Compressing a page costs the API server far more than sending it uncompressed costs the network.
         headers=(("User-Agent", "respread"), ("Accept-Encoding", "identity"), *access.impersonation.headers()),
         response_class=response_class,
         middlewares=(*middlewares, _Sender(access)),
         proxy=access.proxy,
     )
+
+
+def _request_class(access: ClusterAccess) -> type[aiohttp.ClientRequest]:
+    class Request(aiohttp.ClientRequest):
+        """A request over TLS as the access says now: the files of certificates may change while the session lasts."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "ssl": access.ssl_context})
+
+    return Request
 
 
 class _Wire:
@@ -128,16 +143,22 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             return remainder
 
         async def _page(self, wire: _Wire) -> bytes:
-            """Return the whole body, unless the page is too large."""
-            body = bytearray()
-            async for chunk in self.content.iter_any():
-                body += chunk
-                if wire.page_size.is_too_large(len(body)):
-                    wire.page_size.refused()
-                    self.close()
-                    kind, objects = wire.informer.kind.resource, wire.page_size.objects
-                    _log.info("A page is too large; listing again with smaller ones", kind=kind, objects=objects)
-                    raise aiohttp.ClientPayloadError(f"the page of {kind} is too large")
+            """Return the whole body, unless the page is too large, or takes too long."""
+            body, kind = bytearray(), wire.informer.kind.resource
+            try:
+                async for chunk in or_lost(self.content.iter_any()):
+                    body += chunk
+                    if wire.page_size.is_too_large(len(body)):
+                        wire.page_size.refused()
+                        self.close()
+                        objects = wire.page_size.objects
+                        _log.info("A page is too large; listing again with smaller ones", kind=kind, objects=objects)
+                        raise aiohttp.ClientPayloadError(f"the page of {kind} is too large")
+            except TimeoutError:
+                wire.page_size.was_slow()
+                objects = wire.page_size.objects
+                _log.warning("A page took too long; listing again with smaller ones", kind=kind, objects=objects)
+                raise
             wire.page_size.took(len(body))
             return bytes(body)
 
@@ -198,6 +219,9 @@ class _Sender:
             request.server_hostname = self._access.server_name
         try:
             return await send(request)
+        except aiohttp.ClientSSLError:
+            self._access.certificate_refused()
+            raise
         except aiohttp.ClientResponseError as error:  # Not HTTP, or a proxy's refusal.
             raise aiohttp.ClientConnectionError(f"what answers is no API server: {error}") from error
 
@@ -223,12 +247,10 @@ class _Patience:
             if not is_watch and "continue" not in request.url.query:
                 wire.informer.begin_list()
             request.url = _sized(request.url, wire.page_size)
+            is_silent = is_watch and wire.informer.health.is_silent(kind.resource)
             response = await send(request)
             if not _is_held(response.status):
-                if response.status == HTTPStatus.OK:
-                    wire.outage.over()
-                    wire.informer.health.answered(kind.resource)
-                return response
+                return self._granted(wire, response, is_silent=is_silent)
             if response.status == HTTPStatus.GONE and is_watch:
                 _log.info("The version to watch from is too old; listing again", kind=kind.resource)
                 await asyncio.sleep(wire.outage.retry.failed())
@@ -241,6 +263,18 @@ class _Patience:
                 await self._hold(wire, response)
             if is_watch and response.status not in _SAME_AGAIN:
                 return _expired(response)
+
+    def _granted(self, wire: _Wire, response: aiohttp.ClientResponse, *, is_silent: bool) -> aiohttp.ClientResponse:
+        """Note that a request was granted, and return what Kopf gets."""
+        if response.status != HTTPStatus.OK:
+            return response
+        kind = wire.informer.kind.resource
+        wire.outage.over()
+        wire.informer.health.answered(kind)
+        if not is_silent:
+            return response
+        _log.info("Nothing was heard of a kind for long; listing again", kind=kind)
+        return _expired(response)
 
     async def _hold(self, wire: _Wire, response: aiohttp.ClientResponse) -> None:
         """Report the obstacle, then wait before asking again."""

@@ -8,13 +8,12 @@ from typing import Final
 
 import kopf
 
+from respread.handlers.health import SILENT_SECONDS
 from respread.kube.retry import RetryDelays
 from respread.stores.watched_kinds import PODS, UNFINISHED_PODS
 
 _PAGE_OBJECTS: Final = 500
 _WATCH_SECONDS: Final = 300
-_SILENCE_SECONDS: Final = 75
-"""Longer than the minute between bookmarks, and not longer than the API server remembers events."""
 
 
 def make_settings() -> kopf.OperatorSettings:
@@ -26,7 +25,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings.watching.initial_streaming = False
     settings.watching.server_timeout = _WATCH_SECONDS
     settings.watching.client_timeout = _WATCH_SECONDS + 30
-    settings.watching.inactivity_timeout = _SILENCE_SECONDS
+    settings.watching.inactivity_timeout = SILENT_SECONDS
     settings.watching.connect_timeout = 10
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60

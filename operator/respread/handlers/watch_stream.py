@@ -60,7 +60,7 @@ class WatchStream:
 
     def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Return whole lines, as many at a time as have come, in chunks of about `size` bytes."""
-        return _WholeLines(self._content.iter_chunked(size), self._informer, self._retry, self._waiting)
+        return _WholeLines(or_lost(self._content.iter_chunked(size)), self._informer, self._retry, self._waiting)
 
     def _waiting(self, taken: int) -> int:
         """Return how many bytes have arrived and were not taken."""
@@ -69,6 +69,15 @@ class WatchStream:
     def __getattr__(self, name: str) -> Any:
         """Return whatever else the content has."""
         return getattr(self._content, name)
+
+
+async def or_lost(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the chunks of a body. If Kopf has closed the session, the connection is lost, which Kopf waits out."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except RuntimeError as error:  # aiohttp's, which Kopf does not catch
+        raise aiohttp.ClientConnectionError(str(error)) from error
 
 
 class ExpiredStream:

@@ -6,12 +6,12 @@ import asyncio
 import os
 import ssl
 from typing import Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from respread.kube.credentials import CredentialsError, Endpoint, Identity
 from respread.kube.kubeconfig import NoContextError, NoKubeconfigError, find_in_kubeconfig
+from respread.kube.proxies import ProxyError, proxy_of_environment, proxy_url
 from respread.kube.service_account import SERVICE_HOST, find_service_account
+from respread.kube.tls import TlsContext
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 _ADVICE: Final = "Give one by --kubeconfig or KUBECONFIG (and --context), or run in a cluster"
@@ -28,7 +28,7 @@ class ClusterAccess:
     exec plugins issue short-lived ones. So every request asks for them, which costs nothing while they are valid.
     """
 
-    __slots__ = ("_asking", "_endpoint", "_identity", "impersonation", "in_cluster", "proxy", "ssl_context")
+    __slots__ = ("_asking", "_endpoint", "_identity", "_tls", "impersonation", "in_cluster", "proxy")
 
     def __init__(self, endpoint: Endpoint, identity: Identity, *, in_cluster: bool = False) -> None:
         """Create it.
@@ -40,6 +40,7 @@ class ClusterAccess:
 
         Raises:
             OSError: a certificate can't be read, or (ssl.SSLError) is invalid.
+            ProxyError: the proxy can't be used.
         """
         self._endpoint = endpoint
         self._identity = identity
@@ -48,8 +49,9 @@ class ClusterAccess:
         """Whether this process runs in that cluster and uses its pod's ServiceAccount."""
         self.impersonation = endpoint.impersonation
         """As whom requests are made."""
-        self.ssl_context: ssl.SSLContext = endpoint.ssl_context()
-        self.proxy = endpoint.proxy or _proxy_of_environment(endpoint.server)
+        self._tls = TlsContext(endpoint)
+        proxy = endpoint.proxy or proxy_of_environment(endpoint.server, os.environ)
+        self.proxy = None if proxy is None else proxy_url(proxy)
         """The kubeconfig's `proxy-url`, else the proxy from HTTPS_PROXY and NO_PROXY for the API server's address.
 
         Sessions get it explicitly. If they trusted the environment, aiohttp would read it, and the user's .netrc, in
@@ -77,6 +79,11 @@ class ClusterAccess:
         return self._endpoint.server_name
 
     @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """The TLS context for a new connection. A request gets it after its credentials, which may change it."""
+        return self._tls.current
+
+    @property
     def namespace(self) -> str:
         """The operator's own namespace in a cluster, the context's elsewhere."""
         return self._endpoint.namespace
@@ -85,7 +92,7 @@ class ClusterAccess:
         """Continue with the credentials of another access to the same API server."""
         self._identity = other._identity
         self.impersonation = other.impersonation
-        self.ssl_context = other.ssl_context
+        self._tls = other._tls
 
     async def authorization(self) -> str | None:
         """Return the value of the Authorization header, or None with a client certificate.
@@ -94,11 +101,11 @@ class ClusterAccess:
             CredentialsError: there are no credentials now.
             OSError: a file can't be read.
         """
-        if self._identity.is_current:
+        if self._identity.is_current and self._tls.is_current:
             return self._identity.authorization()
         # A plugin must not run twice at a time, and must not be cancelled because one of its waiters is.
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(asyncio.to_thread(self._identity.authorization))
+            self._asking = asyncio.create_task(asyncio.to_thread(self.authorization_now))
         return await asyncio.shield(self._asking)
 
     def authorization_now(self) -> str | None:
@@ -108,7 +115,13 @@ class ClusterAccess:
             CredentialsError: there are no credentials now.
             OSError: a file can't be read.
         """
+        if not self._tls.is_current:
+            self._tls.look()
         return self._identity.authorization()
+
+    def certificate_refused(self) -> None:
+        """Look for other certificates before the next request: there was no agreement about those of now."""
+        self._tls.doubt()
 
 
 def load_access(*, kubeconfig: str | None = None, context: str | None = None, advice: str = _ADVICE) -> ClusterAccess:
@@ -131,7 +144,7 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None, ad
     shown = files or DEFAULT_KUBECONFIG
     try:
         return ClusterAccess(*find_in_kubeconfig(shown, context))
-    except NoContextError as error:
+    except (NoContextError, ProxyError) as error:
         raise AccessError(str(error)) from error
     except NoKubeconfigError as error:
         raise AccessError(f"there is no kubeconfig: {error}. {advice}") from error
@@ -144,6 +157,8 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None, ad
 def _in_cluster() -> ClusterAccess:
     try:
         return ClusterAccess(*find_service_account(), in_cluster=True)
+    except ProxyError as error:
+        raise AccessError(str(error)) from error
     except (CredentialsError, OSError) as error:
         raise AccessError(
             f"no cluster can be reached through the pod's ServiceAccount: {error}. Does the pod have a "
@@ -155,10 +170,3 @@ def _said(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"a certificate in it is of no use ({error})"
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
-
-
-def _proxy_of_environment(server: str) -> str | None:
-    address = urlsplit(server)
-    if address.hostname is None or proxy_bypass(address.hostname):
-        return None
-    return getproxies().get(address.scheme)

@@ -13,6 +13,7 @@ import msgspec
 import pykube
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
+from requests.exceptions import SSLError
 from urllib3 import HTTPHeaderDict
 from urllib3.util import Retry
 
@@ -91,7 +92,7 @@ class _Adapter(HTTPAdapter):
 
     def __init__(self, access: ClusterAccess, retry: Retry, headers: Iterable[tuple[str, str]]) -> None:
         self._headers = tuple(headers)
-        self._tls: dict[str, Any] = {"ssl_context": access.ssl_context, "server_hostname": access.server_name}
+        self._access = access
         super().__init__(max_retries=retry)
 
     def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
@@ -100,13 +101,17 @@ class _Adapter(HTTPAdapter):
         for name, value in self._headers:
             headers.add(name, value)
         request.headers = headers  # type: ignore[assignment]  # urllib3 sends each of its items
-        return super().send(request, *args, **options)
+        try:
+            return super().send(request, *args, **options)
+        except SSLError:
+            self._access.certificate_refused()
+            raise
 
-    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
-        super().init_poolmanager(connections, maxsize, block, **options, **self._tls)
-
-    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        return super().proxy_manager_for(proxy, **options, **self._tls)
+    def build_connection_pool_key_attributes(self, *args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the host and the TLS options of a connection: those of now, because files may have changed."""
+        host, options = super().build_connection_pool_key_attributes(*args)
+        tls = {"ssl_context": self._access.ssl_context, "server_hostname": self._access.server_name}
+        return host, {**options, **tls}
 
     def cert_verify(self, *_: Any) -> None:
         """Do not change the context."""

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import base64
-import errno
-import ssl
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
@@ -90,38 +86,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
     """The kubeconfig's `proxy-url`."""
     impersonation: Impersonation = OURSELVES
-
-    def ssl_context(self) -> ssl.SSLContext:
-        """Return the TLS context for connections.
-
-        Raises:
-            OSError: a file can't be read, or (ssl.SSLError) is not a certificate.
-        """
-        authority = self.certificate_authority
-        for pem in (authority, self.client_certificate, self.client_key):
-            if pem.path and pem.data is None and not Path(pem.path).is_file():
-                raise FileNotFoundError(errno.ENOENT, "there is no such file", pem.path)  # ssl's does not name it
-        context = ssl.create_default_context(
-            cafile=None if authority.data else authority.path,
-            cadata=authority.data.decode("ascii", errors="replace") if authority.data else None,
-        )
-        if not self.verified:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.client_certificate and self.client_key:
-            with ExitStack() as files:
-                context.load_cert_chain(_file(self.client_certificate, files), _file(self.client_key, files))
-        return context
-
-
-def _file(pem: Pem, files: ExitStack) -> str:
-    """Return its path, because Python reads a client certificate only from files."""
-    if pem.data is None:
-        return pem.path or ""
-    file = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - the stack is its context manager
-    file.write(pem.data)
-    file.flush()
-    return file.name
 
 
 class Identity(Protocol):

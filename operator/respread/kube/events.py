@@ -148,6 +148,9 @@ class EventRecorder:
             else:
                 if response.succeeded or response.status_code == done_status:
                     return True
+                if not response.sent:  # The permission is missing, which is told elsewhere.
+                    self._book.forget(series)
+                    return False
                 failure = f"{response.status_code} {status_of(response.body).message}"
                 if not _may_pass(response):
                     break

@@ -182,7 +182,8 @@ def _contexts(loaded: Iterable[_Kubeconfig]) -> dict[str, _Context]:
 
 def _existing(files: str) -> list[Path]:
     """Return the existing files. If there are several, some may be missing."""
-    paths = [Path(each).expanduser() for each in files.split(os.pathsep) if each]
+    # Path.expanduser raises where there is no home, as in a container.
+    paths = [Path(os.path.expanduser(each)) for each in files.split(os.pathsep) if each]  # noqa: PTH111
     return [path for path in paths if path.exists()]
 
 

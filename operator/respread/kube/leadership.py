@@ -292,9 +292,9 @@ class Elector:
             self._refused("give up", response)
 
     async def _send(self, method: Any, path: str, body: dict[str, Any] | None = None) -> Response:
-        return await self._requests.send(
-            method, path, self.lease._asdict(), body=body, timeout_seconds=self.times.renew_deadline_seconds
-        )
+        """Send a request, and leave time for another one, over another connection, as client-go does."""
+        seconds = self.times.renew_deadline_seconds / 2
+        return await self._requests.send(method, path, self.lease._asdict(), body=body, timeout_seconds=seconds)
 
     def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
         """Return the spec with us as the holder. Unknown fields are kept."""

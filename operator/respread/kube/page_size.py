@@ -36,6 +36,10 @@ class PageSize:
         """Record that a page was too large, so that no page of these objects is that large again."""
         self.objects = self._most = max(1, self.objects // SHRINK)
 
+    def was_slow(self) -> None:
+        """Record that a page did not arrive in time. As large a one would not either, so none is requested again."""
+        self.objects = self._most = max(1, self.objects // 2)
+
     def took(self, size_bytes: int) -> None:
         """Record the size of a page that was read."""
         if size_bytes > WANTED_BYTES:

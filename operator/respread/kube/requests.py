@@ -12,7 +12,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -45,11 +45,23 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status_code: int
     body: bytes
     retry_after_seconds: float | None = None
+    sent: bool = True
+    """Whether the request was sent. False: it is known that the permission for it is missing."""
 
     @property
     def succeeded(self) -> bool:
         """Whether the request succeeded."""
         return HTTPStatus.OK <= self.status_code < HTTPStatus.MULTIPLE_CHOICES
+
+
+class Gate(Protocol):
+    """Knows which requests would certainly be refused. They are not sent."""
+
+    async def refusal(self, method: Method, path: str, names: Mapping[str, str]) -> Response | None:
+        """Return the answer to a request that would be refused; None to send it."""
+
+    def answered(self, method: Method, path: str, names: Mapping[str, str], response: Response) -> None:
+        """Take over the answer to a request that was sent."""
 
 
 class NoResponseError(Exception):
@@ -73,26 +85,45 @@ class TooLargeError(Exception):
 class PreparedRequest:
     """A request with its credentials. Sending it waits only for the connection and the answer."""
 
-    __slots__ = ("_deadline", "_observe", "_on_unauthorized", "_request", "_session")
+    __slots__ = (
+        "_access",
+        "_answered",
+        "_deadline",
+        "_observe",
+        "_on_unauthorized",
+        "_refusal",
+        "_request",
+        "_session",
+    )
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
+        access: ClusterAccess,
         request: Mapping[str, Any],
         deadline: float,
         on_unauthorized: Callable[[], Awaitable[None]] | None,
         observe: Callable[[int | None, float], None],
+        *,
+        answered: Callable[[Response], None] = lambda _: None,
+        refusal: Response | None = None,
     ) -> None:
         """Hold a request ready; see `Requests.prepare`.
 
         Args:
             session: sends it.
+            access: the API server, of which it learns whether the certificates were accepted.
             request: the arguments for the session.
             deadline: when the answer must have arrived, on the event loop's clock.
             on_unauthorized: called after an answer 401.
             observe: called with the status code, None if there was no answer, and the seconds until then.
+            answered: called with the answer.
+            refusal: the answer if the request is not to be sent.
         """
+        self._answered = answered
+        self._refusal = refusal
         self._session = session
+        self._access = access
         self._request = request
         self._deadline = deadline
         self._on_unauthorized = on_unauthorized
@@ -108,6 +139,8 @@ class PreparedRequest:
             NoResponseError: no answer, or not all of it, arrived, or its time was over before it was sent.
             TooLargeError: the answer has more bytes.
         """
+        if self._refusal is not None:
+            return self._refusal
         clock = asyncio.get_running_loop().time
         started, status_code = clock(), None
         left_seconds = self._deadline - started
@@ -119,6 +152,8 @@ class PreparedRequest:
                 content = await _content(raw, most_bytes)
                 status_code = raw.status
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+            if isinstance(error, aiohttp.ClientSSLError):
+                self._access.certificate_refused()
             raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
@@ -128,11 +163,13 @@ class PreparedRequest:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._deadline):
                     await self._on_unauthorized()
-        return Response(
+        response = Response(
             status_code=raw.status,
             body=content,
             retry_after_seconds=retry_after_seconds(raw.headers.get("Retry-After")),
         )
+        self._answered(response)
+        return response
 
 
 class Requests:
@@ -142,7 +179,7 @@ class Requests:
     `send`.
     """
 
-    __slots__ = ("_access", "_observe", "_on_unauthorized", "_session")
+    __slots__ = ("_access", "_gate", "_observe", "_on_unauthorized", "_session")
 
     def __init__(
         self,
@@ -150,6 +187,7 @@ class Requests:
         access: ClusterAccess,
         on_unauthorized: Callable[[], Awaitable[None]] | None = None,
         observe: Observe = lambda *_: None,
+        gate: Gate | None = None,
     ) -> None:
         """Create it; `open_requests` also creates the session.
 
@@ -159,11 +197,21 @@ class Requests:
             on_unauthorized: called after an answer 401, to load other credentials for the next request. It is cancelled
                 if it takes longer than the request's timeout.
             observe: called for each request that was sent.
+            gate: knows which requests would be refused; None: all are sent.
         """
         self._session = session
         self._access = access
+        self._gate = gate
         self._on_unauthorized = on_unauthorized
         self._observe = observe
+
+    def through(self, gate: Gate) -> Requests:
+        """Return what sends requests over the same connections, except those that a gate refuses."""
+        return Requests(self._session, self._access, self._on_unauthorized, self._observe, gate)
+
+    async def refusal(self, method: Method, path: str, names: Mapping[str, str]) -> Response | None:
+        """Return the answer to a request that would certainly be refused; None if it would be sent."""
+        return None if self._gate is None else await self._gate.refusal(method, path, names)
 
     async def prepare(
         self,
@@ -194,6 +242,7 @@ class Requests:
         """
         total_seconds = max(timeout_seconds, _LEAST_TIMEOUT_SECONDS)
         deadline = asyncio.get_running_loop().time() + total_seconds
+        refusal = await self.refusal(method, path, names)
         headers = [("Accept", accept), *self._access.impersonation.headers()]
         if body is not None:
             headers.append(("Content-Type", content_type or _CONTENT_TYPES.get(method, "application/json")))
@@ -217,8 +266,16 @@ class Requests:
             "server_hostname": self._access.server_name,
             "proxy": self._access.proxy,
         }
-        observe = partial(self._observe, method, _resource(path))
-        return PreparedRequest(self._session, request, deadline, self._on_unauthorized, observe)
+        return PreparedRequest(
+            self._session,
+            self._access,
+            request,
+            deadline,
+            self._on_unauthorized,
+            partial(self._observe, method, resource_of(path)),
+            answered=(lambda _: None) if self._gate is None else partial(self._gate.answered, method, path, names),
+            refusal=refusal,
+        )
 
     async def send(
         self,
@@ -290,7 +347,7 @@ def retry_after_seconds(header: str | None) -> float | None:
 
 
 @cache
-def _resource(path: str) -> str:
+def resource_of(path: str) -> str:
     """Return the resource that a path's template is about, with its subresource: `pods/eviction`."""
     parts = path.strip("/").split("/")
     parts = parts[{"api": 2, "apis": 3}.get(parts[0], 0) :]

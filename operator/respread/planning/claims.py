@@ -1,7 +1,7 @@
 """Room that is kept while nothing can be planned for those it is for: pods without a node, and groups in motion.
 
-A group is planned one step at a time, and left alone while its pods are in motion. Were the room for what is left to be
-done given to others meanwhile, many groups would be begun and none finished.
+A group is left alone while something is still to come for it that nobody can foresee. Were the room for what is left
+to be done given to others meanwhile, many groups would be begun and none finished.
 """
 
 from __future__ import annotations

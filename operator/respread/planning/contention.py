@@ -154,19 +154,44 @@ class Contention:
         self._relations.let_in(let_in)
         return None
 
-    def reserve(self, seekers: Iterable[Seeker]) -> None:
-        """Reserve room for pods that come only after those that have joined.
+    def reserve(self, seeker: Seeker) -> bool:
+        """Reserve room for pods that come only after those that have joined, and return whether they count now.
 
-        If that can't be shown beside these, no other pod joins that may land on their nodes.
+        If room can't be shown for them beside these, no other pod joins that may land on their nodes.
         """
+        if self._relations.of(seeker) is not None:
+            return False  # It would keep all others away, whether or not there is room.
         looks, self._looks = self._looks, self._looks_for_later
-        for each in seekers:
-            if self._relations.of(each) is not None:
-                continue  # It would keep all others away, whether or not there is room.
-            if self.join((each,), {}) is not None and self._looks > 0:
-                self._fragile.append(each)
-                self._fragile_nodes |= each.nodes
+        has_room = self.join((seeker,), {}) is None
+        is_shown = has_room or self._looks > 0
+        if not has_room and is_shown:
+            self._fragile.append(seeker)
+            self._fragile_nodes |= seeker.nodes
         self._looks_for_later, self._looks = self._looks, looks
+        return is_shown
+
+    def replace(self, before: Seeker, seekers: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
+        """Let pods take the place of one that has joined, or for which room is reserved, as `join` does."""
+        one = before._replace(number=1)
+        was_fragile = [each for each in self._fragile if each is before]
+        if was_fragile:
+            self._fragile.remove(before)
+        else:
+            self._note(one, -1)
+        self._fragile_nodes = self._nodes_of_fragile()
+        conflict = self.join(seekers, left)
+        if was_fragile:  # Others of it may be left.
+            self._fragile.append(before)
+            self._fragile_nodes |= before.nodes
+        elif conflict is not None:
+            self._note(one, 1)
+        return conflict
+
+    def _nodes_of_fragile(self) -> NodeSet:
+        nodes: NodeSet = 0
+        for each in self._fragile:
+            nodes |= each.nodes
+        return nodes
 
     def _open(self, left: Iterable[int]) -> None:
         """Count the pods to which the left nodes may open: they may land there, and so no longer only elsewhere."""
@@ -266,7 +291,7 @@ class Contention:
             kept.limits = spots + 1 + others - rivals
             return kept
         room.sort(reverse=True)
-        for _, slot in room[:_MOST_WITNESSES]:
+        for _, slot in room[: 0 if seeker.is_alone else _MOST_WITNESSES]:
             if self._fits_beside_all(seeker, slot):
                 kept.witness = slot
                 return kept
@@ -280,7 +305,7 @@ class Contention:
         """
         part &= seeker.now
         spots = part.bit_count()
-        if seeker.prepared.needs_only_amounts:
+        if seeker.prepared.needs_only_amounts and not seeker.is_alone:
             for exponent, nodes in enumerate(self._roomy):
                 spots += (part & nodes).bit_count() << exponent
         return spots
@@ -317,7 +342,7 @@ class Contention:
                 return 0
             if most := self._largest.get(name):
                 fewest = min(fewest, left // most + 1)
-        return fewest if seeker.prepared.needs_only_amounts else min(fewest, 1)
+        return fewest if seeker.prepared.needs_only_amounts and not seeker.is_alone else min(fewest, 1)
 
     def _fits_beside_all(self, seeker: Seeker, slot: int) -> bool:
         """Return whether a node has room for a pod even if all others that may land there do."""
@@ -354,4 +379,4 @@ class Contention:
 
 
 def _parts(seeker: Seeker) -> Sequence[NodeSet]:
-    return seeker.parts or (seeker.sure,)
+    return () if seeker.is_shown else seeker.parts or (seeker.sure,)

@@ -180,7 +180,9 @@ def waits_for_drain(
     going = [
         pod
         for pod in task.pods
-        if pod.node_name and leaving.why(pod, patience) is not None and now < since.get(pod.node_name, now) + patience
+        if counts_as_pod(pod)
+        and leaving.why(pod, patience) is not None
+        and now < since.get(pod.node_name, now) + patience
     ]
     if not going or not _restored_without(going, task, leaving, placement):
         return None
@@ -220,7 +222,7 @@ def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, place
     for pod in going:
         view.remove(pod)
         replacing.note(pod, pod.node_name, -1)
-    placed = all(map(replacing.replace, going))
+    placed = all(map(replacing.replace, (*task.coming, *going)))
     view.revert(mark)
     return placed and not any(map(replacing.is_violated, cured))
 

@@ -22,11 +22,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the policy for which it is made: `namespace/name`, or a cluster policy's name."""
     workload: WorkloadName
     wave: int
-    """The moves of wave 0 may be made now, at the same time. A later wave waits until the replacements of the earlier
-    ones are placed, and is then planned again."""
+    """The moves of wave 0 may be made now, at the same time, or some of them without the others. A later wave waits
+    until the replacements of the earlier ones are placed, and is then planned again."""
     component: int
-    """Moves of one component share spread groups; moves of different components don't. Within one wave, a later move of
-    a component is made only if the earlier ones are."""
+    """Moves of one component share spread groups; moves of different components don't."""
     step: int = 0
     """Moves of one component and one step are made together or not at all, because their replacements fit only if all
     of the pods are evicted."""
@@ -44,7 +43,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     """Why this pod and not another, in a few words."""
     waits: Held | None = None
-    """What the first step of a component waits for, if it is not in wave 0."""
+    """What the first step of a component that is not in wave 0 waits for."""
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +63,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     moves: tuple[Move, ...] = ()
     blocked: tuple[BlockedGroup, ...] = ()
+    held_pods: Mapping[str, Mapping[Reason, int]] = {}
+    """By policy, how many pods stay in domains of blocked groups that have too many, by reason (`HeldPods`)."""
     policies: Mapping[GroupKey, str] = {}
     """The policy that selects each selected group."""
     counts_before: Mapping[GroupKey, Mapping[str, int]] = {}

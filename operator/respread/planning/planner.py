@@ -26,16 +26,18 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.claims import Claims, Kept
 from respread.planning.contention import Contention
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
+from respread.planning.explain.held_pods import HeldPods
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import Drained, LeavingNodes, seekers_among, waits_for_drain
 from respread.planning.lost_pods import LostPods
+from respread.planning.moving_pods import BegunTasks, MovingPods
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.preemption import Priorities, preemptors_among
 from respread.planning.search.placement import Placement, is_replaced_when_gone
-from respread.planning.search.solution import Finder, Solution
+from respread.planning.search.solution import Finder, Precedence, Solution
 from respread.planning.search.solving import ORDINARY_LIMITS, Changes, Memory, SearchLimits, Solver
 from respread.planning.seekers import Leaving, Seeker, largest_of, seekers_in
-from respread.planning.tasks import Task, Tasks, earliest
+from respread.planning.tasks import FiledPods, Task, Tasks, earliest
 from respread.planning.turns import in_turns
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
@@ -47,7 +49,7 @@ from respread.planning.victims.refused import NOTHING_REFUSED, Refused
 from respread.planning.victims.selection import Selection
 from respread.planning.victims.uncounted import uncounted, why_uncounted
 from respread.planning.waiting_moves import WaitingMoves
-from respread.planning.wave import Wave
+from respread.planning.wave import Seekers, Wave
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
 from respread.scheduling.view.node_sets import NodeSet, node_set
@@ -63,6 +65,17 @@ _ROOM_PER_LIMIT: Final = 4
 some. Planning bench/busy's cluster takes as long with 2."""
 _NOT_ALONE: Final = Held(
     Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is then planned again"
+)
+_NOT_YET_SAFE: Final = Held(
+    Reason.IN_MOTION, "it waits until the replacements of earlier moves have a node: where they go decides what is safe"
+)
+_ONE_AT_A_TIME: Final = Held(
+    Reason.IN_MOTION,
+    "it waits until the replacement of the move before it has a node: that several at once are safe can't be shown for "
+    "these constraints, and the room that there is",
+)
+_NOT_TOGETHER: Final = Held(
+    Reason.IN_MOTION, "it waits until the replacements of the moves before it have a node: it is safe only then"
 )
 _NOT_FINISHED: Final = Held(
     Reason.IN_MOTION,
@@ -136,8 +149,10 @@ class Planner:
         self._priorities = Priorities()
         self._numbers = count()
         self._budgets = BudgetIndex()
+        self._begun = BegunTasks()
         self._claims = Claims()
         self._waiting = WaitingMoves()
+        self._held_pods = HeldPods()
         self._set(PolicySetting(()))
 
     def _set(self, setting: PolicySetting) -> None:
@@ -160,6 +175,8 @@ class Planner:
         begun: AbstractSet[GroupKey] = frozenset(),
         in_flight: Iterable[Pod] = (),
         unreplaced: Iterable[Pod] = (),
+        replacements: Iterable[Pod] = (),
+        late: Iterable[Pod] = (),
         refused: Refused = NOTHING_REFUSED,
         leaving_since: Mapping[str, datetime] = Map(),
     ) -> Plan:
@@ -167,14 +184,17 @@ class Planner:
 
         Args:
             snapshot: the cluster.
-            spread: its spread groups.
+            spread: its spread groups. They don't count pods in flight.
             setting: the policies.
             now: the time, with a time zone.
             on_hold: which groups to leave alone for now, and why.
             begun: groups that our moves have begun to restore. During a quiet period, room is kept for them and for
                 those in motion. Otherwise others would take it, and the evictions would have been made in vain.
             in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
-            unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
+            unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created,
+                or have scheduling gates.
+            replacements: the replacements of pods in flight that have no node yet.
+            late: the pods in flight whose replacements should have a node by now. Their groups are left alone.
             refused: what it has refused lately.
             leaving_since: when nodes that lose their pods anyway lost one last, or began to; of others it is not known.
         """
@@ -195,15 +215,18 @@ class Planner:
             refused=refused,
             snapshot=snapshot,
         )
-        coming, lost = tuple(unreplaced), self._lost.pods
+        moving_pods = MovingPods.of(snapshot, ours, tuple(unreplaced), tuple(replacements), late)
         all_tasks = self._tasks.advance(snapshot, rules)
-        tasks, moving, blocked = _ready(all_tasks, on_hold, begun, coming, lost, uncounted(snapshot))
+        ready, moving, blocked = _ready(
+            all_tasks, on_hold, begun, moving_pods, FiledPods.of(self._lost.pods, snapshot), uncounted(snapshot)
+        )
+        tasks = self._begun.of(ready, moving_pods)
         tasks.sort(key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
         placement = Placement(self._predictor)
         tasks, drained = self._left_to_drains(tasks, placement, leaving_since, now)
         blocked.extend((key, each.held) for task, each in drained for key in task.cure)
         finder = Finder(placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
-        queue = _queue(placement, (*coming, *lost) if tasks else (), now)
+        queue = _queue(placement, moving_pods, tasks, self._lost.pods, now)
         kept = self._claims.of(placement, queue.waiting, moving, now) if tasks else Kept()
         solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes, kept.claims)
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
@@ -215,6 +238,7 @@ class Planner:
         planned = _plan(solutions, complete, wave, kept.missed, self._waiting, self._selection.selected)
         return msgspec.structs.replace(
             planned,
+            held_pods=self._held_pods.count(all_tasks, planned, spread.groups),
             changes_at=earliest((*(task.changes_at for task in all_tasks), *(each.held.until for _, each in drained))),
         )
 
@@ -250,10 +274,14 @@ class Planner:
         The moves that are still to be made for groups in motion, and the pods of nodes that are waited for, keep a
         place too, as if they were made already.
         """
-        members = [member for each in solutions if each.first is not None for member in each.first.members]
+        steps = [step for each in solutions for step in (each.first, *each.together) if step is not None]
+        members = [member for step in steps for member in step.members]
         if not members:
             return None
-        leaving, waiting = queue
+        leaving = queue.leaving
+        seekers = Seekers(placement)
+        of_solutions = (_of_solution(each, leaving, placement, seekers, now) for each in solutions if each.is_begun)
+        waiting = (*queue.waiting, *chain.from_iterable(of_solutions))
         largest = largest_of(member.pod for member in members)
         contention = Contention(placement, (*waiting, *coming), leaving, largest)
         self._priorities.forget_others(placement.table.slot_of)
@@ -261,7 +289,7 @@ class Planner:
         fragile = [each for each in contention.fragile if id(each) in made]
         without = [each for each in waiting if each.counts_on_leaving]
         return Wave(
-            placement,
+            seekers,
             budgets,
             {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in self._setting.policies},
             contention,
@@ -297,60 +325,147 @@ class Planner:
 
 
 class _Queue(NamedTuple):
-    """Who looks for a node already."""
+    """Who looks for a node already, except for the components that are planned."""
 
     leaving: Leaving
     """What pods that are being deleted will leave to them."""
     waiting: tuple[Seeker, ...]
 
 
-def _queue(placement: Placement, coming: Iterable[Pod], now: datetime) -> _Queue:
-    deleted = placement.view.snapshot.leaving_pods.values()
+def _queue(
+    placement: Placement, moving: MovingPods, tasks: Sequence[Task], lost: Iterable[Pod], now: datetime
+) -> _Queue:
+    snapshot = placement.view.snapshot
+    planned = [pod for task in tasks for pod in task.coming]
+    theirs = {pod.uid for pod in planned}
+    deleted = snapshot.leaving_pods.values()
     leaving = Leaving(placement, deleted)
-    replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod)}  # whoever deletes them
-    replaced.update({pod.uid: pod for pod in coming})
-    return _Queue(leaving, seekers_in(placement, replaced.values(), leaving, now))
+    # Whoever deletes them.
+    replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod) and pod.uid not in theirs}
+    replaced.update({pod.uid: pod for pod in (*moving.besides(tasks), *lost) if pod.node_name})
+    pending = [pod for pod in snapshot.waiting_pods.values() if pod.uid not in theirs]
+    return _Queue(leaving, seekers_in(placement, pending, replaced.values(), leaving, now, planned))
+
+
+def _of_solution(
+    solution: Solution, leaving: Leaving, placement: Placement, seekers: Seekers, now: datetime
+) -> Iterable[Seeker]:
+    """Return the replacements that wait for a component that is planned."""
+    if solution.waiting:
+        return map(seekers.of, solution.waiting)
+    coming = [pod for task in solution.tasks for pod in task.coming]
+    # Beside one another, each of them may land wherever others let it in.
+    return seekers_in(placement, (), coming, leaving, now, coming)
 
 
 def _ready(
     tasks: Iterable[Task],
     on_hold: OnHold,
     begun: AbstractSet[GroupKey],
-    coming: Iterable[Pod],
-    lost: Iterable[Pod],
+    moves: MovingPods,
+    lost: FiledPods,
     unread: Mapping[str, Held],
 ) -> tuple[list[Task], list[Task], list[tuple[GroupKey, Held]]]:
     """Return the tasks to be solved, those for which room is kept, and the groups left alone for now with why."""
-    replaced = {(pod.namespace, pod.labels): pod for pod in coming}
-    on_no_node = {(pod.namespace, pod.labels): pod for pod in lost}
     ready: list[Task] = []
     moving: list[Task] = []
     blocked: list[tuple[GroupKey, Held]] = []
     for task in tasks:
         reasons = (on_hold(key, policy) for key, policy in task.cure.items())
-        in_motion = task.moving or task.missing(replaced) or task.losing(on_no_node)
+        in_motion = task.in_motion(moves.uids) or moves.why_late(task) or _losing(task, lost)
         held = why_uncounted(unread, task.namespace) or next(
             (reason for reason in reasons if reason is not None), in_motion
         )
         if held is None:
             ready.append(task)
             continue
-        is_unfinished = in_motion is not None or not begun.isdisjoint(task.cure)
+        is_unfinished = in_motion is not None or not begun.isdisjoint(task.cure) or task.of(moves.coming)
         if held is in_motion or (is_unfinished and held.reason is Reason.QUIET_PERIOD):
             moving.append(task)
         blocked.extend((key, held) for key in task.cure)
     return ready, moving, blocked
 
 
-def _joined(solution: Solution, wave: Wave | None, missed: NodeSet) -> Held | None:
-    """Join the first step of a solution to the wave, and return None, or return what it waits for."""
-    if solution.first is None or wave is None:
-        return _NOT_ALONE
-    if missed & (solution.landing | solution.vacated) and not any(solution.cured):
-        return _NOT_FINISHED
-    if (held := wave.join(solution.first)) is None:
-        wave.reserve(solution.later)
-    return held
+def _losing(task: Task, lost: FiledPods) -> Held | None:
+    """Return a reason if pods of a task are on nodes that no longer exist."""
+    if not (pods := task.of(lost)):
+        return None
+    return Held(
+        Reason.IN_MOTION,
+        f"node {pods[0].node_name} of {pods[0].name} no longer exists: it is left alone until Kubernetes has deleted "
+        "the pod and its replacement is placed",
+    )
+
+
+class _Joining:
+    """Joins the first steps of a solution to the wave, one after another, as far as they are safe at the same time."""
+
+    __slots__ = ("_is_wide", "_solution", "_wave", "steps", "waits")
+
+    def __init__(self, solution: Solution, wave: Wave | None, missed: NodeSet) -> None:
+        self._solution = solution
+        self._wave = wave
+        self._is_wide = solution.first is None
+        """Whether the first step has joined with all nodes on which its replacement may land beside the next one's."""
+        self.steps = 0
+        """How many have joined."""
+        self.waits: Held | None = None
+        """What the next one waits for."""
+        if not solution.steps:
+            return
+        if wave is None or (solution.first is None and not solution.together):
+            self.waits = _NOT_YET_SAFE if solution.is_begun else _NOT_ALONE
+        elif missed & (solution.landing | solution.vacated) and not any(solution.cured):
+            self.waits = _NOT_FINISHED
+
+    def go_on(self) -> bool:
+        """Join one more step, and return whether it has joined."""
+        solution, wave = self._solution, self._wave
+        if self.waits is not None or wave is None or self.steps == len(solution.steps):
+            return False
+        if self.steps == 0:
+            step = solution.first or solution.together[0]
+            self.waits = wave.why_full(step) or wave.join(step)
+        elif self.steps < len(solution.together):
+            following = solution.together[self.steps]
+            self.waits = wave.why_full(following)
+            if not (self._is_wide or self.waits):
+                self.waits = wave.widen(solution.together[0])
+                self._is_wide = True
+            self.waits = self.waits or wave.join(following)
+        else:
+            self.waits = _NOT_TOGETHER if solution.together else _ONE_AT_A_TIME
+        self.steps += self.waits is None
+        return self.waits is None
+
+    def reserve(self) -> None:
+        """Reserve room for the steps that follow those that have joined."""
+        if self._wave is not None and self.steps:
+            self._wave.reserve(self._solution.later[self.steps - 1 :])
+
+
+def _precedence(solution: Solution) -> tuple[int, bool, Precedence]:
+    """Return what is less for a solution that joins before another: of groups as important, those that are begun do."""
+    return solution.precedence.rank, not solution.is_begun, solution.precedence
+
+
+def _joined(solutions: Sequence[Solution], wave: Wave | None, missed: NodeSet) -> Mapping[int, tuple[int, Held | None]]:
+    """Return, by the identity of each solution, how many of its steps may be made now, and what the next one waits for.
+
+    Each solution has its first step before any has its second.
+    """
+    joining = {
+        id(solution): _Joining(solution, wave, missed)
+        for solution in in_turns(sorted(solutions, key=_precedence), lambda each: each.namespace)
+    }
+    going_on = []
+    for each in joining.values():
+        if each.go_on():
+            each.reserve()
+            going_on.append(each)
+    while going_on := [each for each in going_on if each.go_on()]:
+        pass
+    return {key: (each.steps, each.waits) for key, each in joining.items()}
 
 
 def _plan(
@@ -368,20 +483,16 @@ def _plan(
         stuck: the groups that stay violated.
         wave: what may be made now; None for nothing.
         missed: the nodes on which there is no room yet for the moves that are still to be made for groups in motion.
-        waiting: the moves of solutions that waited in the last plan.
+        waiting: the moves of the last plan's solutions.
         selected: the policy that selects each group.
     """
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
-    waits = {
-        id(solution): _joined(solution, wave, missed)
-        for solution in in_turns(sorted(solutions, key=attrgetter("precedence")), lambda each: each.namespace)
-    }
+    joined = _joined(solutions, wave, missed)
     waiting.begin()
     for solution in solutions:
-        held = waits[id(solution)]
-        moves.extend(chain.from_iterable(solution.steps) if held is None else waiting.of(solution, held))
+        moves.extend(waiting.of(solution, *joined[id(solution)]))
         before.update(solution.counts_before)
         after.update(solution.counts_after)
     return Plan(

@@ -56,6 +56,10 @@ class Seeker(NamedTuple):
     """Sets of nodes in each of which they must find room, because it is not known which set accepts them."""
     is_replacement: bool = False
     """Whether `pod` is the pod that it replaces, and not itself."""
+    is_alone: bool = False
+    """Whether each of the others may take a whole node from them, however much room it has."""
+    is_shown: bool = False
+    """Whether the proof for others of their component serves them too."""
 
 
 class Conflict(NamedTuple):
@@ -120,20 +124,29 @@ def largest_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     return largest
 
 
-def seekers_in(placement: Placement, coming: Iterable[Pod], leaving: Leaving, now: datetime) -> tuple[Seeker, ...]:
-    """Return the pods in a snapshot that need a node, and future replacements, with equivalent ones combined.
+def seekers_in(
+    placement: Placement,
+    pending: Iterable[Pod],
+    coming: Iterable[Pod],
+    leaving: Leaving,
+    now: datetime,
+    beside: Iterable[Pod] = (),
+) -> tuple[Seeker, ...]:
+    """Return pods that need a node, and replacements to come, with equivalent ones combined.
 
     Pods with scheduling gates are excluded. If it is unknown where a pod may go, for example with another scheduler, it
     is assumed for some time that it may go wherever kube-scheduler would place it.
 
     Args:
         placement: the current cluster, including its terminating pods.
-        coming: evicted pods whose replacements don't exist yet.
+        pending: pods without a node.
+        coming: pods whose replacements look for a node, or replacements.
         leaving: the room that terminating pods of the snapshot will leave.
         now: the time, with a time zone.
+        beside: other pods that look for a node, or whose replacements do. Where they land may matter to these.
     """
     alike: dict[int, tuple[PreparedPod, list[Pod]]] = {}
-    for pod in placement.view.snapshot.waiting_pods.values():
+    for pod in pending:
         if pod.spec.has_scheduling_gates:
             continue
         prepared = placement.prepare_waiting(pod)
@@ -141,7 +154,7 @@ def seekers_in(placement: Placement, coming: Iterable[Pod], leaving: Leaving, no
             alike.setdefault(id(prepared), (prepared, []))[1].append(pod)
     found = [_waiting(placement, prepared, pods, leaving) for prepared, pods in alike.values()]
     found.extend(_replacing(placement, coming, leaving))
-    return tuple(_reckoning_with_each_other(placement, found))
+    return tuple(_reckoning_with_each_other(placement, found, beside))
 
 
 def is_recent(pod: Pod, now: datetime) -> bool:
@@ -167,12 +180,12 @@ def _replacing(placement: Placement, coming: Iterable[Pod], leaving: Leaving) ->
             alike.setdefault(id(prepared), (prepared, []))[1].append(pod)
             continue
         there = view.snapshot.pods.get(pod.key)
+        own = there if there is not None and there.uid == pod.uid and there.node_name else None
         mark = view.mark()
-        if there is not None and there.uid == pod.uid:
-            view.remove(there)
+        if own is not None:
+            view.remove(own)
         nodes = prepared.admitted()
         view.revert(mark)
-        own = there if there is not None and there.uid == pod.uid else None
         yield _seeker(pod, prepared, nodes, leaving, is_replacement=True)._replace(own=own)
     for prepared, pods in alike.values():
         yield _seeker(pods[0], prepared, prepared.admitted(), leaving, number=len(pods), is_replacement=True)
@@ -201,13 +214,15 @@ def _seeker(
     )
 
 
-def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker]) -> Iterator[Seeker]:
+def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker], beside: Iterable[Pod]) -> Iterator[Seeker]:
     """Yield the pods, each with the nodes that may open to it after others have landed that its constraints count.
 
     A pod that lands where the fewest pods are can open other domains for the next one. The domain where a pod lands may
     close, and no other one does. A pod that others have affinity to opens its domain to them.
     """
     kinds: dict[str, Counter[Labels]] = {}
+    for pod in beside:
+        kinds.setdefault(pod.namespace, Counter())[pod.labels] += 1
     for each in seekers:
         if each.nodes:
             kinds.setdefault(each.pod.namespace, Counter())[each.pod.labels] += each.number

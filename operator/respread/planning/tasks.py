@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import is_
+from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -21,9 +22,39 @@ from respread.planning.components import labels_of
 from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetState
 from respread.planning.victims.candidates import Rules, why_protected, why_refused
-from respread.planning.victims.controllers import controller_of
+from respread.planning.victims.controllers import controller_of, ordinal_of
 from respread.planning.victims.selection import Violated
 from respread.spread.group import GroupKey, SpreadGroup
+
+
+class FiledPods(msgspec.Struct, frozen=True):
+    """Pods by namespace and labels."""
+
+    known: Mapping[str, Mapping[Labels, Sequence[Pod]]]
+    """Those whose labels a pod of the snapshot has."""
+    vanished: Mapping[str, Mapping[Labels, Sequence[Pod]]]
+    """The others."""
+
+    @classmethod
+    def of(cls, pods: Iterable[Pod], snapshot: ClusterSnapshot) -> FiledPods:
+        """File pods, which may be gone from the snapshot."""
+        known: dict[str, dict[Labels, list[Pod]]] = {}
+        vanished: dict[str, dict[Labels, list[Pod]]] = {}
+        for pod in pods:
+            here = pod.labels in snapshot.pods_by_labels.get(pod.namespace, Map())
+            (known if here else vanished).setdefault(pod.namespace, {}).setdefault(pod.labels, []).append(pod)
+        return cls(known, vanished)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.known or self.vanished)
+
+    def __iter__(self) -> Iterator[Pod]:
+        """Yield the pods."""
+        for each in (self.known, self.vanished):
+            for in_namespace in each.values():
+                for pods in in_namespace.values():
+                    yield from pods
 
 
 class Task(msgspec.Struct, frozen=True, eq=False):
@@ -38,52 +69,62 @@ class Task(msgspec.Struct, frozen=True, eq=False):
     """The pods that may be evicted."""
     protected: tuple[tuple[Pod, Held], ...]
     """The pods that may not, with the reason."""
-    moving: Held | None
-    """Why it is left alone although nothing else prevents it: pods are in motion."""
+    labels: frozenset[Labels]
+    """The label sets of its pods."""
+    waiting: tuple[Pod, ...]
+    """The pods without a node."""
+    returning: tuple[Pod, ...]
+    """The terminating pods that their controllers create again when they are gone."""
 
     changes_at: datetime | None
     """When the first of `protected` may be evicted without an event; None: never."""
+    coming: tuple[Pod, ...] = ()
+    """The replacements of moves in flight that have no node, and the evicted pods of those that don't exist yet."""
 
     @property
     def namespace(self) -> str:
         """The namespace of the task."""
         return self.groups[0].key.namespace
 
-    def missing(self, coming: Mapping[tuple[str, Labels], Pod]) -> Held | None:
-        """Return a reason if pods of the task are missing because their replacements don't exist yet.
-
-        Args:
-            coming: the pods that are replaced, by namespace and labels.
-        """
-        if (pod := self._one_of(coming)) is None:
-            return None
-        return Held(
-            Reason.IN_MOTION,
-            f"the replacement of {pod.name} is yet to be created: it is left alone until it is placed",
-        )
-
-    def losing(self, lost: Mapping[tuple[str, Labels], Pod]) -> Held | None:
-        """Return a reason if pods of the task are on nodes that no longer exist.
-
-        Args:
-            lost: such pods, by namespace and labels.
-        """
-        if (pod := self._one_of(lost)) is None:
-            return None
-        return Held(
-            Reason.IN_MOTION,
-            f"node {pod.node_name} of {pod.name} no longer exists: it is left alone until Kubernetes has deleted the "
-            "pod and its replacement is placed",
-        )
-
-    def _one_of(self, pods: Mapping[tuple[str, Labels], Pod]) -> Pod | None:
-        """Return one of some pods that a group counts, or that has one of the constraints; None if there is none."""
+    def of(self, pods: FiledPods) -> list[Pod]:
+        """Return those of some pods that a group counts, or that have one of the constraints."""
         if not pods:
-            return None
-        for group in self.groups:
-            for labels in (*group.matched, *(template.labels for template in group.carriers)):
-                if (pod := pods.get((group.key.namespace, labels))) is not None:
-                    return pod
+            return []
+        known, vanished = pods.known.get(self.namespace), pods.vanished.get(self.namespace)
+        found: list[Pod] = []
+        if known:
+            labels = self.labels if len(self.labels) < len(known) else known.keys() & self.labels
+            found.extend(pod for each in labels for pod in known.get(each, ()))
+        if vanished:
+            found.extend(
+                pod
+                for labels, same in vanished.items()
+                if any(group.key.selector.matches(labels) for group in self.groups)
+                for pod in same
+            )
+        return sorted(found, key=lambda pod: pod.key)
+
+    def in_motion(self, ours: Collection[str]) -> Held | None:
+        """Return what is still to come for it that nobody can foresee, if anything.
+
+        Pods that only terminate are nothing to wait for: neither the scheduler nor the skew counts them.
+
+        Args:
+            ours: the UIDs of the pods in flight, and of their replacements. Plans reckon with these.
+        """
+        for pod in self.waiting:
+            if pod.uid not in ours:
+                return Held(
+                    Reason.IN_MOTION,
+                    f"{pod.name}, one of its {len(self.pods)} pods, has no node yet: it is left alone until it has one",
+                )
+        for pod in self.returning:
+            if pod.uid not in ours and pod.controller is not None:
+                return Held(
+                    Reason.IN_MOTION,
+                    f"{pod.name} is being deleted, and {pod.controller.kind} {pod.controller.name} creates it again "
+                    "when it is gone: it is left alone until then",
+                )
         return None
 
     def is_like(self, other: Task) -> bool:
@@ -97,6 +138,8 @@ class Task(msgspec.Struct, frozen=True, eq=False):
         )
 
 
+_REPLACING_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "CloneSet"})
+"""The controllers that replace a pod as soon as it terminates."""
 _PODS: Final = 2
 """The number of leading values in the result of `_basis` that describe pods. The others describe what else decides."""
 _Basis: TypeAlias = tuple[Policy | None, BudgetState, Mapping[str, tuple[Workload | None, int]]]
@@ -121,7 +164,7 @@ class _Part(NamedTuple):
 
 class _Known(NamedTuple):
     violated: Violated
-    label_sets: tuple[Labels, ...]
+    label_sets: frozenset[Labels]
     parts: tuple[_Part, ...]
     task: Task
     refused: bool
@@ -193,7 +236,7 @@ class _NamespaceTasks:
             )
             parts.update(zip(label_sets, own, strict=True))
             if former is None or refused or former.refused or not _same(own, former.parts):
-                task = _task(each, own, rules)
+                task = _task(each, label_sets, own, rules)
                 like = by_cure.get(frozenset(each.cure)) if former is None else former
                 if like is not None and like.task.is_like(task):
                     task = like.task
@@ -269,12 +312,12 @@ def _basis(violated: Sequence[Violated], snapshot: ClusterSnapshot, namespace: s
     )
 
 
-def _label_sets(violated: Violated) -> tuple[Labels, ...]:
+def _label_sets(violated: Violated) -> frozenset[Labels]:
     """Return the label sets of the pods that groups of a component count, or that have one of its constraints."""
-    return tuple(set().union(*map(labels_of, violated.groups)))
+    return frozenset[Labels]().union(*map(labels_of, violated.groups))
 
 
-def _task(violated: Violated, parts: Sequence[_Part], rules: Rules) -> Task:
+def _task(violated: Violated, labels: frozenset[Labels], parts: Sequence[_Part], rules: Rules) -> Task:
     judged = [each for part in parts for each in part.pods]
     if len(parts) > 1:
         judged.sort(key=lambda each: each[0].name)
@@ -295,7 +338,9 @@ def _task(violated: Violated, parts: Sequence[_Part], rules: Rules) -> Task:
         pods=pods,
         victims=tuple(victims),
         protected=tuple(protected),
-        moving=in_motion(pods),
+        labels=labels,
+        waiting=tuple(pod for pod in pods if not pod.node_name and not pod.terminating),
+        returning=tuple(_returning(pods)),
         changes_at=earliest(held.until for _, held in protected),
     )
 
@@ -318,16 +363,22 @@ def _same(one: Sequence[object], other: Sequence[object]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
 
 
-def in_motion(pods: Sequence[Pod]) -> Held | None:
-    """Return what is still in motion among pods, if anything. The resulting spread is not known yet."""
-    terminating = sum(pod.terminating for pod in pods)
-    waiting = [pod for pod in pods if not pod.node_name and not pod.terminating]
-    if not terminating and not waiting:
-        return None
-    parts = [f"{terminating} terminating"] * bool(terminating) + [f"{len(waiting)} without a node"] * bool(waiting)
-    example = waiting[0] if waiting else next(pod for pod in pods if pod.terminating)
-    return Held(
-        Reason.IN_MOTION,
-        f"of its {len(pods)} pods there are {' and '.join(parts)} (such as {example.name}): it is left alone until "
-        "they are gone or placed",
-    )
+def _returning(pods: Sequence[Pod]) -> Iterator[Pod]:
+    """Yield the terminating pods that come back when they are gone.
+
+    A ReplicaSet creates a replacement at once. A StatefulSet takes away its highest ordinals when it is scaled down, so
+    another one comes back. Of other controllers, that is not known.
+    """
+    terminating = [pod for pod in pods if pod.terminating and pod.controller is not None]
+    if not terminating:
+        return
+    highest: dict[str, int] = {}
+    for pod in pods:
+        if pod.controller is not None and pod.controller.kind == "StatefulSet" and not pod.terminating:
+            uid = pod.controller.uid
+            highest[uid] = max(ordinal_of(pod.name), highest.get(uid, -1))
+    for pod in terminating:
+        if pod.controller is None or pod.controller.kind in _REPLACING_AT_ONCE:
+            continue
+        if pod.controller.kind != "StatefulSet" or ordinal_of(pod.name) <= highest.get(pod.controller.uid, maxsize):
+            yield pod

@@ -1,4 +1,4 @@
-"""The moves of solutions whose first step must wait, so that they start one wave later."""
+"""The moves of solutions, each in the wave in which it may start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from respread.planning.search.solution import Solution
 
 class _Known(NamedTuple):
     solution: Solution
-    waits: Held
+    together: int
+    waits: Held | None
     moves: tuple[Move, ...]
 
 
 class WaitingMoves:
-    """Moves of solutions that wait. Moves that waited for the same in the last plan stay the same objects."""
+    """Moves of solutions. While they wait for the same as in the last plan, they stay the same objects."""
 
     __slots__ = ("_before", "_now")
 
@@ -31,18 +32,24 @@ class WaitingMoves:
         """Forget what was not requested since the last call."""
         self._before, self._now = self._now, {}
 
-    def of(self, solution: Solution, waits: Held) -> tuple[Move, ...]:
-        """Return a solution's moves, which start in the second wave. The first ones say what they wait for."""
+    def of(self, solution: Solution, together: int, waits: Held | None) -> tuple[Move, ...]:
+        """Return a solution's moves.
+
+        Args:
+            solution: the solution.
+            together: how many of its first steps may be made now, at the same time.
+            waits: what the step after them waits for.
+        """
         known = self._before.get(id(solution))
-        if known is None or known.waits != waits:
-            known = _Known(solution, waits, tuple(_later(solution, waits)))
+        if known is None or known.together != together or known.waits != waits:
+            known = _Known(solution, together, waits, tuple(_moves(solution, together, waits)))
         self._now[id(solution)] = known
         return known.moves
 
 
-def _later(solution: Solution, waits: Held) -> list[Move]:
+def _moves(solution: Solution, together: int, waits: Held | None) -> list[Move]:
     return [
-        msgspec.structs.replace(move, wave=move.wave + 1, waits=None if number else waits)
+        msgspec.structs.replace(move, wave=max(0, number - together + 1), waits=waits if number == together else None)
         for number, step in enumerate(solution.steps)
         for move in step
     ]

@@ -36,13 +36,65 @@ class Member(NamedTuple):
     """All nodes on which its replacement may land."""
     closed: NodeSet
     """The nodes that would accept it if there were room, and for which its step was not assessed."""
+    parts: tuple[NodeSet, ...] | None = None
+    """The sets of nodes in each of which it must find room (`search.together`); None if any of its nodes will do."""
+    is_alone: bool = False
+    """Whether another pod of its component may keep it off a node that has room for both."""
 
 
 class FirstStep(NamedTuple):
-    """A step that could be made now on its own."""
+    """A step that could be made now on its own, or beside others of its component."""
 
     policy: str
     members: tuple[Member, ...]
+
+
+class Seekers:
+    """Makes seekers on one cluster. What is open to replacements of one template is found once."""
+
+    __slots__ = ("_open", "placement")
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self._open: dict[int, NodeSet] = {}
+        """By the identity of the replacement."""
+
+    def of(self, member: Member, *, number: int = 1) -> Seeker:
+        """Return replacements that look for a node."""
+        own = self._own(member.pod)
+        open_now = member.nodes & self._open_to(member.replacement, own)
+        return Seeker(
+            pod=member.pod,
+            prepared=member.replacement,
+            nodes=member.nodes,
+            sure=open_now,
+            now=open_now,
+            number=number,
+            own=own,
+            parts=() if member.parts is None else tuple(part & open_now for part in member.parts),
+            is_replacement=True,
+            is_alone=member.is_alone,
+            is_shown=member.parts == (),
+        )
+
+    def _own(self, pod: Pod) -> Pod | None:
+        """Return the pod that is gone when its replacement is created, as it is on the view."""
+        if not is_replaced_when_gone(pod):
+            return None
+        there = self.placement.view.snapshot.pods.get(pod.key)
+        return there if there is not None and there.uid == pod.uid and there.node_name else None
+
+    def _open_to(self, replacement: PreparedPod, own: Pod | None) -> NodeSet:
+        if own is None:
+            if (known := self._open.get(id(replacement))) is None:
+                known = self._open[id(replacement)] = replacement.admitted(spread=False)
+            return known
+        view = self.placement.view
+        mark = view.mark()
+        view.remove(own)
+        nodes = replacement.admitted(spread=False)
+        view.revert(mark)
+        return nodes
 
 
 class Wave:
@@ -50,7 +102,7 @@ class Wave:
 
     def __init__(
         self,
-        placement: Placement,
+        seekers: Seekers,
         budgets: BudgetLedger,
         most: Mapping[str, int],
         contention: Contention,
@@ -62,7 +114,7 @@ class Wave:
         """Start an empty wave.
 
         Args:
-            placement: the current cluster.
+            seekers: makes seekers on the current cluster.
             budgets: what they still allow. The wave takes its evictions from it.
             most: by policy, how many moves it has room for. More than its limits allow at once would be useless.
             contention: the pods that need a node already. The wave's replacements join them.
@@ -71,7 +123,8 @@ class Wave:
             without_node: the pods that no node accepts now.
             priorities: of the pods on the nodes.
         """
-        self._placement = placement
+        self._placement = seekers.placement
+        self._seekers = seekers
         self._budgets = budgets
         self._most = most
         self._contention = contention
@@ -80,6 +133,10 @@ class Wave:
         self._without_node = tuple(without_node)
         self._priorities = priorities
         self._of_policy: Counter[str] = Counter()
+        self._joined: dict[str, Seeker] = {}
+        """By the UIDs of the pods."""
+        self._reserved: dict[str, Seeker] = {}
+        """What holds room for moves that may join later, by the same."""
         self._left: NodeSet = 0
         self._closed: NodeSet = 0
         self._least: Mapping[str, int] | None = None
@@ -87,8 +144,6 @@ class Wave:
     def join(self, step: FirstStep) -> Held | None:
         """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for."""
         joining = step.members
-        if self._of_policy[step.policy] + len(joining) > self._most.get(step.policy, 0):
-            return _NO_MORE
         pods = [member.pod for member in joining]
         if not self._budgets.may_all_go(pods):
             return Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
@@ -101,8 +156,15 @@ class Wave:
                 "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for "
                 "which the step was not assessed",
             )
-        if (conflict := self._contention.join([self._seeker(member) for member in joining], left)) is not None:
+        seekers = [self._seekers.of(member) for member in joining]
+        reserved = self._reserved.pop(joining[0].pod.uid, None)
+        if reserved is None:
+            conflict = self._contention.join(seekers, left)
+        else:
+            conflict = self._contention.replace(reserved, seekers, left)
+        if conflict is not None:
             return self._waits_for(conflict)
+        self._joined[joining[0].pod.uid] = seekers[0]
         for pod in pods:
             self._budgets.take(pod)
         self._of_policy[step.policy] += len(joining)
@@ -115,6 +177,17 @@ class Wave:
             self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
         return None
 
+    def why_full(self, step: FirstStep) -> Held | None:
+        """Return that the wave has enough moves of the step's policy; None if it has not."""
+        taken = self._of_policy[step.policy] + len(step.members)
+        return _NO_MORE if taken > self._most.get(step.policy, 0) else None
+
+    def widen(self, step: FirstStep) -> Held | None:
+        """Allow the replacement of a step that has joined more nodes; return what that waits for, or None."""
+        (member,) = step.members
+        conflict = self._contention.replace(self._joined[member.pod.uid], [self._seekers.of(member)], {})
+        return None if conflict is None else self._waits_for(conflict)
+
     def reserve(self, later: Iterable[Member]) -> None:
         """Reserve room for the moves that follow a step that has joined, as far as there is room for them now.
 
@@ -124,33 +197,18 @@ class Wave:
         for member in later:
             own = member.pod.uid if is_replaced_when_gone(member.pod) else ""
             alike.setdefault((id(member.replacement), member.nodes, own), []).append(member)
-        seekers = ((self._seeker(members[0]), len(members)) for members in alike.values())
-        self._contention.reserve(
-            [each._replace(nodes=each.sure, number=number) for each, number in seekers if each.sure]
-        )
+        for members in alike.values():
+            seeker = self._seekers.of(members[0], number=len(members))
+            if seeker.sure:
+                reserved = seeker._replace(nodes=seeker.sure)
+                if self._contention.reserve(reserved):
+                    self._reserved.update((member.pod.uid, reserved) for member in members)
 
     def _slots_left(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
         left: dict[int, list[Pod]] = {}
         for pod in pods:
             left.setdefault(self._placement.table.slot_of[pod.node_name], []).append(pod)
         return left
-
-    def _seeker(self, member: Member) -> Seeker:
-        view, when_gone = self._placement.view, is_replaced_when_gone(member.pod)
-        mark = view.mark()
-        if when_gone:
-            view.remove(member.pod)
-        open_now = member.replacement.admitted(spread=False)
-        view.revert(mark)
-        return Seeker(
-            pod=member.pod,
-            prepared=member.replacement,
-            nodes=member.nodes,
-            sure=member.nodes & open_now,
-            now=member.nodes & open_now,
-            own=member.pod if when_gone else None,
-            is_replacement=True,
-        )
 
     def _preempting(self, joining: Iterable[Member], left: Mapping[int, Iterable[Pod]]) -> Held | None:
         """Return that the scheduler may preempt pods, whose replacements need room, now or on the nodes left."""

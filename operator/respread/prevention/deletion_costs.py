@@ -39,6 +39,8 @@ class PatchResult(StrEnum):
     GONE = "Gone"
     """The pod does not exist any more, or is being deleted."""
     FORBIDDEN = "Forbidden"
+    NOT_PERMITTED = "NotPermitted"
+    """The permission is missing, and nothing was sent."""
     THROTTLED = "Throttled"
     UNREACHABLE = "Unreachable"
     """The patch was not sent."""
@@ -106,6 +108,8 @@ class DeletionCosts:
         Returns:
             The answer; None if the patch may not be sent any more.
         """
+        if (refusal := await self._requests.refusal("PATCH", _POD, _names(pod))) is not None:
+            return _answer(refusal)
         if careful and (found := await self.read(pod, known)) is not None:
             return found
 
@@ -164,7 +168,7 @@ def _answer(response: Response) -> PatchAnswer:
         return PatchAnswer(result=PatchResult.APPLIED)
     status = status_of(response.body)
     return PatchAnswer(
-        result=_result(response.status_code, status),
+        result=_result(response.status_code, status) if response.sent else PatchResult.NOT_PERMITTED,
         message=status.message or f"the API server answered {response.status_code} without a message",
         retry_after_seconds=response.retry_after_seconds,
     )

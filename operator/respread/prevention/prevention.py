@@ -173,15 +173,23 @@ class CostPlanner:
         """Return the next patch to send, if one may be sent now. From then on it is assumed to be made."""
         if self._allowance.left(now) < 1:
             return None
-        patch = self._queue.urgent()
+        patch = self._next(self._queue.urgent, now)
         if patch is None:
-            patch = self._queue.rerank()
+            patch = self._next(self._queue.rerank, now)
             if patch is None or self._rerank_allowance.left(now) < 1:
                 return None
             self._rerank_allowance = self._rerank_allowance.used(1, now)
         self._allowance = self._allowance.used(1, now)
         self._queue.drop(patch)
         self._assumptions.assume(patch.pod, None if patch.cost is None else HeldCost(patch.cost, ours=True))
+        return patch
+
+    def _next(self, first: Callable[[], Patch | None], now: float) -> Patch | None:
+        """Return the first patch of a part of the queue. Those of namespaces where nothing is patched now leave it."""
+        while (patch := first()) is not None and self._resting.get(patch.pod.namespace, -inf) > now:
+            self._queue.drop(patch)
+            if patch.replica_set in self._index.by_uid:
+                self._unexamined[patch.replica_set] = None
         return patch
 
     def wait_seconds(self, now: float) -> float:

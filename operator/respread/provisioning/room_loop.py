@@ -272,12 +272,12 @@ class RoomLoop:
         if answer.result is not Result.FAILED:
             pause_seconds = REFUSED_SECONDS
             self._refused.update(dict.fromkeys(policies, answer.message))
-            _log.error(
-                "Room can't be asked for, which provision: Request of a policy needs: if the permission is missing, "
-                "add the component manifests/components/room to the kustomization",
-                policies=sorted(policies),
-                error=answer.message,
-            )
+            if answer.sent:
+                _log.warning(
+                    "Room can't be asked for, which provision: Request of a policy needs",
+                    policies=sorted(policies),
+                    error=answer.message,
+                )
         else:
             pause_seconds = max(1.0, self._retry.failed())
             _log.warning("A request that asks for room failed; pausing", error=answer.message)

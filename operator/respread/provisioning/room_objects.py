@@ -33,6 +33,8 @@ class RoomAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     result: Result
     message: str = ""
+    sent: bool = True
+    """Whether the request was sent. False: the permission is missing."""
     uids: Mapping[str, str] = {}
     """The UIDs of the objects that were found or created, by the ID of their room."""
     conditions: Mapping[str, frozenset[str]] = {}
@@ -140,4 +142,4 @@ def _failure(response: Response) -> RoomAnswer:
         HTTPStatus.REQUEST_TIMEOUT,
         HTTPStatus.TOO_MANY_REQUESTS,
     }
-    return RoomAnswer(result=Result.REFUSED if refused else Result.FAILED, message=message)
+    return RoomAnswer(result=Result.REFUSED if refused else Result.FAILED, message=message, sent=response.sent)

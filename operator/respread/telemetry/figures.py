@@ -46,6 +46,8 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Violated groups that have had as many evictions as an hour allows."""
     contested: int = 0
     """ReplicaSets whose pod deletion costs somebody else removes or replaces again and again."""
+    missing_permissions: Mapping[str, int] = Map()
+    """In how many namespaces a permission is missing that the policy needs, by permission."""
 
 
 class PlanFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,6 +43,11 @@ PLAN_GAUGES: Final = (
         "ReplicaSets whose pod deletion costs somebody else removes or replaces again and again.",
         POLICY,
     ),
+    GaugeDefinition(
+        "respread_permissions_missing",
+        "Namespaces in which a permission is missing that the policy needs.",
+        (*POLICY, "permission"),
+    ),
     GaugeDefinition("respread_evictions_planned", "Evictions that the last plan holds.", POLICY),
     GaugeDefinition(
         "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", POLICY
@@ -63,6 +68,9 @@ def plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
         "respread_spread_groups_blocked": {(*name, why): n for name, p in policies for why, n in p.blocked.items()},
         "respread_spread_groups_oscillating": {name: p.oscillating for name, p in policies},
         "respread_prevention_contested_replica_sets": {name: p.contested for name, p in policies},
+        "respread_permissions_missing": {
+            (*name, which): n for name, p in policies for which, n in p.missing_permissions.items()
+        },
         "respread_evictions_planned": {name: p.planned_evictions for name, p in policies},
         "respread_policy_paused": {name: float(p.paused) for name, p in policies},
     }

@@ -64,5 +64,9 @@ def test_kubectl_shows_the_events(skewed: Sandbox, tmp_path: Path) -> None:
             lambda: "EvictedForSpread" in skewed.kubectl("describe", "clusterrebalancepolicy", "test"),
             "the Event of the policy",
         )
+        lease = skewed.api.get("/apis/coordination.k8s.io/v1/namespaces/respread-system/leases/respread")
+        events = skewed.api.get("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
+        reporters = {each["reportingInstance"] for each in events if each["reason"] == "EvictedForSpread"}
+        assert reporters == {lease["spec"]["holderIdentity"]}
         assert operator.stop() == 0
     assert refused(skewed) == []

@@ -20,6 +20,8 @@ from tests.integration.workloads import ZONE, constraint, pods, pods_per_domain,
 COMPONENT = REPOSITORY / "manifests" / "components" / "room"
 LABEL = "respread.dev/placeholder"
 OWN = "respread-system"
+VERBS = ("create", "delete", "list")
+"""On Deployments, to ask for room."""
 REQUEST: dict[str, Any] = {
     "constraints": {
         "expectedDomains": [
@@ -53,9 +55,14 @@ def waiting(sandbox: Sandbox) -> list[dict[str, Any]]:
 
 def room_missing(sandbox: Sandbox) -> dict[str, str]:
     """Return the policy's condition RoomMissing; empty if it has none."""
+    return condition(sandbox, "RoomMissing")
+
+
+def condition(sandbox: Sandbox, name: str) -> dict[str, str]:
+    """Return a condition of the policy; empty if it has none."""
     found = sandbox.api.get("/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test")
     conditions: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == "RoomMissing"), {})
+    return next((each for each in conditions if each["type"] == name), {})
 
 
 @pytest.fixture
@@ -176,11 +183,21 @@ def test_a_buffer_of_a_policy_that_is_deleted_while_no_replica_runs_is_deleted(p
 def test_without_the_permission_the_status_reports_it_and_nothing_is_evicted(pool: Pool, tmp_path: Path) -> None:
     sandbox = pool.sandbox
     sandbox.apply(COMPONENT / "priority-class.yaml")
-    with OperatorProcess(sandbox, tmp_path) as operator:
+    with OperatorProcess(sandbox, tmp_path, "--helm-release", "spread", "--permissions-seconds", "5") as operator:
         operator.wait_until_ready()
         sandbox.apply(json.dumps(policy(**REQUEST)))
         wait_until(lambda: room_missing(sandbox).get("reason") == "Refused", "the condition RoomMissing")
-        assert "manifests/components/room" in room_missing(sandbox)["message"]
+        wait_until(lambda: condition(sandbox, "PermissionMissing").get("status") == "True", "PermissionMissing")
+        message = condition(sandbox, "PermissionMissing")["message"]
+        assert "create deployments.apps, delete deployments.apps, list deployments.apps in respread-system" in message
+        assert "set room.enabled=true in the Helm release spread" in message
+        said = [line for line in operator.lines() if line["level"] == "error"]
+        assert {line["permission"] for line in said} == {f"{verb} deployments.apps" for verb in VERBS}
+        assert len(said) == len(VERBS)
+        assert operator.metric('respread_permissions_missing{policy="test"}') == len(VERBS)
+        assert refused(sandbox) == []
+        sandbox.apply(COMPONENT / "role.yaml")
+        wait_until(lambda: condition(sandbox, "PermissionMissing").get("status") == "False", "the permission")
+        assert operator.metric("respread_permissions_missing") == 0
         assert operator.stop() == 0
-    assert placeholders(sandbox) == []
     assert evictions(sandbox) == []

@@ -17,6 +17,8 @@ from respread.eviction.eviction_api import EvictionApi
 from respread.planning.held import Held
 from respread_sandbox import Sandbox
 from tests import evicting
+from tests.integration.admission_webhook import NAME as WEBHOOK
+from tests.integration.admission_webhook import NO_ANSWER, admission_webhook
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.processes import wait_until
 
@@ -202,6 +204,20 @@ class TestRefused:
         ]
         wrong.write_text("\n".join(lines), encoding="utf-8")
         assert refused("a", kubeconfig=wrong)[:2] == (EvictionResult.UNAUTHORIZED, Reason.EVICTION_REFUSED)
+
+    def test_a_webhook_refuses_with_any_code_or_without_an_answer(
+        self, cluster: EvictionCluster, refused: Any, tmp_path: Path
+    ) -> None:
+        """Webhooks that move pods themselves deny evictions with 429 or 500. None of these answers is about others."""
+        denials = {"denied": 403, "not-now": 429, "moved": 500, "missing": 404, "silent": NO_ANSWER}
+        for name in denials:
+            cluster.add_pod(name)
+        with admission_webhook(cluster.sandbox, tmp_path, cluster.namespace, denials):
+            wait_until(lambda: not answer(cluster, cluster.pod("denied"), dry_run=True).evicted, "the webhook")
+            for name in denials:
+                result, reason, message, _ = refused(name)
+                assert (name, result, reason) == (name, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED)
+                assert f'webhook "{WEBHOOK}"' in message
 
 
 class TestGone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import signal
 import time
 from collections.abc import Callable, Coroutine
@@ -18,9 +19,11 @@ import pytest
 
 from respread.cluster.meta import ObjectKey
 from respread.handlers.session import open_session
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import ApiError, Sandbox, SandboxOptions
+from tests.integration.definitions import wait_until_served
 from tests.integration.etcd import Etcd
 from tests.integration.watching import Watches, pod, request, running_watches
+from tests.processes import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
 API_SERVER_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
@@ -310,6 +313,76 @@ def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(cluster:
     run(scenario)
 
 
+def test_an_aggregated_api_that_is_down_does_not_concern_the_watches(cluster: Sandbox, team: str) -> None:
+    """As metrics.k8s.io without a running metrics-server: discovery of its group is answered with 503."""
+    services, name = "/apis/apiregistration.k8s.io/v1/apiservices", "v1beta1.metrics.k8s.io"
+    spec = {
+        "group": "metrics.k8s.io",
+        "version": "v1beta1",
+        "service": {"name": "metrics-server", "namespace": team},
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+    }
+
+    async def scenario() -> None:
+        with pytest.raises(ApiError, match="503"):
+            await request(cluster, "GET", "/apis/metrics.k8s.io/v1beta1")
+        async with running_watches(cluster.kubeconfig) as watches:
+            assert not watches.problems()
+
+    cluster.api.request("POST", services, {"metadata": {"name": name}, "spec": spec})
+    try:
+        wait_until(lambda: not _is_missing(cluster, "/apis/metrics.k8s.io/v1beta1"), "the API to be registered")
+        run(scenario)
+    finally:
+        cluster.api.request("DELETE", f"{services}/{name}")
+
+
+def _is_missing(cluster: Sandbox, path: str) -> bool:
+    try:
+        cluster.api.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
+@pytest.mark.long
+def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed(
+    own_cluster: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup is older than the version to watch from, so the watch starts and delivers nothing."""
+    for module in ("settings", "health"):
+        monkeypatch.setattr(f"respread.handlers.{module}.SILENT_SECONDS", 3)
+    own_cluster.apply(CRDS)
+    data, backup = own_cluster.files.directory / "etcd", tmp_path / "backup"
+
+    def restart(prepare: Callable[[], object]) -> None:
+        for component in ("kube-apiserver", "etcd"):
+            own_cluster.stop_component(component)
+        prepare()
+        for component in ("etcd", "kube-apiserver"):
+            own_cluster.start_component(component)
+
+    def restore() -> None:
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+
+    async def scenario() -> None:
+        await request(own_cluster, "POST", pods_of("default"), pod("kept"))
+        await asyncio.to_thread(restart, lambda: shutil.copytree(data, backup))
+        for number in range(50):
+            await request(own_cluster, "POST", pods_of("default"), pod(f"lost-{number}"))
+        async with running_watches(own_cluster.kubeconfig) as watches:
+            assert len(watches.pods("default")) == 51
+            await asyncio.to_thread(restart, restore)
+            await watches.until(lambda: watches.pods("default") == {"kept"})
+            await request(own_cluster, "POST", pods_of("default"), pod("new"))
+            await watches.until(lambda: watches.pods("default") == {"kept", "new"})
+
+    run(scenario)
+
+
 def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
         async with running_watches(cluster.kubeconfig) as watches:
@@ -425,6 +498,7 @@ def test_the_crds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.Lo
 
 def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: Sandbox) -> None:
     own_cluster.apply(CRDS)
+    wait_until_served(own_cluster, "respread.dev/v1alpha1", "clusterrebalancepolicies")
     path = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 
     async def scenario() -> None:

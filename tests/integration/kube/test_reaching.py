@@ -25,7 +25,7 @@ from respread.kube.access import ClusterAccess, load_access
 from respread.kube.connection import open_connection
 from respread.kube.requests import open_requests
 from respread.kube.service_account import find_service_account
-from respread_sandbox import Sandbox
+from respread_sandbox import Binaries, Sandbox
 
 Change = Callable[[Sandbox, Path, dict[str, Any]], None]
 """Makes a variant of the administrator's kubeconfig with the same permissions."""
@@ -176,6 +176,53 @@ def test_both_clients_use_the_proxy_of_the_kubeconfig(api_sandbox: Sandbox, tmp_
     file.write_text(yaml.safe_dump(content))
     assert statuses(load_access(kubeconfig=str(file))) == OK
     assert Tunnel.asked == [api_sandbox.server.removeprefix("https://")] * 2
+
+
+BY_ADDRESS = "https://240.0.0.1:6443"
+BY_IPV6 = "https://[fd00::1]:443"
+BY_NAME = "https://api.test.invalid:6443"
+
+
+def test_the_environment_chooses_the_same_proxy_as_for_kubectl(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    """The addresses can't be reached, and the names don't exist: the proxy shows what it was asked for."""
+    cases = [
+        *((BY_ADDRESS, each) for each in ("", "10.0.0.0/8,.svc", "10.0.0.0/8, 240.0.0.0/16")),
+        *((BY_ADDRESS, each) for each in ("240.0.0.1", "240.0.0.1:443", "240.0.0.1:6443")),
+        *((BY_IPV6, each) for each in ("fd00::/64", "fd00::1", "[fd00::1]:443", "[fd00::1]:6443", "fd00::/a,,fd00")),
+        *((BY_NAME, each) for each in ("test.invalid", ".test.invalid", "*.test.invalid:6443", "*", "TEST.INVALID")),
+        *((BY_NAME, each) for each in ("i.test.invalid,api.test.invalid:443", ".api.test.invalid")),
+        *((server, "") for server in ("https://127.0.0.1:1", "https://localhost:1", "https://[::1]:1")),
+    ]
+    file = tmp_path / "kubeconfig"
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    ours, theirs = {}, {}
+    for server, exceptions in cases:
+        content = {
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        file.write_text(yaml.safe_dump(content))
+        environment = {"HTTPS_PROXY": proxy.removeprefix("http://"), "NO_PROXY": exceptions}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        ours[server, exceptions] = load_access(kubeconfig=str(file)).proxy
+        Tunnel.asked.clear()
+        command = [
+            str(binaries.path("kubectl")),
+            f"--kubeconfig={file}",
+            "--request-timeout=1s",
+            "get",
+            "--raw=/version",
+        ]
+        subprocess.run(command, env={**environment, "HOME": str(tmp_path)}, check=False, capture_output=True)
+        theirs[server, exceptions] = proxy if Tunnel.asked else None
+    assert ours == theirs
+    assert set(theirs.values()) == {None, proxy}
 
 
 def test_both_clients_merge_several_files_and_select_a_context(api_sandbox: Sandbox, tmp_path: Path) -> None:

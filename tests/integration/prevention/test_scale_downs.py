@@ -169,17 +169,17 @@ def test_costs_are_removed_with_their_policy_even_after_a_restart(cluster: Sandb
 def test_prevention_names_a_missing_permission_and_starts_once_it_is_granted(cluster: Sandbox, tmp_path: Path) -> None:
     cluster.apply(json.dumps(policy(**PREVENTS)))
     create(cluster, "web", 6)
-    with OperatorProcess(cluster, tmp_path) as operator:
+    with OperatorProcess(cluster, tmp_path, "--permissions-seconds", "5") as operator:
 
         def reported() -> list[dict[str, Any]]:
-            return [line for line in operator.lines() if line["event"].startswith("Not allowed to patch pods")]
+            return [line for line in operator.lines() if line["event"] == "A permission is missing"]
 
         wait_until(lambda: bool(reported()), "the operator to report the missing permission")
         (line,) = reported()
-        assert "manifests/components/prevention" in line["event"]
-        assert (line["namespace"], line["policy"]) == ("shop", "test")
+        assert line["permission"] == "patch pods"
+        assert "manifests/components/prevention" in line["action"]
         time.sleep(3)
-        assert len([each for each in refused(cluster) if each.startswith("patch")]) <= 8  # the patches in progress
+        assert [each for each in refused(cluster) if each.startswith("patch")] == []
         cluster.apply(RIGHT)
         wait_until(lambda: len(costs(cluster, "web")) == 6, "all pods to be ranked")
         assert len(reported()) == 1

@@ -55,7 +55,7 @@ def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
     [
         ("base", ()),
         ("overlays/enforce", ("policy.spec.mode=Enforce",)),
-        ("overlays/prevention", ("prevention.enabled=true", "policy.spec.prevention.podDeletionCost=Enabled")),
+        ("overlays/prevention", ("prevention.enabled=true",)),
         ("overlays/room", ("room.enabled=true",)),
         ("overlays/network-policy", ("networkPolicy.enabled=true",)),
         (
@@ -82,12 +82,40 @@ def test_the_chart_renders_the_same_objects_as_kustomize(
         if name[0] == "Deployment":
             (container,) = found["spec"]["template"]["spec"]["containers"]
             assert container.pop("imagePullPolicy") == "IfNotPresent"  # the API server's default for a tag
+            container["args"].remove("--helm-release=respread")
         assert found | {"metadata": None} == expected | {"metadata": None}, name
         assert found["metadata"]["name"] == expected["metadata"]["name"]
         assert found["metadata"].get("namespace") == expected["metadata"].get("namespace")
         assert expected["metadata"]["labels"].items() <= found["metadata"]["labels"].items()
 
 
+def test_a_policy_that_needs_a_permission_is_refused_unless_the_chart_grants_it(helm: Helm) -> None:
+    def spec_of_default(*values: str) -> dict[str, Any]:
+        chosen = [argument for each in values for argument in ("--set", each)]
+        rendered = objects(helm("template", "respread", str(CHART), "--namespace", NAMESPACE, *chosen))
+        spec: dict[str, Any] = rendered["ClusterRebalancePolicy", "default"]["spec"]
+        return spec
+
+    prevents = "policy.spec.prevention.podDeletionCost=Enabled"
+    with pytest.raises(AssertionError, match=r"podDeletionCost is Enabled.*Set prevention\.enabled=true"):
+        spec_of_default(prevents)
+    with pytest.raises(AssertionError, match=r"provision: Request.*zone.*Set room\.enabled=true"):
+        spec_of_default(*ASKS_FOR_ROOM)
+    assert spec_of_default()["mode"] == "DryRun"
+    assert spec_of_default("prevention.enabled=true")["prevention"] == {"podDeletionCost": "Enabled"}
+    others = "policy.spec.prevention.costsOfOthers=Replace"
+    enabled = {"podDeletionCost": "Enabled", "costsOfOthers": "Replace"}
+    assert spec_of_default("prevention.enabled=true", others)["prevention"] == enabled
+    disabled = "policy.spec.prevention.podDeletionCost=Disabled"
+    assert spec_of_default("prevention.enabled=true", disabled)["prevention"] == {"podDeletionCost": "Disabled"}
+    asked = spec_of_default("room.enabled=true", *ASKS_FOR_ROOM)["constraints"]["expectedDomains"]
+    assert asked == [{"topologyKey": "topology.kubernetes.io/zone", "provision": "Request"}]
+
+
+ASKS_FOR_ROOM = (
+    "policy.spec.constraints.expectedDomains[0].topologyKey=topology.kubernetes.io/zone",
+    "policy.spec.constraints.expectedDomains[0].provision=Request",
+)
 EVERYTHING = (
     "prevention.enabled=true",
     "room.enabled=true",
@@ -280,3 +308,38 @@ def test_a_release_is_installed_upgraded_and_uninstalled(helm: Helm, sandbox: Sa
     helm("uninstall", "respread", "--namespace", NAMESPACE)
     names = [each["metadata"]["name"] for each in sandbox.api.get(POLICIES)["items"]]
     assert names == ["mine"]  # the CRDs stay, and so do the policies of users
+
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/respread"
+
+
+def test_upgrades_leave_the_lease_to_its_leader_and_uninstalling_deletes_it(
+    helm: Helm, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    helm(*INSTALL)
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        wait_until(lambda: "holderIdentity" in sandbox.api.get(LEASE).get("spec", {}), "a leader")
+        before = sandbox.api.get(LEASE)["spec"]
+        helm(*INSTALL, "--set", "policy.spec.mode=Enforce")
+        helm("rollback", "respread", "1", "--namespace", NAMESPACE)
+        wait_until(lambda: sandbox.api.get(LEASE)["spec"]["renewTime"] > before["renewTime"], "a renewal")
+        after = sandbox.api.get(LEASE)["spec"]
+        assert {**after, "renewTime": ""} == {**before, "renewTime": ""}
+        helm("uninstall", "respread", "--namespace", NAMESPACE)
+        wait_until(lambda: "The Lease is out of reach" in operator.log.read_text(), "the leader to lose it")
+        assert not sandbox.api.exists(LEASE)
+        assert operator.stop() == 0
+    assert not sandbox.api.exists(LEASE)
+
+
+def test_a_lease_that_helm_did_not_create_is_left_alone(helm: Helm, sandbox: Sandbox) -> None:
+    helm(*INSTALL)
+    kept = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "respread"}}
+    sandbox.api.request("DELETE", LEASE)
+    helm("uninstall", "respread", "--namespace", NAMESPACE)
+    sandbox.api.request("POST", LEASE.removesuffix("/respread"), kept)
+    helm(*INSTALL)
+    helm(*INSTALL, "--set", "policy.spec.mode=Enforce")
+    helm("uninstall", "respread", "--namespace", NAMESPACE)
+    assert sandbox.api.exists(LEASE)
+    sandbox.api.request("DELETE", LEASE)

@@ -379,6 +379,7 @@ def test_a_token_of_the_operator_evicts_and_reports(installed: Sandbox) -> None:
         status = {"status": {"observedGeneration": 1}}
         assert operator.request("PATCH", f"{policy}/status", status)["status"]["observedGeneration"] == 1
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        installed.api.request("DELETE", f"{leases}/respread")
         lease = operator.request("POST", leases, {"metadata": {"name": "respread"}, "spec": {"holderIdentity": "a"}})
         operator.request("PUT", f"{leases}/respread", lease | {"spec": {"holderIdentity": "b"}})
         with pytest.raises(ApiError, match="forbidden"):

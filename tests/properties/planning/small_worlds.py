@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules, WhenUnsatisfiable
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules, WhenUnsatisfiable
 from respread.cluster.annotations import EVICT
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node, Taint
@@ -126,7 +126,7 @@ def snapshot_of(world: World) -> ClusterSnapshot:
     return state.snapshot
 
 
-def policy_of(world: World) -> Policy:
+def policy_of(world: World, limits: Limits | None = None) -> Policy:
     """Return the policy that restores the selected constraints."""
     kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule",)
     if world.restores_soft:
@@ -135,7 +135,9 @@ def policy_of(world: World) -> Policy:
     return Policy(
         kind="ClusterRebalancePolicy",
         object_name="default",
-        spec=ClusterPolicySpec(constraints=rules, victims=VictimRules(min_replicas=1)),
+        spec=ClusterPolicySpec(
+            constraints=rules, victims=VictimRules(min_replicas=1), limits=Limits() if limits is None else limits
+        ),
     )
 
 

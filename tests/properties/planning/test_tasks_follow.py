@@ -135,7 +135,8 @@ def plain(tasks: Sequence[Task]) -> object:
             [each.name for each in task.pods],
             [each.name for each in task.victims],
             [(each.name, held.reason, held.message) for each, held in task.protected],
-            task.moving,
+            [each.name for each in task.waiting],
+            [each.name for each in task.returning],
         )
         for task in tasks
     )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from respread.api.conditions import PolicyOutcome, next_status
+from respread.api.conditions import MissingPermission, PolicyOutcome, next_status
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
@@ -146,6 +146,27 @@ def test_the_oscillating_condition_names_the_workloads() -> None:
     status, reason, message = condition(status_of(ENFORCE, found), "Oscillating")
     assert (status, reason) == ("True", "EvictionsDoNotLast")
     assert "Deployment/web in shop (10 evictions). Something may undo them" in message
+
+
+def test_permissions_that_are_missing_together_share_a_sentence_and_the_policy_stays_ready() -> None:
+    of_room = [
+        MissingPermission(f"{verb} deployments.apps", ("respread-system",), "provision: Request", "enable room")
+        for verb in ("list", "create")
+    ]
+    patch = MissingPermission("patch pods", ("blog", "shop"), "spec.prevention.podDeletionCost", "enable prevention")
+    everywhere = MissingPermission("patch clusterrebalancepolicies", ("",), "Respread", "upgrade")
+    missing = status_of(ENFORCE, outcome(missing_permissions=(*of_room, patch, everywhere)))
+    status, reason, message = condition(missing, "PermissionMissing")
+    assert (status, reason) == ("True", "Forbidden")
+    assert message == (
+        "Not allowed to create deployments.apps, list deployments.apps in respread-system, which provision: Request "
+        "needs: enable room. Not allowed to patch pods in blog, shop, which spec.prevention.podDeletionCost needs: "
+        "enable prevention. Not allowed to patch clusterrebalancepolicies, which Respread needs: upgrade."
+    )
+    assert condition(missing, "Ready")[:2] == ("True", "PermissionMissing")
+    granted = next_status(ENFORCE, missing, outcome(), now=LATER)
+    assert condition(granted, "PermissionMissing")[:2] == ("False", "Granted")
+    assert condition(granted, "Ready")[:2] == ("True", "Valid")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +14,8 @@ from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.permits.permission import Leading
+from respread.controller.permits.permission_needs import PermissionNeeds
+from respread.controller.permits.permissions import Permissions
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.other_evictions import OtherEvictions
@@ -33,6 +35,13 @@ ZONES = ("a", "b", "c")
 NAMESPACE = "shop"
 BORN = "2027-01-15T07:00:00Z"
 EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp()
+
+
+def no_needs(requests: Requests, clock: Callable[[], float]) -> PermissionNeeds:
+    """Return what tells of missing permissions, where none is optional."""
+    return PermissionNeeds(
+        Permissions(requests, (), clock), own_namespace=lambda: None, announce=lambda _policy, _missing: None
+    )
 
 
 def no_room(requests: Requests, metrics: Metrics) -> RoomLoop:
@@ -148,6 +157,7 @@ class SimulatedCluster(FakeRequests):
                 DeletionCosts(requests), leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
             ),
             room=no_room(requests, self.parts.metrics),
+            needs=no_needs(requests, clock),
             metrics=self.parts.metrics,
             heartbeat=Heartbeat("control-loop", limit_seconds=1e9, clock=clock),
             scheduler=SchedulerModel(),

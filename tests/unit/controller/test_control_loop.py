@@ -38,7 +38,7 @@ from respread.telemetry.server import serve_telemetry
 from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page
-from tests.unit.controller.simulated_cluster import SimulatedCluster, no_room
+from tests.unit.controller.simulated_cluster import SimulatedCluster, no_needs, no_room
 from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster, pod
 
@@ -126,6 +126,7 @@ class Loop:
                 metrics=self.parts.metrics,
             ),
             room=no_room(self.requests, self.parts.metrics),
+            needs=no_needs(self.requests, self.clock),
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,
             scheduler=self.scheduler,
@@ -195,11 +196,22 @@ def test_a_leader_that_can_t_read_the_statuses_evicts_and_writes_nothing() -> No
     loop = Loop()
     loop.set_policies(policy("one"), version=200)
     loop.requests.refuses_lists = True
-    asyncio.run(loop.loop.reconcile())
-    assert loop.requests.written == []
-    loop.requests.refuses_lists = False
-    asyncio.run(loop.loop.reconcile())
-    assert len(loop.requests.written) == 1
+
+    async def read_again() -> None:
+        changes = loop.parts.informers.changes
+        changes.take()
+        await loop.loop.reconcile()
+        once = loop.requests.lists
+        for _ in range(10):
+            await loop.loop.reconcile()
+        assert loop.requests.written == []
+        assert loop.requests.lists < 10 * once, "they are not read again at once"
+        loop.requests.refuses_lists = False
+        assert await changes.wait() == {"takeover"}
+        await loop.loop.reconcile()
+        assert len(loop.requests.written) == 1
+
+    asyncio.run(read_again())
 
 
 def test_counters_of_a_deleted_policy_are_dropped() -> None:

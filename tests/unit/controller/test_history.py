@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from respread.api.policy import ClusterPolicySpec, Policy
+from respread.cluster.meta import OwnerReference
+from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.controller.records.history import Expected, History
+from tests.worlds import cluster, pod, spec
 
 NOW = 1_800_000_000.0
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
 FIRST = History(lambda: NOW).breakers.rules.first_seconds
+NOBODY = ClusterSnapshot()
 
 
 class Clock:
@@ -32,29 +36,63 @@ def test_in_the_first_minute_of_a_pause_nothing_is_evicted_in_any_namespace() ->
     clock = Clock()
     history = after_failures(clock)
     clock.now += FIRST - 1
-    assert history.why_not_tried(POLICY, "shop", ()) is not None
-    assert history.why_not_tried(POLICY, "elsewhere", ()) is not None
+    assert history.why_not_tried(POLICY, "shop", (), NOBODY) is not None
+    assert history.why_not_tried(POLICY, "elsewhere", (), NOBODY) is not None
 
 
 def test_after_a_minute_another_namespace_may_have_one_move_at_a_time() -> None:
     clock = Clock()
     history = after_failures(clock)
     clock.now += FIRST
-    assert history.why_not_tried(POLICY, "shop", ()) is not None
-    assert history.why_not_tried(POLICY, "elsewhere", {"shop"}) is None
-    assert history.why_not_tried(POLICY, "elsewhere", {"shop", "elsewhere"}) is not None
+    assert history.why_not_tried(POLICY, "shop", (), NOBODY) is not None
+    assert history.why_not_tried(POLICY, "elsewhere", {"shop"}, NOBODY) is None
+    assert history.why_not_tried(POLICY, "elsewhere", {"shop", "elsewhere"}, NOBODY) is not None
 
 
 def test_after_the_pause_the_failing_namespace_waits_for_all_moves_in_flight() -> None:
     clock = Clock()
     history = after_failures(clock)
     clock.now = history.breakers.policies["default"].until
-    assert history.why_not_tried(POLICY, "shop", {"elsewhere"}) is not None
-    assert history.why_not_tried(POLICY, "shop", ()) is None
+    assert history.why_not_tried(POLICY, "shop", {"elsewhere"}, NOBODY) is not None
+    assert history.why_not_tried(POLICY, "shop", (), NOBODY) is None
+
+
+def replacement(*, ready: bool) -> ClusterSnapshot:
+    """Return a cluster with a pod of workload `c`, which failed last."""
+    controller = OwnerReference("apps/v1", "StatefulSet", "c", "uid-c")
+    return cluster([], [pod("c-0", "a1", spec(), namespace="shop", controller=controller, ready=ready)])
+
+
+def failed_stateful_sets(clock: Clock) -> History:
+    history = History(clock)
+    for name in ("a", "b", "c"):
+        history.breakers = history.breakers.failed("default", WorkloadName("StatefulSet", "shop", name), 3, clock.now)
+    clock.now = history.breakers.policies["default"].until
+    return history
+
+
+def test_the_replacements_that_are_not_ready_are_the_trial_after_a_pause() -> None:
+    """No healthy pod is evicted for what is being tried already."""
+    history = failed_stateful_sets(Clock())
+    history.follow_trials({"default": POLICY}, replacement(ready=False))
+    held = history.why_not_tried(POLICY, "shop", (), replacement(ready=False))
+    assert held is not None
+    assert held.message.endswith("shop/c-0 is not Ready: no other pod is tried before it is")
+    assert history.why_not_tried(POLICY, "elsewhere", (), replacement(ready=False)) is None
+
+
+def test_a_pause_is_over_when_the_replacement_becomes_ready_at_last() -> None:
+    history = failed_stateful_sets(Clock())
+    history.follow_trials({"default": POLICY}, replacement(ready=True))
+    assert history.single(POLICY) is not None  # Nothing was waited for: what failed may be another thing.
+    history.follow_trials({"default": POLICY}, replacement(ready=False))
+    assert history.single(POLICY) is not None
+    history.follow_trials({"default": POLICY}, replacement(ready=True))
+    assert history.single(POLICY) is None
 
 
 def test_without_consecutive_failures_nothing_is_held() -> None:
-    assert History(lambda: NOW).why_not_tried(POLICY, "shop", {"shop"}) is None
+    assert History(lambda: NOW).why_not_tried(POLICY, "shop", {"shop"}, NOBODY) is None
 
 
 def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:

@@ -100,7 +100,20 @@ def test_a_pod_that_records_name_twice_is_in_flight_once() -> None:
     resumed = InFlight().resumed([one, two])
     assert len(resumed) == len(resumed.flights) == 1
     for in_flight in (resumed, resumed.without(two.move)):
-        assert sum(in_flight.unreplaced(uid) for uid in ("uid-web", "uid-api")) == len(in_flight)
+        assert sum(in_flight.unreplaced(uid, ()) for uid in ("uid-web", "uid-api")) == len(in_flight)
+
+
+def test_the_replacement_of_a_move_that_has_ended_is_not_that_of_one_sent_by_an_older_plan() -> None:
+    """The plan was made before `d` replaced `a`. Only `e` replaces `b`."""
+    d, e = web("d", "node-2"), web("e", "node-2")
+    in_flight, over = ended(evicted(A), world(B, C, d), 1)
+    assert [each.replacement for each in over] == [d]
+    in_flight = in_flight.sent(move(B), BEFORE, 2).answered(move(B), EVICTED, 2)
+    in_flight, over = ended(in_flight, world(C, d), 3)
+    assert over == []
+    assert in_flight.unreplaced("uid-web", {C.uid, d.uid}) == 1
+    _, over = ended(in_flight, world(C, d, e), 4)
+    assert [each.replacement for each in over] == [e]
 
 
 class TestUnansweredEvictions:
@@ -122,7 +135,7 @@ class TestUnansweredEvictions:
         after, (end,) = ended(after, BEFORE, 75)
         assert len(after) == 0
         assert end.outcome is Outcome.UNKNOWN
-        assert end.message == "no answer came to its eviction, and it is still there after 75 s"
+        assert end.message == "its eviction was not confirmed, and it is still there after 75 s"
 
 
 def test_a_pod_that_existed_before_is_not_the_replacement() -> None:
@@ -301,9 +314,10 @@ def test_budgets_count_pods_in_flight_as_watched_and_deleted_ones_as_terminating
 def test_the_missing_pods_of_an_owner_include_respreads_evictions() -> None:
     in_flight = evicted(A, B)
     assert in_flight.leaving("uid-web") == {A.uid, B.uid}
-    assert in_flight.unreplaced("uid-web") == 2
+    assert in_flight.unreplaced("uid-web", ()) == 2
     in_flight, _ = ended(in_flight, world(C, web("d", "")), 1)
-    assert in_flight.unreplaced("uid-web") == 1
+    assert in_flight.unreplaced("uid-web", {C.uid, web("d", "").uid}) == 1
+    assert in_flight.unreplaced("uid-web", {C.uid}) == 2  # before the watch showed `d`
     assert in_flight.leaving("uid-other") == frozenset()
     assert [each.pod.name for each in in_flight.moves] == ["a", "b"]
 

@@ -127,9 +127,23 @@ class TestOutdatedPlan:
     def test_a_watched_pod_that_was_replaced_holds_the_move(self) -> None:
         assert "(c, d)" in words(at_rest(reading(controller(3), listed(A, B, watched("d")))))
 
-    def test_a_pod_that_was_scheduled_since_holds_the_move(self) -> None:
-        held = at_rest(reading(controller(3), listed(*ALL)), known=(A, B, watched("c", "")))
-        assert "(c)" in words(held)
+    def test_a_replacement_that_has_landed_since_holds_no_move(self) -> None:
+        """The plan reckons with it wherever it lands."""
+        assert at_rest(reading(controller(3), listed(*ALL)), known=(A, B, watched("c", ""))) is None
+
+    def test_as_many_new_pods_as_the_plan_expects_hold_no_move(self) -> None:
+        """`c` was evicted before the plan was made, and the watch did not show its replacement `d` yet."""
+        read = reading(controller(3), listed(A, B, watched("d")))
+        assert at_rest(read, known=(A, B), expected=1) is None
+        assert "(d, e)" in words(
+            at_rest(reading(controller(4), listed(A, B, watched("d"), watched("e"))), known=(A, B), expected=1)
+        )
+
+    def test_a_pod_that_a_move_has_replaced_since_holds_no_move(self) -> None:
+        """The plan knew `c`, and `d` is its Ready replacement: the move has ended since."""
+        read = reading(controller(3), listed(A, B, watched("d")))
+        assert at_rest(read, known=(A, B, C), exchanged={C.uid: watched("d").uid}) is None
+        assert "(c, d)" in words(at_rest(read, known=(A, B, C), exchanged={B.uid: "another"}))
 
     def test_a_pod_that_is_no_longer_ready_holds_the_moves_of_all(self) -> None:
         """The limits count it, and the watch may not show it yet."""
@@ -346,7 +360,8 @@ class TestOrderedReady:
             self.pods[of],
             known,
             gone,
-            len(leaving),
+            unreplaced=len(leaving),
+            expected=len(leaving),
             now=NOW,
             together=[self.pods[number].uid for number in together],
         )

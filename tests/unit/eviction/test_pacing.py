@@ -123,6 +123,14 @@ def test_a_held_move_does_not_hold_others() -> None:
     assert numbers(paced.now) == [1, 3]
 
 
+def test_places_go_first_to_what_has_most_steps_left() -> None:
+    """Its workload has only so many at once, so it would be the last one to be restored."""
+    short = [victim(number, app="web", component=1, step=number) for number in (1, 2)]
+    long = [victim(number, app="api", component=2, step=number) for number in (3, 4, 5)]
+    policy = cluster_policy(limits(in_flight=1, in_flight_per_workload=1))
+    assert numbers(pace([*short, *long], policy).now) == [3]
+
+
 def test_the_default_limits_apply() -> None:
     paced = pace([victim(number) for number in range(1, 21)], cluster_policy(Limits()))
     assert len(paced.now) == 5  # inFlightPerNamespace
@@ -328,12 +336,10 @@ def test_policies_with_closed_windows_hold_their_moves_with_the_reason() -> None
     assert paced.held[0].held is closed
 
 
-def test_later_waves_and_groups_in_flight_wait() -> None:
+def test_later_waves_wait_and_groups_with_moves_in_flight_do_not() -> None:
     moves = [victim(1, wave=1), victim(2, groups=(group("web"),)), victim(3, groups=(group("web"),)), victim(4)]
-    paced = pace(moves, cluster_policy(WIDE), in_flight=())
-    assert numbers(paced.now) == [2, 3, 4]
     paced = pace(moves, cluster_policy(WIDE), in_flight=(victim(5, groups=(group("web"), group("api"))),))
-    assert numbers(paced.now) == [4]
+    assert numbers(paced.now) == [2, 3, 4]
     assert {each.held.reason for each in paced.held} == {Reason.IN_MOTION}
 
 
@@ -434,11 +440,11 @@ class TestSteps:
         assert numbers(paced.now) == [3]
         assert [each.held for each in paced.held] == [closed, closed]
 
-    def test_later_steps_of_a_component_wait_for_earlier_ones(self) -> None:
+    def test_a_held_step_does_not_hold_others_of_its_component(self) -> None:
         policy = cluster_policy(limits(in_flight_per_node=1))
         first, second = victim(1, on="node-x", component=9), victim(2, component=9, step=1)
         assert numbers(pace([first, second], policy).now) == [1, 2]
-        assert numbers(pace([first, second], policy, in_flight=(victim(3, on="node-x"),)).now) == []
+        assert numbers(pace([first, second], policy, in_flight=(victim(3, on="node-x"),)).now) == [2]
 
     def test_no_more_moves_are_in_flight_than_a_status_can_hold(self) -> None:
         policy = cluster_policy(limits(in_flight=10_000, in_flight_per_namespace=10_000))

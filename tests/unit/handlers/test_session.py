@@ -90,8 +90,8 @@ async def session_with(
         await runner.cleanup()
 
 
-async def get(session: aiohttp.ClientSession, url: str) -> Any:
-    async with session.request("get", url) as response:
+async def get(session: aiohttp.ClientSession, url: str, **options: Any) -> Any:
+    async with session.request("get", url, **options) as response:
         response.raise_for_status()
         return await response.json()
 
@@ -125,6 +125,39 @@ def test_responses_for_other_resources_pass_unchanged(tmp_path: Path) -> None:
         async with session_with(Script(answer(200, body)), parts, tmp_path) as (session, server):
             assert await get(session, f"{server}/api/v1/namespaces/shop/pods") == body
         assert not names(parts)
+
+    asyncio.run(scenario())
+
+
+async def next_line(response: aiohttp.ClientResponse) -> bytes:
+    line: bytes = await anext(response.content.iter_chunked(1024))
+    return line
+
+
+@pytest.mark.parametrize(
+    ("query", "read"), [("?limit=1", lambda response: response.json()), ("?watch=true", next_line)]
+)
+def test_reading_from_a_closed_connection_is_an_error_that_kopf_waits_out(
+    tmp_path: Path, query: str, read: Callable[[aiohttp.ClientResponse], Awaitable[Any]]
+) -> None:
+    """Kopf closes the session and its connections when credentials are rejected."""
+
+    async def scenario() -> None:
+        closed = asyncio.Event()
+
+        async def begin(request: web.Request) -> web.StreamResponse:
+            """Send the headers alone, until the client is gone."""
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await closed.wait()
+            return response
+
+        async with session_with(Script(begin), Parts(), tmp_path) as (session, server):
+            async with session.request("get", f"{server}{PODS}{query}") as response:
+                await session.close()
+                with pytest.raises(aiohttp.ClientConnectionError):
+                    await asyncio.wait_for(read(response), 30)
+            closed.set()
 
     asyncio.run(scenario())
 
@@ -360,5 +393,29 @@ def test_a_page_that_is_too_large_is_requested_again_in_smaller_pages(tmp_path: 
         first, second = (int(request.query["limit"]) for request in script.asked)
         assert first > 4 * second
         assert names(parts) == {"web"}
+
+    asyncio.run(scenario())
+
+
+def test_a_page_that_took_too_long_is_requested_again_in_smaller_pages(tmp_path: Path) -> None:
+    """Over a slow line the same page would take too long for ever."""
+
+    async def too_slow(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"items": [')
+        await asyncio.sleep(0.5)
+        return response
+
+    async def scenario() -> None:
+        parts = Parts()
+        script = Script(too_slow, answer(200, page(pod("web"))), answer(200, page(pod("web"))))
+        async with session_with(script, parts, tmp_path) as (session, server):
+            with pytest.raises(TimeoutError):
+                await get(session, f"{server}{PODS}?limit=500", timeout=aiohttp.ClientTimeout(total=0.2))
+            await get(session, f"{server}{PODS}?limit=500")
+            await get(session, f"{server}{PODS}?limit=500")
+        first, *later = (int(request.query["limit"]) for request in script.asked)
+        assert later == [first // 2] * 2
 
     asyncio.run(scenario())

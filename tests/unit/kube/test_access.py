@@ -151,6 +151,7 @@ def test_the_proxy_and_the_tls_server_name_are_used(tmp_path: Path) -> None:
         ({}, None),
         ({"HTTPS_PROXY": "http://proxy.example:3128"}, "http://proxy.example:3128"),
         ({"HTTP_PROXY": "http://proxy.example:3128"}, None),
+        ({"HTTPS_PROXY": "proxy.example:3128", "NO_PROXY": "192.0.2.0/24"}, "http://proxy.example:3128"),
         ({"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "other.example,.example"}, None),
     ],
 )
@@ -164,6 +165,12 @@ def test_the_proxy_of_the_environment_is_the_fallback(
         monkeypatch.setenv(name, value)
     config = write_kubeconfig(tmp_path / "config", {"token": "t"})
     assert load_access(kubeconfig=str(config)).proxy == proxy
+
+
+def test_the_error_names_a_proxy_that_is_not_supported(tmp_path: Path) -> None:
+    config = write_kubeconfig(tmp_path / "config", {"token": "t"}, **{"proxy-url": "socks5://proxy.example:1080"})
+    with pytest.raises(AccessError, match="proxies of the scheme socks5 are not supported: name an http or https"):
+        load_access(kubeconfig=str(config))
 
 
 def test_an_exec_plugin_is_called_again_once_its_token_expires(tmp_path: Path) -> None:
@@ -206,6 +213,24 @@ def test_the_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: 
     assert asyncio.run(access.authorization()) == "Bearer first"
     seconds[0] += 61
     assert asyncio.run(access.authorization()) == "Bearer second"
+
+
+@pytest.mark.parametrize(
+    ("host", "server"),
+    [
+        ("10.96.0.1", "https://10.96.0.1:443"),
+        ("fd00:10:96::1", "https://[fd00:10:96::1]:443"),
+        ("demo.hcp.example", "https://demo.hcp.example:443"),
+    ],
+)
+def test_the_api_server_of_a_pod_has_an_address_of_either_family_or_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, server: str
+) -> None:
+    for name in ("token", "namespace"):
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    assert find_service_account(tmp_path)[0].server == server
 
 
 def test_without_a_cluster_the_error_says_which_options_to_set() -> None:

@@ -80,15 +80,17 @@ class Line(FakeRequests):
         self.dead = False
         self.hangs = False
         self.late_seconds = 0.0
+        self.asked = 0
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         assert path.format(**names).startswith("/apis/coordination.k8s.io/v1/namespaces/respread/leases")
         assert [options.get(each) for each in ("query", "content_type")] == [None, None]
         assert options.get("accept", "application/json") == "application/json"
         body = options.get("body")
-        if self.hangs:
+        self.asked += 1
+        if hangs := self.hangs:
             await asyncio.sleep(options["timeout_seconds"])
-        if self.dead or self.hangs:
+        if self.dead or hangs:
             raise NoResponseError("cut", sent=True)
         if self.chance is None:
             response = self.server.handle(method, body)
@@ -206,6 +208,22 @@ def test_a_request_without_an_answer_does_not_hide_that_the_lease_has_expired() 
             assert [leads for _, leads in told] == [True, False, True]
             assert told[1][0] == pytest.approx(10, abs=0.1)  # when the Lease expires, not when the request times out
         assert told[-1][1] is False
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_single_request_without_an_answer_does_not_cost_the_lease() -> None:
+    """A load balancer that has lost a connection answers nothing on it. The next request uses another one."""
+
+    async def scenario() -> None:
+        line = Line(LeaseServer())
+        async with leading(line) as one:
+            asked, line.hangs = line.asked, True
+            await until(lambda: line.asked > asked, seconds=5)
+            line.hangs = False
+            for _ in range(200):
+                await asyncio.sleep(0.1)
+                assert one.holds()
 
     run_in_virtual_time(scenario())
 

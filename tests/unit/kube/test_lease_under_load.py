@@ -174,7 +174,7 @@ def test_the_lease_does_not_wait_for_connections_that_other_requests_use(tmp_pat
             ]
             await asyncio.sleep(0.5)
             async with leadership_of(
-                options, access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
+                options, "test", access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
             ) as leadership:
                 async with asyncio.timeout(60):
                     while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.busy_fewest import NEVER, fewest_evictions, skew
-from bench.judge import waits
+from bench.judge import flights
 
 
 def by_trying(zones: dict[str, list[int]], zone_skew: int, host_skew: int | None) -> int:
@@ -56,4 +57,10 @@ def test_each_eviction_is_paired_with_a_later_ready_pod_of_its_deployment() -> N
     web, shop, gone = ("busy", "web"), ("busy", "shop"), ("busy", "gone")
     evicted = [(web, 10.0), (web, 10.5), (shop, 11.0), (gone, 9.0), (web, 30.0)]
     ready = [(web, 1.0), (web, 12.0), (web, 12.1), (shop, 10.9), (shop, 11.25), (gone, 8.0)]
-    assert waits(evicted, ready) == pytest.approx([2.0, 1.6, 0.25])
+    assert [(each.key, each.ready_at - each.evicted_at) for each in flights(evicted, ready)] == [
+        (gone, math.inf),
+        (web, pytest.approx(2.0)),
+        (web, pytest.approx(1.6)),
+        (shop, pytest.approx(0.25)),
+        (web, math.inf),
+    ]

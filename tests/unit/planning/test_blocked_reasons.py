@@ -24,6 +24,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
 from respread.planning.held import Held
+from tests.plans import plan_cluster
 from tests.unit.planning.blocked_plans import (
     OF_WEB,
     WEB,
@@ -174,6 +175,7 @@ def test_a_blocked_group_has_the_reason_and_the_message_of_its_obstacle(case: Ca
     assert found.reason == case.reason
     for words in case.words:
         assert words in found.message
+    assert plan_of(snapshot, default_policy(victims=case.victims)).held_pods == {"default": {case.reason: 3}}
 
 
 def test_the_reason_of_most_pods_is_reported_and_each_reason_names_a_pod() -> None:
@@ -319,15 +321,31 @@ def test_budgets_that_hold_all_pods_are_reported(
 @pytest.mark.parametrize(
     ("moving", "words"),
     [
-        ([pod("new", "", WEB)], "of its 4 pods there are 1 without a node (such as new)"),
-        ([pod("old", "a1", WEB, deletion_timestamp=NOW)], "of its 4 pods there are 1 terminating (such as old)"),
+        ([pod("new", "", WEB)], "new, one of its 4 pods, has no node yet: it is left alone until it has one"),
+        (
+            [
+                pod("web-0", "b1", WEB, deletion_timestamp=NOW, controller=owner("StatefulSet")),
+                pod("web-1", "a1", WEB, controller=owner("StatefulSet")),
+            ],
+            "web-0 is being deleted, and StatefulSet web creates it again when it is gone: it is left alone until then",
+        ),
     ],
 )
 def test_pods_in_motion_are_reported(moving: Sequence[Pod], words: str) -> None:
     found = blocked(cluster(two_zones(), [*three_in_a(), *moving]))
     assert found.reason == Reason.IN_MOTION
-    assert words in found.message
-    assert "left alone until they are gone or placed" in found.message
+    assert found.message == words
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+def test_pods_that_only_terminate_hold_nothing(kind: str) -> None:
+    """A ReplicaSet replaces them at once. Those with the highest ordinals were taken away by a scale-down."""
+    controller = OwnerReference("apps/v1", kind, "db", "uid-db")
+    going = pod("db-9", "b1", WEB, deletion_timestamp=NOW, controller=controller)
+    there = [pod(f"db-{at}", "a1", WEB, controller=controller) for at in range(3)]
+    plan = plan_cluster(cluster(two_zones(), [*there, going]), [default_policy()], now=NOW)
+    assert [move.wave for move in plan.moves] == [0]
+    assert plan.blocked == ()
 
 
 def test_a_held_group_has_the_reason_of_the_caller() -> None:

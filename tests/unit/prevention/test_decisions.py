@@ -306,6 +306,23 @@ def test_a_namespace_at_rest_is_not_examined_until_its_due_time() -> None:
     assert len(cluster.taken(after=15)) == 3
 
 
+def test_queued_patches_of_a_namespace_are_not_sent_once_it_rests() -> None:
+    """Its other ReplicaSets wait too, and are ranked later."""
+    other = spec(constraint(selector={"app": "api"}))
+    labels, controller = Map(app="api"), OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api")
+    api = [web(f"api-{on}", on, of=other, labels=labels, controller=controller) for on in ("a1", "b1", "c1")]
+    cluster = Cluster(*BARE, *api)
+    cluster.look()
+    assert cluster.prevention.waiting == 6
+    refused = cluster.prevention.take(cluster.now)
+    assert refused is not None
+    cluster.prevention.rest("default", until=15)
+    cluster.prevention.answered(refused, None, cluster.now)
+    assert cluster.prevention.take(cluster.now) is None
+    assert cluster.taken(after=14) == []
+    assert len(cluster.taken(after=1)) == 6
+
+
 def test_evictions_that_prevention_saved_are_reported() -> None:
     ages = {"a1": 16, "a2": 15, "b1": 14, "b2": 13, "c1": 12, "c2": 11}
     pods = [web(f"web-{on}", on, creation_timestamp=NOW - timedelta(seconds=1 << power)) for on, power in ages.items()]

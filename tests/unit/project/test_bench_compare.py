@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.balancing import Outcome
 from bench.busy_fewest import NEVER, fewest_evictions
 from bench.compare.__main__ import ABOUT
 from bench.compare.page import PAGE, Report, merged, read, report_of, table, written
@@ -17,6 +15,7 @@ from bench.compare.spread import Fewest, fewest, holds
 from bench.compare.world import Constraint, Workload, World, Zone
 from bench.compare.worlds import WORLDS
 from bench.sides import Cost
+from tests.unit.project.outcomes import outcome
 
 FEWEST = {
     "scale-down": Fewest(0, 7),
@@ -66,23 +65,6 @@ def test_the_fewest_evictions_agree_with_bench_busy(
 
 
 # The page
-
-
-def outcome(side: str, **changed: Any) -> Outcome:
-    found = Outcome(
-        side="respread" if side == "respread" else "descheduler",
-        fewest=2,
-        violated=3,
-        least_violated=0,
-        evictions=2,
-        refused=0,
-        done_seconds=4.0,
-        cost=Cost(1.0, 60.0),
-        pending=0,
-        still_violated=0,
-        first_seconds=3.0,
-    )
-    return found._replace(**changed)
 
 
 def test_the_page_is_current() -> None:

@@ -1,4 +1,4 @@
-"""docs/promises.md names existing tests, and has all promises of the README."""
+"""docs/promises.md and docs/real-clusters.md name existing tests, and the former has all promises of the README."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
 ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and "`test_" in line]
+REAL_CLUSTERS = (ROOT / "docs" / "real-clusters.md").read_text(encoding="utf-8")
 
 
 def names_of_tests() -> set[str]:
@@ -24,6 +25,12 @@ def test_every_promise_has_tests_that_exist() -> None:
         named = re.findall(r"`(\w+)`", tests)
         assert named, promise
         assert not set(named) - there, promise
+
+
+def test_the_page_on_real_clusters_names_tests_that_exist() -> None:
+    named = set(re.findall(r"`(test_\w+)`", REAL_CLUSTERS))
+    assert len(named) > 40
+    assert not named - names_of_tests()
 
 
 def test_every_never_sentence_of_the_readme_is_a_promise() -> None:

@@ -110,6 +110,7 @@ def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistr
                     violated={"DoNotSchedule": 1},
                     blocked={Reason.NO_FEASIBLE_NODE: 1},
                     planned_evictions=4,
+                    missing_permissions={"patch pods": 3},
                 ),
             ),
         )

@@ -13,7 +13,12 @@ from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, connection_options, namespaced_policies_option
 from respread.cli.read.scheduler_option import scheduler_option
-from respread.controller.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_PLACEHOLDER_IMAGE, OperatorOptions
+from respread.controller.options import (
+    DEFAULT_LISTEN_ADDRESS,
+    DEFAULT_PERMISSIONS_SECONDS,
+    DEFAULT_PLACEHOLDER_IMAGE,
+    OperatorOptions,
+)
 from respread.controller.run import run as run_operator
 from respread.kube.access import AccessError
 from respread.kube.leadership import LeaseTimes
@@ -94,6 +99,18 @@ EXAMPLES: Final = (
     help="The image of placeholder pods, which request nodes in empty domains for policies that say so.",
 )
 @click.option(
+    "--permissions-seconds",
+    type=click.FloatRange(1),
+    default=DEFAULT_PERMISSIONS_SECONDS,
+    show_default=True,
+    help="How often to ask whether a missing optional permission is granted now.",
+)
+@click.option(
+    "--helm-release",
+    metavar="NAME",
+    help="The Helm release that installed the operator, for advice on missing permissions. The chart sets it.",
+)
+@click.option(
     "--log-format",
     type=click.Choice([each.value for each in LogFormat]),
     help="[default: console on a terminal, else json]",
@@ -118,6 +135,8 @@ def run(
     namespaced_policies: str,
     records: str,
     placeholder_image: str,
+    permissions_seconds: float,
+    helm_release: str | None,
     log_format: str | None,
     log_level: str,
 ) -> None:
@@ -141,6 +160,8 @@ def run(
         namespaced_policies=namespaced_policies == "honor",
         records_in_status=records == "status",
         placeholder_image=placeholder_image,
+        permissions_seconds=permissions_seconds,
+        helm_release=helm_release,
     )
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

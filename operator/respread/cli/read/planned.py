@@ -172,11 +172,12 @@ class Planning:
         under_way = in_flight.for_planning(view.snapshot)
         plan = self._planner.plan(
             under_way.snapshot,
-            spread,
+            self.spread_index(view).update(under_way.snapshot),
             setting,
             now=view.time,
             in_flight=under_way.in_flight,
             unreplaced=under_way.unreplaced,
+            replacements=under_way.replacements,
         )
         self._predictor.view.advance(view.snapshot)
         default_policy = not (self._given or view.policies)

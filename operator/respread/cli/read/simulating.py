@@ -143,6 +143,7 @@ class Simulator:
             now=now + LATER,
             in_flight=under_way.in_flight,
             unreplaced=under_way.unreplaced,
+            replacements=under_way.replacements,
         )
 
 

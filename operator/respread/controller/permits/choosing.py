@@ -51,7 +51,8 @@ def choose(
     def failed_before(move: Move) -> Held | None:
         if move.policy in single:
             policy, namespace = policies[move.policy], move.pod.namespace
-            if (held := history.why_not_tried(policy, namespace, trying[move.policy])) is not None:
+            held = history.why_not_tried(policy, namespace, trying[move.policy], observation.snapshot)
+            if held is not None:
                 return held
         return held_lately(move)
 
@@ -66,6 +67,7 @@ def choose(
         replacements=observation.under_way.replacements,
         history=history.history,
         standings=history.standings,
+        trust=history.trust,
         groups=group_pace,
         single=single,
         failed_before=failed_before,

@@ -1,8 +1,9 @@
 """The tasks that carry out steps: in which order they start, and how many run at the same time.
 
-Steps that share a controller run one after another, in the order in which they were chosen. The other steps of a
-namespace share `AT_ONCE` places. So if evictions in one namespace are slow, for example because of a hanging webhook,
-the steps of other namespaces continue.
+Steps that share a controller look at it, and send their evictions, one after another, in the order in which they were
+chosen. They are recorded, and wait for answers, at the same time. The steps of a namespace share `AT_ONCE` places. So
+if evictions in one namespace are slow, for example because of a hanging webhook, the steps of other namespaces
+continue.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -33,6 +34,25 @@ _FIRST_SECONDS: Final = 1.0
 """The assumed duration of a move before any of its namespace was made."""
 _WEIGHT: Final = 0.2
 """The weight of the last move in the estimate for the next one."""
+
+
+class Turn:
+    """The turn of a step for its controllers."""
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: list[asyncio.Lock] = []
+
+    async def wait_for(self, lock: asyncio.Lock) -> None:
+        """Wait for one of the controllers."""
+        await lock.acquire()
+        self._locks.append(lock)
+
+    def end(self) -> None:
+        """Let the next step of each controller go on."""
+        while self._locks:
+            self._locks.pop().release()
 
 
 class Lanes:
@@ -68,21 +88,29 @@ class Lanes:
         """Return the UIDs of the pods of all tasks."""
         return {move.pod.uid for step in self._tasks.values() for move in step}
 
-    @contextlib.asynccontextmanager
-    async def turn(self, step: Step) -> AsyncIterator[None]:
-        """Wait until a step is next for its controllers. It stays so until the context ends."""
+    @contextlib.contextmanager
+    def under_way(self, step: Step) -> Iterator[None]:
+        """Count a step for `room` until the context ends."""
         namespace = step[0].pod.namespace
         self._under_way[namespace] += len(step)
         try:
-            async with contextlib.AsyncExitStack() as turn:
-                for controller in sorted({_controller(move) for move in step}):
-                    await turn.enter_async_context(self._controllers.setdefault(controller, asyncio.Lock()))
-                yield
+            yield
         finally:
             self._under_way[namespace] -= len(step)
             if not self._under_way[namespace]:
                 del self._under_way[namespace]
                 self._seconds.pop(namespace, None)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, step: Step) -> AsyncIterator[Turn]:
+        """Wait until a step is next for its controllers. It stays so until its turn, or the context, ends."""
+        turn = Turn()
+        try:
+            for controller in sorted({_controller(move) for move in step}):
+                await turn.wait_for(self._controllers.setdefault(controller, asyncio.Lock()))
+            yield turn
+        finally:
+            turn.end()
 
     @contextlib.asynccontextmanager
     async def place(self, step: Step) -> AsyncIterator[None]:

@@ -11,8 +11,12 @@ from typing import Final, NamedTuple
 from immutables import Map
 
 from respread.api.policy import Policy
+from respread.api.reasons import Reason
 from respread.api.recorded import MAX_COUNT, FailuresInARow, GroupEvictionCount, RecentEvictions, RememberedBackOff
 from respread.api.status import PolicyStatus
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import workload_of
 from respread.controller.records.checkpoint import (
     GroupNames,
     GroupsByNamespace,
@@ -33,9 +37,11 @@ from respread.eviction.group_history import GroupHistory
 from respread.eviction.history import EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.standing import Standings
+from respread.eviction.limits.trust import Trust
 from respread.eviction.outcomes import Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.planning.victims.controllers import is_active
 from respread.spread.group import GroupKey, SpreadGroup
 
 LATE_SECONDS: Final = 60.0
@@ -79,6 +85,11 @@ class History:
         self.back_offs = BackOffs(rules or BackOffRules())
         self.breakers = Breakers()
         self.standings = Standings()
+        self.trust = Trust()
+        self._awaiting: set[str] = set()
+        """The policies whose replacements that are not Ready are waited for, instead of a trial."""
+        self._trials: dict[str, tuple[ClusterSnapshot, Breakers, Pod | None]] = {}
+        """By policy, what `_trial` found last: every move of a paused policy asks for it."""
         self._counts = _Counts()
         self._expected: Map[str, Expected] = Map()
         """By the UIDs of the pods."""
@@ -143,6 +154,7 @@ class History:
         """
         if (ready := was_ready(ended)) is not None:
             self.standings = self.standings.with_end(ended.move.pod.namespace, ready=ready)
+            self.trust = self.trust.with_end(ended.move.workload, self._wall_clock(), ready=ready)
         if ended.outcome is Outcome.IMPROVED:
             return  # Until it is known to last.
         now = self._wall_clock()
@@ -178,6 +190,7 @@ class History:
     def forget_expired(self, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey]) -> None:
         """Forget what no longer matters about groups that are balanced or gone and have no move in flight."""
         now = self._wall_clock()
+        self.trust = self.trust.without_old(now)
         self.back_offs = without_expired(self.back_offs, groups, busy, now)
         if (recent := self._counts.of_groups.without_old(now)) is not self._counts.of_groups:
             self._count(self._counts._replace(of_groups=recent))
@@ -212,7 +225,46 @@ class History:
         """
         return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock(), namespace)
 
-    def why_not_tried(self, policy: Policy, namespace: str, undecided: Collection[str]) -> Held | None:
+    def follow_trials(self, policies: Mapping[str, Policy], snapshot: ClusterSnapshot) -> None:
+        """Record that a policy's moves succeed again if the replacements that were not Ready are now.
+
+        Args:
+            policies: by name.
+            snapshot: the cluster as the watch shows it.
+        """
+        self._trials = {}
+        for name in self.breakers.policies:
+            policy = policies.get(name)
+            if policy is None or self.single(policy) is None:
+                continue
+            if self._trial(policy, snapshot) is not None:
+                self._awaiting.add(name)
+            elif name in self._awaiting:
+                self._awaiting.discard(name)
+                self.breakers = self.breakers.succeeded(name)
+
+    def _trial(self, policy: Policy, snapshot: ClusterSnapshot) -> Pod | None:
+        """Return a pod of a workload that has failed for a policy, which is not Ready; None if there is none."""
+        known = self._trials.get(policy.name)
+        if known is not None and known[0] is snapshot and known[1] is self.breakers:
+            return known[2]
+        namespaces = self.breakers.failing_namespaces(policy.name)
+        found = next(
+            (
+                pod
+                for namespace in sorted(namespaces)
+                for pods in snapshot.pods_by_controller.get(namespace, Map()).values()
+                for pod in pods.values()
+                if is_active(pod) and not pod.ready and self.breakers.has_failed(policy.name, workload_of(pod))
+            ),
+            None,
+        )
+        self._trials[policy.name] = snapshot, self.breakers, found
+        return found
+
+    def why_not_tried(
+        self, policy: Policy, namespace: str, undecided: Collection[str], snapshot: ClusterSnapshot
+    ) -> Held | None:
         """Return why nothing is evicted in a namespace after moves of a policy failed in a row, or None if it may be.
 
         Args:
@@ -220,6 +272,7 @@ class History:
             namespace: of the pod.
             undecided: namespaces in which its moves are in flight or not known to be a lasting success. Namespaces
                 where something has already failed don't delay others.
+            snapshot: the cluster as the watch shows it.
         """
         if (single := self.single(policy)) is None:
             return None
@@ -227,6 +280,11 @@ class History:
         if (held := self.breakers.paused(policy.name, most, self._wall_clock(), namespace)) is not None:
             return held
         failing = self.breakers.failing_namespaces(policy.name)
+        if namespace in failing and (trial := self._trial(policy, snapshot)) is not None:
+            return Held(
+                Reason.PAUSED,
+                f"{single.message.rpartition('; ')[0]}; {trial.key} is not Ready: no other pod is tried before it is",
+            )
         awaited = set(undecided) if namespace in failing else set(undecided) - failing
         return single if awaited else None
 

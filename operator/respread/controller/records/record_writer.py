@@ -79,14 +79,17 @@ class RecordWriter:
             return self._failed(policy, "this replica does not lead any more")
         if not response.succeeded:
             message = status_of(response.body).message or "no reason given"
-            return self._failed(policy, f"the API server refused it: {response.status_code}, {message}")
+            return self._failed(
+                policy, f"the API server refused it: {response.status_code}, {message}", logged=response.sent
+            )
         self._stored[policy.uid] = record
         self._troubles.pop(policy.uid, None)
         return True
 
-    def _failed(self, policy: Policy, trouble: str) -> Literal[False]:
+    def _failed(self, policy: Policy, trouble: str, *, logged: bool = True) -> Literal[False]:
         self._troubles[policy.uid] = trouble
-        _log.warning("Record not written", policy=policy.name, error=trouble)
+        if logged:
+            _log.warning("Record not written", policy=policy.name, error=trouble)
         return False
 
     async def _send(self, policy: Policy, text: str, *, exists: bool) -> Response | None:

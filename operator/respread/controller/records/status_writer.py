@@ -326,7 +326,7 @@ class StatusWriter:
         if response is None:
             _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
             return False
-        if not response.succeeded and response.status_code != HTTPStatus.NOT_FOUND:
+        if not response.succeeded and response.sent and response.status_code != HTTPStatus.NOT_FOUND:
             message = status_of(response.body).message
             _log.warning("Status not written", policy=policy.name, status_code=response.status_code, error=message)
         return response.succeeded

@@ -48,7 +48,7 @@ class _Stretch(NamedTuple):
 class HourShares:
     """Shares out what the limits have left."""
 
-    __slots__ = ("_left", "_stretches", "_tallies")
+    __slots__ = ("_begun", "_left", "_made", "_stretches", "_tallies")
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class HourShares:
         unrestored: Collection[GroupKey],
         busy: Collection[GroupKey],
         begun: Callable[[], Iterable[Begun]],
+        made: Callable[[GroupKey], int] = lambda _: 0,
     ) -> None:
         """Find the limits that don't have enough left for a whole plan.
 
@@ -66,8 +67,10 @@ class HourShares:
             unrestored: the groups that stay violated after it.
             busy: the groups with moves in flight. Evictions are kept for their next moves.
             begun: returns others for which evictions are kept.
+            made: returns how many evictions were made for a group within the last hour.
         """
         self._tallies = tallies
+        self._made = made
         wanted: Counter[LimitTally] = Counter()
         for step in steps:
             for tally in tallies.of(step):
@@ -82,6 +85,8 @@ class HourShares:
         self._left = {tally: number for tally, number in left.items() if number < wanted[tally]}
         self._stretches: dict[int, _Stretch] = {}
         """By component."""
+        self._begun: set[int] = set()
+        """The components that are begun: the evictions of their next stretch are kept for them."""
         if not self._left:
             return
         components: dict[int, list[Step]] = {}
@@ -92,7 +97,7 @@ class HourShares:
             if any(group in busy for move in first for group in move.groups):
                 self.take(first)
 
-    def precedence(self, step: Step, ranks: Mapping[str, int]) -> tuple[bool, int, float]:
+    def precedence(self, step: Step, ranks: Mapping[str, int]) -> tuple[bool, int, float, bool]:
         """Return what is less for a step of a namespace that goes before another one of it.
 
         Args:
@@ -100,25 +105,28 @@ class HourShares:
             ranks: of the policies, by name; the most important has the lowest.
         """
         if not self._left:
-            return False, 0, 0.0
+            return False, 0, 0.0, False
         rank = min(ranks.get(move.policy, 0) for move in step)
-        return step[0].wave > 0, rank, self._stretches[step[0].component].price
+        stretch = self._stretches[step[0].component]
+        is_new = not any(self._made(key) for move in stretch.moves for key in move.groups)
+        return step[0].wave > 0, rank, stretch.price, is_new
 
     def why_unfinished(self, step: Step) -> Held | None:
         """Return that too little is left to restore a group with a first step and those after it, or None."""
-        if not self._left:
+        if not self._left or step[0].component in self._begun:
             return None
         stretch = self._stretches[step[0].component]
         return self._too_little(stretch.moves, 0 if stretch.restored else inf)
 
     def why_not(self, step: Step) -> Held | None:
         """Return that nothing is left to begin a component with a step, or None."""
-        return self._too_little(step, 0) if self._left else None
+        return self._too_little(step, 0) if self._left and step[0].component not in self._begun else None
 
     def take(self, step: Step) -> None:
         """Record that a component is begun or continued with a step. Evictions are kept for those that follow."""
-        if not self._left:
+        if not self._left or step[0].component in self._begun:
             return
+        self._begun.add(step[0].component)
         moves = self._stretches[step[0].component].moves
         for tally in self._tallies.of(moves):
             if tally in self._left:

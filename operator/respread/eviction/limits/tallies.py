@@ -15,6 +15,7 @@ from respread.eviction.history import EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.standing import Standing, Standings, unproven_share
+from respread.eviction.limits.trust import Trust
 from respread.eviction.limits.unready import ControllerPods
 from respread.eviction.steps import Step
 from respread.planning.held import Held
@@ -32,6 +33,8 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     history: EvictionHistory = EvictionHistory()
     groups: Callable[[GroupKey], GroupPace | None] = lambda _: None
     """Returns how many more evictions a spread group may have; None if unlimited."""
+    trust: Trust | None = None
+    """What became of the workloads' last replacements; None if that is not used."""
     standings: Standings | None = None
     """The standings of the namespaces; None if they are not used."""
     now: float
@@ -78,9 +81,11 @@ class LimitTally:
         "_groups_now",
         "_has_rivals",
         "_in_last_hour",
+        "_now",
         "_snapshot",
         "_standings",
         "_total",
+        "_trust",
         "_unproven",
         "limiter",
     )
@@ -109,6 +114,8 @@ class LimitTally:
         self._groups = counted.groups
         self._groups_now: Counter[GroupKey] = Counter()
         self._standings = counted.standings if limiter.shared else None
+        self._trust = counted.trust
+        self._now = counted.now
         self._has_rivals = has_rivals
         self._in_last_hour = counted.history.count_in_last_hour(limiter.policy, counted.now)
         self._total = 0
@@ -176,10 +183,24 @@ class LimitTally:
             ):
                 if (held := self._beyond(what, self._counts[place], more[place], limit)) is not None:
                     return held
+            if (held := self._beyond_trust(move, more[workload], of_workload)) is not None:
+                return held
             not_ready = self._controllers.not_ready(move, bounded)
             if self._counts[workload] + more[workload] + len(not_ready) > of_workload:
                 return self._beside_not_ready(move, not_ready, of_workload)
         return None
+
+    def _beyond_trust(self, move: Move, more: int, limit: int) -> Held | None:
+        """Return that others of a workload must be Ready before more of its pods are evicted, or None."""
+        most = limit if self._trust is None else self._trust.most(move.workload, self._now)
+        in_flight = self._counts["workload", move.workload]
+        if most >= limit or in_flight + more <= max(most, more):
+            return None
+        return Held(
+            Reason.LIMIT_REACHED,
+            f"{in_flight} evictions of pods of {move.workload} are in flight, and no more than {most} until another "
+            "replacement is Ready: limits.inFlightPerWorkload is reached step by step",
+        )
 
     def _of_hour(self, bounded: Step) -> Held | None:
         limit = self.limiter.limits.per_hour

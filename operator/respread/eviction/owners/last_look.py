@@ -144,6 +144,7 @@ class Owners:
             return reading
         self._top.note(controller.uid, reading.controller.metadata.controller)
         rules = self._rules(move)
+        siblings = tuple(siblings_of(snapshot, pod))
         held = (
             _why_owners_unknown(reading, controller, rules)
             or _why_owner_unread(reading, rules)
@@ -151,9 +152,11 @@ class Owners:
             or why_not_at_rest(
                 reading,
                 pod,
-                siblings_of(snapshot, pod),
+                siblings,
                 in_flight.leaving(controller.uid),
-                in_flight.unreplaced(controller.uid),
+                unreplaced=in_flight.unreplaced(controller.uid, {each.metadata.uid for each in reading.pods}),
+                expected=in_flight.unreplaced(controller.uid, {each.uid for each in siblings}),
+                exchanged=in_flight.exchanged(controller.uid),
                 now=self._now(),
                 together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
             )

@@ -14,15 +14,10 @@ from typing import Final, NamedTuple
 from respread.api.reasons import Reason
 from respread.eviction.owners.reading import ControllerObject, ListedPod
 from respread.planning.held import Held
+from respread.planning.victims.controllers import ordinal_of
 
 PARALLEL: Final = "Parallel"
 """The `podManagementPolicy` with which no pod waits for another."""
-
-
-def ordinal_of(pod_name: str) -> int:
-    """Return the ordinal at the end of a pod's name, -1 if there is none (`getOrdinal`)."""
-    digits = pod_name.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() else -1
 
 
 class _Lack(NamedTuple):

@@ -86,9 +86,11 @@ class OtherControllers:
             if controller is None or pod.controller is None:
                 continue
             leaving = in_flight.leaving(uid)
-            siblings = siblings_of(snapshot, pod)
+            siblings = tuple(siblings_of(snapshot, pod))
             active = [each.name for each in siblings if is_active(each) and each.uid not in leaving]
-            held = why_incomplete(pod.controller.kind, controller, active, in_flight.unreplaced(uid))
+            held = why_incomplete(
+                pod.controller.kind, controller, active, in_flight.unreplaced(uid, {each.uid for each in siblings})
+            )
             if held is not None:
                 return _of_other(held)
         return None

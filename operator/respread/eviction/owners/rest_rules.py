@@ -7,16 +7,19 @@ exists. So every controller is read right before one of its pods is evicted, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
+
+from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.eviction.owners.custom_controllers import why_clone_set_holds, why_rollout_holds
-from respread.eviction.owners.ordinals import ordinal_of, why_replacement_waits
+from respread.eviction.owners.ordinals import why_replacement_waits
 from respread.eviction.owners.reading import ControllerObject, ListedPod, OwnerReading
 from respread.planning.held import Held
+from respread.planning.victims.controllers import ordinal_of
 from respread.planning.victims.replicas import why_too_few
 
 _REVISION_LABEL: Final = "controller-revision-hash"
@@ -27,8 +30,10 @@ def why_not_at_rest(
     pod: Pod,
     known: Iterable[Pod],
     leaving: Collection[str] = (),
-    unreplaced: int = 0,
     *,
+    unreplaced: int = 0,
+    expected: int = 0,
+    exchanged: Mapping[str, str] = Map(),
     now: datetime,
     together: Collection[str] = (),
 ) -> Held | None:
@@ -39,7 +44,9 @@ def why_not_at_rest(
         pod: the pod to be evicted.
         known: the controller's pods from the watch.
         leaving: UIDs of the controller's pods that Respread evicted and whose move is in flight.
-        unreplaced: how many of these moves have no replacement yet.
+        unreplaced: how many of these moves have no replacement among the pods that were read.
+        expected: how many of them have none among those from the watch. The plan reckons with these.
+        exchanged: the UIDs of the pods that moves have replaced since the plan may have been made, by that of each pod.
         now: the time, with a time zone.
         together: UIDs of the pods to be evicted together with it.
     """
@@ -49,7 +56,7 @@ def why_not_at_rest(
         or _of_owner(reading)
         or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
         or (why_clone_set_holds(reading.controller) if reading.kind == "CloneSet" else None)
-        or _of_view(active, pod, known, leaving)
+        or _of_view(active, pod, known, (*leaving, *exchanged), expected, frozenset(exchanged.values()))
         or (_of_order(reading, pod, leaving, together, now) if reading.kind == "StatefulSet" else None)
     )
 
@@ -198,14 +205,31 @@ def _of_order(
     )
 
 
-def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leaving: Collection[str]) -> Held | None:
-    """The plan was made from the watched pods, so it is only valid if these are still the actual pods."""
-    there = {(each.metadata.uid, each.spec.node_name): each.metadata.name for each in active}
+def _of_view(
+    active: Sequence[ListedPod],
+    pod: Pod,
+    known: Iterable[Pod],
+    leaving: Collection[str],
+    expected: int,
+    arrived: Collection[str],
+) -> Held | None:
+    """The plan was made from the watched pods, so it is only valid if these are still the actual pods.
+
+    It reckons with replacements that come, and with those without a node, wherever they land. Those that have arrived
+    since came for it too.
+    """
+    there = {each.metadata.uid: each for each in active if each.metadata.uid not in leaving}
     staying = [each for each in known if not each.terminating and not each.finished and each.uid not in leaving]
-    watched = {(each.uid, each.node_name): each.name for each in staying}
-    if (pod.uid, pod.node_name) not in there:
+    watched = {each.uid: each for each in staying}
+    if pod.uid not in there or there[pod.uid].spec.node_name != pod.node_name:
         return Held(Reason.IN_MOTION, "it is not where it was when the plan was made")
-    differing = [name for where, name in (there | watched).items() if (where in there) != (where in watched)]
+    new = [each.metadata.name for uid, each in there.items() if uid not in watched and uid not in arrived]
+    differing = new if len(new) > expected else []
+    differing += [
+        each.name
+        for uid, each in watched.items()
+        if uid not in there or (each.node_name and each.node_name != there[uid].spec.node_name)
+    ]
     if differing:
         return Held(
             Reason.IN_MOTION,

@@ -91,6 +91,7 @@ class Board:
         "placement",
         "tallies",
         "touched",
+        "waiting",
     )
 
     def __init__(
@@ -105,6 +106,7 @@ class Board:
         first_slot: int = 0,
         ranks: int = 1,
         leaving: NodeSet = 0,
+        waiting: Sequence[int] = (),
     ) -> None:
         """Create the board.
 
@@ -119,10 +121,12 @@ class Board:
                 their plans don't crowd on the same few nodes.
             ranks: how many ranks there are of the policies that want groups cured.
             leaving: nodes that lose their pods anyway, which are distinguished from others.
+            waiting: the pieces of the replacements of moves in flight that have no node yet.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)
         self.placement = placement
+        self.waiting = tuple(waiting)
         self.components = tuple(map(tuple, components)) or (tuple(range(len(self.tallies))),)
         self._first_slot = first_slot
         self._ranks = ranks
@@ -328,6 +332,18 @@ class Board:
         self.occupied |= 1 << slot
         self.count(spot, 1)
         self._history.append((spot, 1))
+
+    def expect(self, spot: Spot, by: int = 1) -> None:
+        """Place a replacement of a move in flight before the first move, or take it back from the counts with -1.
+
+        Its room is given back with the view's.
+        """
+        piece, slot = spot
+        self.touched |= 1 << slot
+        if by > 0:
+            self.placement.view.place(self.pieces[piece].sample, self.placement.table.names[slot])
+            self.occupied |= 1 << slot
+        self.count(spot, by)
 
     def _touch(self, slot: int) -> None:
         self.touched |= 1 << slot

@@ -19,6 +19,7 @@ from respread.scheduling.filters.taint_toleration import shunned_nodes
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.spread.group import SpreadGroup, template_of
+from respread.spread.index import group_keys_of
 
 _Identity: TypeAlias = tuple[str, tuple[Labels, int, OwnerReference | None], str]
 
@@ -29,16 +30,17 @@ def set_up(
     """Return the board on which some tasks, mostly one, are solved together.
 
     Args:
-        tasks: tasks of different components. All their pods have a node.
+        tasks: tasks of different components. All their pods have a node, except replacements of moves in flight.
         placement: the cluster.
         ranks: of the policies, by name; the most important has rank 0.
         leaving: the nodes that lose their pods anyway.
     """
     groups = [group for task in tasks for group in task.groups]
     pods = [pod for task in tasks for pod in task.pods]
+    coming = [pod for task in tasks for pod in task.coming]
     cure = {key: ranks[policy] for task in tasks for key, policy in task.cure.items()}
     slot_of = placement.table.slot_of
-    pieces, piece_of = _pieces(groups, pods, placement)
+    pieces, piece_of = _pieces(groups, pods, coming, placement)
     movable: dict[Spot, list[Pod]] = {}
     for pod in sorted((pod for task in tasks for pod in task.victims), key=victim_order):
         if (slot := slot_of.get(pod.node_name)) is not None:
@@ -57,6 +59,7 @@ def set_up(
         first_slot=crc32(str(pods[0].key).encode()) % len(slot_of) if slot_of else 0,
         ranks=max(ranks.values()) + 1,
         leaving=node_set([slot for name in leaving if (slot := slot_of.get(name)) is not None]),
+        waiting=[piece_of[_identity(pod)] for pod in coming],
     )
 
 
@@ -76,7 +79,7 @@ def _identity(pod: Pod) -> _Identity:
 
 
 def _pieces(
-    groups: Sequence[SpreadGroup], pods: Iterable[Pod], placement: Placement
+    groups: Sequence[SpreadGroup], pods: Iterable[Pod], coming: Iterable[Pod], placement: Placement
 ) -> tuple[list[Piece], dict[_Identity, int]]:
     matched = [(group.key.namespace, frozenset(group.matched)) for group in groups]
     carried: dict[tuple[object, ...], list[int]] = {}
@@ -86,6 +89,17 @@ def _pieces(
     samples: dict[_Identity, Pod] = {}
     for pod in pods:
         samples.setdefault(_identity(pod), pod)
+    for pod in coming:
+        # The groups don't know its labels and template if no other pod has them.
+        if samples.setdefault(_identity(pod), pod) is pod:
+            keys = group_keys_of(pod)
+            carried[pod.namespace, template_of(pod).identity] = [
+                index for index, group in enumerate(groups) if group.key in keys
+            ]
+            matched = [
+                (namespace, labels | {pod.labels} if group.key.selector.matches(pod.labels) else labels)
+                for (namespace, labels), group in zip(matched, groups, strict=True)
+            ]
     pieces = []
     for pod in samples.values():
         template = template_of(pod)

@@ -9,12 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.search.board import Board, Potential, Spot
-from respread.planning.search.safety import Assessment, BoardStep, StepOutcome, assess
+from respread.planning.search.safety import MOST_TOGETHER, Assessment, BoardStep, StepOutcome, assess
 from respread.planning.search.search_budget import SearchBudget
 from respread.scheduling.view.node_sets import NodeSet
-
-MOST_TOGETHER: Final = 3
-"""The largest number of pods that are evicted together because none of them can be evicted alone."""
 
 _MOST_AT_ONCE: Final = 12
 """If only the best step is needed, this many steps are compared by their outcomes."""

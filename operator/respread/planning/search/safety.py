@@ -13,7 +13,7 @@ more excess, and some group to be restored has less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from respread.planning.search.board import Board, Spot
 from respread.planning.search.landings import Landing, feasible_nodes, landings_of, united
@@ -21,6 +21,9 @@ from respread.planning.search.search_budget import SearchBudget
 from respread.scheduling.view.node_sets import NodeSet
 
 _T = TypeVar("_T")
+
+MOST_TOGETHER: Final = 3
+"""The largest number of pods whose every course is followed: of steps of several pods, and beside those in flight."""
 
 BoardStep: TypeAlias = tuple[Spot, ...]
 """The spots from which pods are evicted together, sorted."""
@@ -66,17 +69,25 @@ class Assessment(NamedTuple):
         return found
 
 
-def assess(board: Board, step: BoardStep, search_budget: SearchBudget) -> Assessment | None:
+def assess(
+    board: Board, step: BoardStep, search_budget: SearchBudget, waiting: Sequence[int] = ()
+) -> Assessment | None:
     """Return the possible outcomes of a step, or None if it is not, or not provably, safe.
 
     The board is left as it was.
+
+    Args:
+        board: the position, in which no replacement that waits has a node.
+        step: the step.
+        search_budget: the budget.
+        waiting: the pieces of replacements of earlier steps that have no node yet. The step is safe beside them.
     """
     before = board.excesses()
     mark = board.mark()
     try:
-        if len(step) == 1:
+        if len(step) == 1 and not waiting:
             return _assess_one(board, step[0], before)
-        return _assess_together(board, step, before, search_budget)
+        return _assess_together(board, step, before, search_budget, tuple(sorted(waiting)))
     finally:
         board.revert(mark)
 
@@ -144,12 +155,13 @@ def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Ve
 
 
 def _assess_together(
-    board: Board, step: BoardStep, before: Sequence[int], search_budget: SearchBudget
+    board: Board, step: BoardStep, before: Sequence[int], search_budget: SearchBudget, waiting: tuple[int, ...]
 ) -> Assessment | None:
-    if any(board.pieces[spot.piece].when_gone for spot in step):
+    pieces = (*(spot.piece for spot in step), *waiting)
+    if len(pieces) > MOST_TOGETHER or any(board.pieces[piece].when_gone for piece in pieces):
         return None
     course = _Courses(board, before, search_budget)
-    if not course.follow(step, (), likely=True):
+    if not course.follow(step, waiting, likely=True):
         return None
     return Assessment(tuple(course.outcomes.values()), course.certain)
 

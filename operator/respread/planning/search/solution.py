@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
+from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.planning.explain.blocked import why_blocked
 from respread.planning.explain.describing import StepPosition, moves_of
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.plan import Move
-from respread.planning.search.board import Board
+from respread.planning.search.board import Board, Potential, Spot
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.cost import Cost
+from respread.planning.search.landings import feasible_nodes, landings_of
 from respread.planning.search.path import Path
 from respread.planning.search.placement import Placement
 from respread.planning.search.safety import assess
 from respread.planning.search.search import SearchRules, best_path
 from respread.planning.search.search_budget import SearchBudget
+from respread.planning.search.together import Places, places_together
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
@@ -31,6 +34,9 @@ from respread.spread.group import GroupKey
 
 _MOST_COURSES: Final = 1_000
 """How many courses of a first step are examined."""
+_NOT_EXPECTED: Final = Held(
+    Reason.IN_MOTION, "the replacement of an earlier move finds no node now: it is left alone until it has one"
+)
 _MOST_LATER: Final = 16
 """For so many moves after the first step room is kept while that is made."""
 
@@ -93,6 +99,11 @@ class Solution(NamedTuple):
     then."""
     later: tuple[Member, ...]
     """The moves after the first step."""
+    together: tuple[FirstStep, ...]
+    """The first steps that are safe at the same time, beside the replacements that wait, in any order; none if that
+    can't be shown. Of these, the replacements may land on more nodes than that of the first step alone."""
+    waiting: tuple[Member, ...]
+    """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
     taken: tuple[Taken, ...]
     share: float
     """How much it takes of what is free on its nodes, in nodes: that of the scarcest resource."""
@@ -137,6 +148,11 @@ class Solution(NamedTuple):
     def cured(self) -> tuple[int, ...]:
         """How many groups it cures, by the rank of their policies."""
         return tuple(before - after for before, after in zip(self.before.violated, self.cost.violated, strict=True))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether replacements of earlier moves for it have no node yet."""
+        return any(task.coming for task in self.tasks)
 
     @property
     def namespace(self) -> str:
@@ -214,19 +230,29 @@ class Finder:
                 view.place(taken.pod, self._placement.table.names[taken.slot])
                 holders.setdefault(taken.slot, other.holder)
         board = set_up(tasks, self._placement, self._ranks, self._leaving.names)
+        counts_at_start = _counts(board)
+        coming = [pod for task in tasks for pod in task.coming]
+        expected = _expected(board, coming)
         before, lower_bound = Cost(board.violated(), board.excess(), 0), board.lower_bound()
-        path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
-        stuck, counts_before, counts_after = _what_it_comes_to(board, path, tasks, holders)
+        if len(expected) < len(coming):
+            path = Path((), before.violated, before.excess, proven=True)
+        else:
+            path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
+        stuck, counts_after = _what_it_comes_to(board, path, tasks, holders)
+        if len(expected) < len(coming):
+            stuck = tuple((key, _NOT_EXPECTED) for key, _ in stuck)
+        changed = [key for key in counts_after if counts_after[key] != counts_at_start[key]]
         landings = [[choice.assessment.nodes(spot.piece) for spot in choice.step] for choice in path.choices]
         solution = Solution(
             tasks=tasks,
             steps=_steps(board, path, next(self._numbers), self._selection),
             first=None,
             later=(),
+            together=(),
+            waiting=(),
             taken=tuple(
                 Taken(spot.slot, board.pieces[spot.piece].sample)
-                for choice in path.choices
-                for spot in choice.outcome.placed
+                for spot in chain(expected, *(choice.outcome.placed for choice in path.choices))
             ),
             share=0,
             precedence=Precedence(0, 0, 0),
@@ -237,8 +263,8 @@ class Finder:
             finished=path.proven,
             ideal=path.proven and path.cost <= board.reach(however_much_room=True),
             stuck=stuck,
-            counts_before=counts_before,
-            counts_after=counts_after,
+            counts_before={key: counts_at_start[key] for key in changed},
+            counts_after={key: counts_after[key] for key in changed},
             open_nodes=tuple(
                 OpenNodes(piece.replacement, self._once(piece.replacement.admitted(spread=False)), piece.sample)
                 for piece in board.pieces
@@ -250,14 +276,19 @@ class Finder:
             pods=sum(board.left(spot) for spot in board.movable_spots()),
             demand={name: amount * before.excess for name, amount in board.largest_request.items()},
         )
+        for spot in expected:
+            board.expect(spot, -1)
         view.revert(as_it_is)
+        waiting, together = self._together_now(board, path, coming)
         if not path.choices:
-            return solution
+            return solution._replace(waiting=waiting)
         share = _share(solution.taken, view.free)
         rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(before.violated))
         return solution._replace(
             first=self._first_step(board, path),
-            later=self._later(board, path, landings),
+            together=together,
+            waiting=waiting,
+            later=self._later(board, path, landings, together),
             share=share,
             precedence=Precedence(rank, solution.landing.bit_count(), -share),
         )
@@ -274,7 +305,7 @@ class Finder:
         policy = self._selection.policy_of(choice.victims[0].namespace, choice.victims[0].labels)
         # Without the others' room, as the cluster is now: the scheduler may place pods there until the others have used
         # it.
-        assessment = assess(board, choice.step, SearchBudget(_MOST_COURSES))
+        assessment = assess(board, choice.step, SearchBudget(_MOST_COURSES), board.waiting)
         if policy is None or assessment is None:
             return None
         members = []
@@ -284,13 +315,41 @@ class Finder:
             members.append(Member(pod, replacement, nodes, closed))
         return FirstStep(policy.name, tuple(members))
 
-    def _later(self, board: Board, path: Path, landings: Sequence[Sequence[NodeSet]]) -> tuple[Member, ...]:
+    def _together_now(
+        self, board: Board, path: Path, coming: Sequence[Pod]
+    ) -> tuple[tuple[Member, ...], tuple[FirstStep, ...]]:
+        """Return the replacements that wait, and the first steps that are safe at the same time beside them."""
+        alone = list(takewhile(lambda choice: len(choice.step) == 1, path.choices))
+        of_waiting, of_evicted = places_together(board, board.waiting, [choice.step[0] for choice in alone])
+        if of_waiting is None:
+            return (), ()
+        waiting = tuple(
+            self._member(board, piece, pod, places)
+            for piece, pod, places in zip(board.waiting, coming, of_waiting, strict=True)
+        )
+        steps: list[FirstStep] = []
+        for choice, places in zip(alone, of_evicted, strict=False):
+            (pod,), (spot,) = choice.victims, choice.step
+            policy = self._selection.policy_of(pod.namespace, pod.labels)
+            if policy is None:
+                break
+            steps.append(FirstStep(policy.name, (self._member(board, spot.piece, pod, places),)))
+        return waiting, tuple(steps)
+
+    def _member(self, board: Board, piece: int, pod: Pod, places: Places) -> Member:
+        nodes, parts = self._once(places.nodes), tuple(map(self._once, places.parts))
+        return Member(pod, board.pieces[piece].replacement, nodes, 0, parts, places.is_alone)
+
+    def _later(
+        self, board: Board, path: Path, landings: Sequence[Sequence[NodeSet]], together: Sequence[FirstStep]
+    ) -> tuple[Member, ...]:
+        following = (member for step in together[1:] for member in step.members)
         later = (
             Member(pod, board.pieces[spot.piece].replacement, self._once(nodes), 0)
-            for choice, together in islice(zip(path.choices, landings, strict=True), 1, None)
-            for pod, spot, nodes in zip(choice.victims, choice.step, together, strict=True)
+            for choice, of_step in islice(zip(path.choices, landings, strict=True), max(1, len(together)), None)
+            for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
-        return tuple(islice(later, _MOST_LATER))
+        return tuple(islice(chain(following, later), _MOST_LATER))
 
 
 def _share(taken: Iterable[Taken], free: FreeResources) -> float:
@@ -319,12 +378,43 @@ def _steps(board: Board, path: Path, number: int, selection: Selection) -> tuple
     return tuple(steps)
 
 
+def _expected(board: Board, coming: Sequence[Pod]) -> list[Spot]:
+    """Place the replacements that wait where the search would expect them, up to the first that finds no node.
+
+    Args:
+        board: the position, which is changed.
+        coming: the pods that they replace, or the replacements themselves, in the order of the board's `waiting`.
+    """
+    placed: list[Spot] = []
+    snapshot = board.placement.view.snapshot
+    for piece, pod in zip(board.waiting, coming, strict=True):
+        there = snapshot.pods.get(pod.key)
+        if board.pieces[piece].when_gone and there is not None and there.uid == pod.uid and there.node_name:
+            board.placement.view.remove(there)
+        landings = [each for each in landings_of(board, piece, feasible_nodes(board, piece)) if each.likely]
+        if not landings:
+            break
+        spots = [Spot(piece, each.slot) for each in landings]
+        potentials: list[tuple[Potential, Spot]] = []
+        for spot in spots:
+            board.count(spot, 1)
+            potentials.append((board.potential(), spot))
+            board.count(spot, -1)
+        _, best = min(potentials)
+        board.expect(best)
+        placed.append(best)
+    return placed
+
+
+def _counts(board: Board) -> dict[GroupKey, dict[str, int]]:
+    return {tally.group.key: tally.counts for tally in board.tallies}
+
+
 def _what_it_comes_to(
     board: Board, path: Path, tasks: Sequence[Task], holders: Mapping[int, str]
-) -> tuple[tuple[tuple[GroupKey, Held], ...], dict[GroupKey, dict[str, int]], dict[GroupKey, dict[str, int]]]:
-    """Return what a path leaves violated, and the counts that it changes, before and after."""
+) -> tuple[tuple[tuple[GroupKey, Held], ...], dict[GroupKey, dict[str, int]]]:
+    """Return what a path leaves violated, and all counts after it."""
     protected = [pair for task in tasks for pair in task.protected]
-    before = {tally.group.key: tally.counts for tally in board.tallies}
     start = board.mark()
     for choice in path.choices:
         board.play(choice.step, choice.outcome.placed)
@@ -333,7 +423,6 @@ def _what_it_comes_to(
         for tally in board.tallies
         if tally.cure and tally.excess()
     )
-    after = {tally.group.key: tally.counts for tally in board.tallies}
+    after = _counts(board)
     board.revert(start)
-    changed = [key for key in after if after[key] != before[key]]
-    return stuck, {key: before[key] for key in changed}, {key: after[key] for key in changed}
+    return stuck, after

@@ -364,7 +364,10 @@ def _would_take(solution: Solution, placement: Placement) -> NodeSet:
     return found
 
 
-def _claim(solution: Solution) -> tuple[int, float]:
-    """Return what is less for solutions that cure groups of more important policies, or more of them with less room."""
+def _claim(solution: Solution) -> tuple[int, bool, float]:
+    """Return what is less for solutions that cure groups of more important policies, or more of them with less room.
+
+    Of those of policies that are as important, what is begun comes first.
+    """
     rank, cured = next((rank, cured) for rank, cured in enumerate(solution.cured) if cured)
-    return rank, solution.share / cured
+    return rank, not solution.is_begun, solution.share / cured

@@ -77,7 +77,6 @@ class Tally:
         "_counts",
         "_excess",
         "_fewest",
-        "_forced_zero",
         "_histogram",
         "_least",
         "_never",
@@ -85,6 +84,7 @@ class Tally:
         "cure",
         "domain_of",
         "domains",
+        "forced_zero",
         "group",
         "max_skew",
         "rank",
@@ -125,7 +125,8 @@ class Tally:
         self.max_skew = group.key.max_skew
         self.soft = group.key.when_unsatisfiable == "ScheduleAnyway"
         """Whether the constraint is only a preference of the scheduler."""
-        self._forced_zero = domains.size < group.key.min_domains
+        self.forced_zero = domains.size < group.key.min_domains
+        """Whether the minimum is 0 because there are fewer domains than minDomains."""
         self._closed = closed
         self._bounds = self._with_most(bounds, closed)
         self._never = never
@@ -152,7 +153,7 @@ class Tally:
 
     def minimum(self) -> int:
         """Return the global minimum as the scheduler uses it."""
-        return 0 if self._forced_zero else self._least
+        return 0 if self.forced_zero else self._least
 
     def excess(self) -> int:
         """Return how many pods are above the minimum plus maxSkew, summed over the domains."""
@@ -161,7 +162,7 @@ class Tally:
     def fewest_moves(self) -> float:
         """Return the fewest moves that restore this group alone, or infinity."""
         if self._fewest is None:
-            self._fewest = fewest_moves(self._levels(), self.max_skew, self._bounds)
+            self._fewest = fewest_moves(self.levels(), self.max_skew, self._bounds)
         return self._fewest
 
     def reach(self, *, however_much_room: bool) -> Reach:
@@ -171,10 +172,10 @@ class Tally:
             however_much_room: whether to assume that other pods leave their room.
         """
         closed = self._never if however_much_room else self._closed
-        return reach(self._levels(), closed, self.max_skew, self._with_most(self._bounds, closed))
+        return reach(self.levels(), closed, self.max_skew, self._with_most(self._bounds, closed))
 
     def _with_most(self, bounds: Bounds, closed: Histogram) -> Bounds:
-        return bounds._replace(most=0 if self._forced_zero else min((count for count, _ in closed), default=None))
+        return bounds._replace(most=0 if self.forced_zero else min((count for count, _ in closed), default=None))
 
     def overfull(self, domain: str | None) -> bool:
         """Whether the domain has more pods than the minimum plus maxSkew. None is no domain."""
@@ -208,12 +209,12 @@ class Tally:
                 self._above += by
         if after < self._least:
             self._least = after
-            if not self._forced_zero:  # The limit falls by one, to a count that domains may have exactly.
+            if not self.forced_zero:  # The limit falls by one, to a count that domains may have exactly.
                 self._above += histogram.get(limit, 0)
                 self._excess += self._above
         elif before == self._least and not histogram[before]:
             self._least = after
-            if not self._forced_zero:  # Here it rises by one.
+            if not self.forced_zero:  # Here it rises by one.
                 self._excess -= self._above
                 self._above -= histogram.get(limit + 1, 0)
         if self._nodes_by_count is not None:
@@ -221,5 +222,6 @@ class Tally:
             self._nodes_by_count[before] &= ~nodes
             self._nodes_by_count[after] = self._nodes_by_count.get(after, 0) | nodes
 
-    def _levels(self) -> Histogram:
+    def levels(self) -> Histogram:
+        """Return how many domains have each count."""
         return tuple(sorted(pair for pair in self._histogram.items() if pair[1]))

@@ -22,6 +22,12 @@ def is_active(pod: Pod) -> bool:
     return not pod.terminating and not pod.finished
 
 
+def ordinal_of(pod_name: str) -> int:
+    """Return the ordinal at the end of a pod's name, -1 if there is none (`getOrdinal`)."""
+    digits = pod_name.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else -1
+
+
 def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
     """Return a pod's controller from a snapshot; None if it was not read, or if another object has its name now."""
     controller = pod.controller

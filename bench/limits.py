@@ -1,0 +1,106 @@
+"""How many evictions limits and budgets allow at once, and how much of that was used, without any code of Respread.
+
+It assumes that pods are alike: each replacement is Ready after the same time. Limits per node are left out; in the
+clusters of the benches, enough nodes have pods to evict.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+from bench.judge import Flight, Key
+
+STEP_SECONDS: Final = 0.05
+
+
+class AtOnce(NamedTuple):
+    """How many evictions may be in flight at once, until their replacements are Ready."""
+
+    in_total: int
+    per_namespace: int
+    per_workload: int
+
+    @classmethod
+    def of(cls, limits: Mapping[str, Any], replicas: int, max_unavailable: str = "", *, ordered: bool = False) -> Self:
+        """Return what applies to workloads that are alike.
+
+        Args:
+            limits: of a policy, as the API server shows them.
+            replicas: of each workload; of the smallest one if they differ.
+            max_unavailable: of each workload's PodDisruptionBudget: a percentage, or empty without budgets.
+            ordered: whether a workload's controller replaces only one pod at a time.
+        """
+        most = [max(1, _part(limits["inFlightPerWorkload"], replicas, math.floor))]
+        if max_unavailable:
+            most.append(_part(max_unavailable, replicas, math.ceil))
+        if ordered:
+            most.append(1)
+        return cls(int(limits["inFlight"]), int(limits["inFlightPerNamespace"]), min(most))
+
+    def rounds(self, moves: Mapping[Key, int]) -> int:
+        """Return how many times in a row a replacement must be waited for if these are the evictions of each workload.
+
+        Limits of workloads are within those of namespaces, so no combination of them needs more rounds than one alone.
+        """
+        per_namespace = Counter[str]()
+        for (namespace, _), number in moves.items():
+            per_namespace[namespace] += number
+        return max(
+            math.ceil(sum(moves.values()) / self.in_total),
+            math.ceil(max(per_namespace.values(), default=0) / self.per_namespace),
+            math.ceil(max(moves.values(), default=0) / self.per_workload),
+        )
+
+    def most(self, wanted: Mapping[Key, int]) -> int:
+        """Return how many of the evictions that are in flight or left, of each workload, may be in flight at once."""
+        per_namespace = Counter[str]()
+        for (namespace, _), number in wanted.items():
+            per_namespace[namespace] += min(self.per_workload, number)
+        return min(self.in_total, sum(min(self.per_namespace, number) for number in per_namespace.values()))
+
+    def has_room(self, in_flight: Mapping[Key, int], key: Key) -> bool:
+        """Return whether one more eviction of a workload may be made beside those in flight."""
+        in_namespace = sum(number for (namespace, _), number in in_flight.items() if namespace == key[0])
+        return (
+            sum(in_flight.values()) < self.in_total
+            and in_namespace < self.per_namespace
+            and in_flight.get(key, 0) < self.per_workload
+        )
+
+    def used(self, moves: Mapping[Key, int], flights: Sequence[Flight], since: float) -> float | None:
+        """Return the share of the possible evictions in flight that were, while some were left to be made.
+
+        Args:
+            moves: the fewest evictions of each workload.
+            flights: the evictions that were made.
+            since: when the first one could be made.
+
+        Returns:
+            the share; None if none was left at that time.
+        """
+        started, ended = defaultdict[Key, list[float]](list), defaultdict[Key, list[float]](list)
+        for each in flights:
+            started[each.key].append(each.evicted_at)
+            ended[each.key].append(each.ready_at)
+        for times in (*started.values(), *ended.values()):
+            times.sort()
+        last = max((each.evicted_at for each in flights), default=since)
+        were, could_be = 0, 0
+        for at in _times(since, last):
+            in_flight = {key: bisect_right(started[key], at) - bisect_right(ended[key], at) for key in moves}
+            left = {key: max(0, number - bisect_right(started[key], at)) for key, number in moves.items()}
+            were += sum(in_flight.values())
+            could_be += self.most({key: in_flight[key] + left[key] for key in moves})
+        return were / could_be if could_be else None
+
+
+def _part(of: int | str, replicas: int, rounded: Any) -> int:
+    return of if isinstance(of, int) else int(rounded(replicas * int(of.removesuffix("%")) / 100))
+
+
+def _times(first: float, last: float) -> Iterable[float]:
+    return (first + step * STEP_SECONDS for step in range(max(0, math.ceil((last - first) / STEP_SECONDS))))

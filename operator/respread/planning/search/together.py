@@ -1,0 +1,340 @@
+"""How many moves of one component may be in flight at the same time, by a bound that holds for any order.
+
+Take one group of a DoNotSchedule constraint with maxSkew s. The scheduler places a replacement into a domain only if
+its count stays within the minimum plus s at that moment, and placements never lower the minimum. So if no eviction
+lowers the minimum either, whichever domains the scheduler picks and in whatever order,
+
+- no group gets more excess: in the end, a domain has at most what its evictions leave, or at most the minimum plus s;
+- no replacement stays Pending while the domain with the fewest pods has room for it, because that domain always passes.
+
+The minimum never exceeds a level that follows from the number of pods (`_Level`). An eviction that leaves its domain at
+that level or above does not lower the minimum. A domain takes at most as many replacements as bring it to that level
+plus s. So it is enough that each domain below the level has room for as many pods as it lacks, beside everything else
+that may land there. `contention` proves that, from the places that this module returns.
+
+Groups of other constraints of the same pods restrict the nodes within these domains. If each of their domains is a
+node, a node counts only as one place, and only while it passes whatever happens elsewhere. A ScheduleAnyway constraint
+is treated like a DoNotSchedule constraint whose replacements go to the domain that the scheduler's score prefers.
+
+The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. It is sufficient and not
+necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from sys import maxsize
+from typing import Final, NamedTuple
+
+from respread.planning.search.board import Board, Piece, Spot
+from respread.planning.search.tally import Tally
+from respread.scheduling.view.node_sets import NodeSet
+
+_MOST_PARTS: Final = 64
+"""In groups with up to this many domains, room is looked for in each of them."""
+
+
+class Places(NamedTuple):
+    """Where one replacement may land, whatever happens to the others of its set."""
+
+    nodes: NodeSet
+    """All nodes on which the constraints may allow it, whether they have room or not."""
+    parts: tuple[NodeSet, ...]
+    """In each of these sets of nodes it must find room, because the constraints may allow only one of them."""
+    is_alone: bool
+    """Whether another pod of its component may keep it off a node that has room for both."""
+
+
+def places_together(
+    board: Board, waiting: Sequence[int], evicted: Iterable[Spot]
+) -> tuple[tuple[Places, ...] | None, tuple[Places, ...]]:
+    """Return the places of replacements without a node, and of those of as many moves as are safe beside them.
+
+    Args:
+        board: the current position: evicted pods don't count, and replacements without a node are on none.
+        waiting: the pieces of the replacements that have no node yet.
+        evicted: the moves that are to join them, in their order.
+
+    Returns:
+        The places for each of `waiting`, None if the bound can't be shown for them; and those for the first ones of
+        `evicted` for which it can.
+    """
+    course = _Course(board)
+    of_waiting: list[Places] = []
+    for piece in waiting:
+        places = course.add(piece)
+        if places is None:
+            return None, ()
+        of_waiting.append(places)
+    of_evicted: list[Places] = []
+    for spot in evicted:
+        if not course.evict(spot) or (places := course.add(spot.piece)) is None:
+            break
+        of_evicted.append(places)
+    return tuple(of_waiting), tuple(of_evicted)
+
+
+class _Level:
+    """The counts of one group, and a bound for its minimum, while replacements come."""
+
+    __slots__ = ("_counts", "_pods", "_taken", "coming", "lowest", "minimum", "tally")
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.minimum = tally.minimum()
+        """It is never less, as long as no eviction lowers it."""
+        self._counts = tally.levels()
+        self._pods = sum(count * domains for count, domains in self._counts)
+        self._taken: Counter[str] = Counter()
+        """The pods that are evicted, by domain."""
+        self.coming = 0
+        """The number of replacements without a node that it will count."""
+        self.lowest: int | None = None
+        """The lowest count that an eviction leaves."""
+
+    def left(self, domain: str) -> int:
+        """Return what the evictions leave in a domain."""
+        return self.tally.count(domain) - self._taken[domain]
+
+    def evict(self, domain: str) -> None:
+        """Count an eviction."""
+        self._taken[domain] += 1
+        left = self.left(domain)
+        self.lowest = left if self.lowest is None else min(left, self.lowest)
+        self._pods -= 1
+
+    def most(self, coming: int) -> int:
+        """Return a bound for the minimum when this many replacements have come."""
+        if self.tally.forced_zero:
+            return 0
+        domains = sum(number for _, number in self._counts)
+        level = (self._pods + coming) // max(domains, 1)
+        return min(level, _filled(self._counts, coming))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no eviction so far can lower the minimum."""
+        return self.lowest is None or self.lowest >= self.most(self.coming)
+
+
+def _filled(counts: Sequence[tuple[int, int]], coming: int) -> int:
+    """Return how high a number of pods can bring the minimum if all go where there are fewest."""
+    level, domains, left = counts[0][0] if counts else 0, 0, coming
+    for at, (_, number) in enumerate(counts):
+        domains += number
+        upper = counts[at + 1][0] if at + 1 < len(counts) else None
+        if upper is None or (upper - level) * domains > left:
+            return level + left // domains
+        left -= (upper - level) * domains
+        level = upper
+    return level
+
+
+class _Course:
+    """Replacements without a node, and evictions, that may happen in any order.
+
+    All replacements must be alike: then a place that is shown for one of them serves any other one.
+    """
+
+    __slots__ = ("_board", "_kind", "_levels", "_own", "_reaching", "_shown")
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._levels: dict[int, _Level] = {}
+        self._kind: Hashable = None
+        self._own: _Own | None = None
+        self._reaching: Counter[str] = Counter()
+        """How many replacements may land in each domain of the leading constraint."""
+        self._shown: set[str] = set()
+        """Its domains in which room is looked for already."""
+
+    def _level(self, index: int) -> _Level:
+        if (found := self._levels.get(index)) is None:
+            found = self._levels[index] = _Level(self._board.tallies[index])
+        return found
+
+    def evict(self, spot: Spot) -> bool:
+        """Count an eviction, and return whether it improves a group to be restored at once, whatever follows."""
+        improves = False
+        for index in self._board.pieces[spot.piece].counted_by:
+            level = self._level(index)
+            domain = level.tally.domain_of[spot.slot]
+            if domain is None:
+                continue
+            if level.tally.cure and level.left(domain) > level.minimum + level.tally.max_skew:
+                improves = True
+            level.evict(domain)
+        return improves
+
+    def add(self, number: int) -> Places | None:
+        """Count a replacement that has no node, and return its places; None if the bound can't be shown."""
+        piece = self._board.pieces[number]
+        kind = _kind_of(piece)
+        if self._kind is None:
+            self._kind, self._own = kind, _own_of(self._board, piece)
+        if self._own is None or kind != self._kind:
+            return None
+        for index in piece.counted_by:
+            self._level(index).coming += 1
+        if not all(level.is_kept for level in self._levels.values()):
+            return None
+        return self._places(piece, self._own)
+
+    def _places(self, piece: Piece, own: _Own) -> Places | None:
+        nodes = passing = piece.replacement.statically_feasible
+        for index in own.beside:
+            passing &= self._never_closing(self._level(index))
+        for index in own.of_nodes:
+            level = self._level(index)
+            passing &= _passing_nodes(level)
+            if not level.tally.soft:
+                nodes &= level.tally.domains.eligible
+        is_alone = bool(own.of_nodes)
+        if own.lead is None:
+            return Places(nodes, (passing,), is_alone=is_alone) if passing else None
+        level = self._level(own.lead)
+        needed = self._needed(level, counts=own.lead in piece.counted_by)
+        if not needed:
+            return None
+        parts = []
+        for domain in needed:
+            if own.beside or domain not in self._shown:
+                if not (part := level.tally.domains.nodes[domain] & passing):
+                    return None
+                parts.append(part)
+        self._shown.update(needed)
+        if level.tally.soft:
+            return Places(nodes, tuple(parts), is_alone=is_alone)
+        reachable = self._reachable(level, counts=own.lead in piece.counted_by)
+        return None if reachable is None else Places(nodes & reachable, tuple(parts), is_alone=is_alone)
+
+    @staticmethod
+    def _needed(level: _Level, *, counts: bool) -> list[str]:
+        """Return the domains of the leading constraint that may be the only ones that it allows, or prefers."""
+        tally = level.tally
+        if tally.forced_zero and counts and not tally.soft:
+            places = {domain: tally.max_skew - level.left(domain) for domain in tally.domains.nodes}
+            allowed = [domain for domain, places in places.items() if places > 0]
+            return allowed if sum(places[domain] for domain in allowed) >= level.coming else []
+        most = level.most(level.coming - counts)
+        return [domain for domain in tally.domains.nodes if level.left(domain) <= most]
+
+    def _reachable(self, level: _Level, *, counts: bool) -> NodeSet | None:
+        """Return the nodes of the domains in which one more replacement may land, besides those before it."""
+        tally = level.tally
+        nodes: NodeSet = 0
+        limit = level.most(level.coming) + tally.max_skew
+        for domain, there in tally.domains.nodes.items():
+            most = min(level.coming, limit - level.left(domain)) if counts else maxsize
+            more = most - self._reaching[domain]
+            if more > 1 and counts:
+                return None
+            if more > 0:
+                self._reaching[domain] += 1
+                nodes |= there
+        return nodes
+
+    def _never_closing(self, level: _Level) -> NodeSet:
+        """Return the nodes of the domains that the constraint allows wherever all replacements go."""
+        tally = level.tally
+        most = level.minimum + tally.max_skew - level.coming
+        nodes: NodeSet = 0
+        for domain, there in tally.domains.nodes.items():
+            if tally.count(domain) <= most:
+                nodes |= there
+        return nodes
+
+
+def _passing_nodes(level: _Level) -> NodeSet:
+    """Return the nodes that a constraint with nodes as its domains allows, or prefers, until a pod lands there."""
+    tally = level.tally
+    by_count = tally.nodes_by_count()
+    most = level.minimum if tally.soft else level.minimum + tally.max_skew - 1
+    nodes: NodeSet = 0
+    for count, there in by_count.items():
+        if count <= most:
+            nodes |= there
+    return nodes
+
+
+class _Own(NamedTuple):
+    """A piece's own constraints, by the indices of their tallies."""
+
+    lead: int | None
+    """The one in whose domains room is looked for one by one; None if each domain is a node."""
+    beside: tuple[int, ...]
+    """Other DoNotSchedule constraints with larger domains than a node."""
+    of_nodes: tuple[int, ...]
+    """Those with a node as each domain."""
+
+
+def _kind_of(piece: Piece) -> Hashable:
+    """Return a value that is equal for pieces whose replacements are alike for constraints and room."""
+    return (
+        piece.counted_by,
+        piece.hard,
+        piece.soft,
+        piece.template.spec.requests,
+        piece.replacement.statically_feasible,
+        piece.replacement.needs_only_amounts,
+    )
+
+
+def _own_of(board: Board, piece: Piece) -> _Own | None:
+    """Return a piece's constraints; None if the bound does not cover them."""
+    tallies = board.tallies
+    own = (*piece.hard, *piece.soft)
+    if not own or piece.replacement.unknown is not None or board.placement.view.uncertain:
+        return None
+    constraints = piece.replacement.constraints
+    are_all = len(piece.soft) == len(constraints.soft) and len(piece.hard) == len(constraints.hard)
+    if not are_all or (piece.soft and not constraints.soft_need_all_keys):
+        return None
+    if any(index not in own and not _is_implied(board, piece, index) for index in piece.counted_by):
+        return None  # It could land where it makes a group worse.
+    needed = _without_implied(board, own)
+    of_nodes = [index for index in needed if tallies[index].single]
+    larger = [index for index in needed if not tallies[index].single]
+    if not larger and len(of_nodes) == 1:
+        larger, of_nodes = of_nodes, []
+    larger.sort(key=lambda index: tallies[index].domains.size)
+    if not larger or (not of_nodes and tallies[larger[0]].domains.size > _MOST_PARTS):
+        return _Own(None, (), (*of_nodes, *larger)) if all(tallies[index].single for index in larger) else None
+    if tallies[larger[0]].domains.size > _MOST_PARTS or (
+        len(larger) > 1 and any(tallies[index].soft for index in larger)
+    ):
+        return None
+    return _Own(larger[0], tuple(larger[1:]), tuple(of_nodes))
+
+
+def _without_implied(board: Board, own: Sequence[int]) -> list[int]:
+    """Return constraints, except those that another one of the same pods in the same domains implies."""
+    kept: list[int] = []
+    for index in own:
+        if not any(_implies(board, other, index) for other in kept):
+            kept = [other for other in kept if not _implies(board, index, other)]
+            kept.append(index)
+    return kept
+
+
+def _is_implied(board: Board, piece: Piece, index: int) -> bool:
+    """Whether a DoNotSchedule constraint of a piece implies that it makes a group no worse that is not its own."""
+    return any(_implies(board, other, index) for other in piece.hard)
+
+
+def _implies(board: Board, one: int, other: int) -> bool:
+    """Whether a DoNotSchedule constraint implies another one: it is as tight for the same pods and domains."""
+    first, second = board.tallies[one], board.tallies[other]
+    return (
+        not first.soft
+        and first.max_skew <= second.max_skew
+        and first.forced_zero >= second.forced_zero
+        and frozenset(first.group.matched) == frozenset(second.group.matched)
+        and first.domains.eligible == second.domains.eligible
+        and (
+            first.domains is second.domains
+            or (first.single and second.single)
+            or first.domains.nodes == second.domains.nodes
+        )
+    )

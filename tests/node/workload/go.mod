@@ -1,0 +1,3 @@
+module workload
+
+go 1.26

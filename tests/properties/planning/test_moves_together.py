@@ -1,0 +1,299 @@
+"""What a plan makes at the same time is safe: any part of it, in any order, wherever replacements land, beside others.
+
+Clusters go through states with moves in flight: pods that terminate, and replacements without a node, which exist or
+not. In each state the plan's next moves are judged by every course that they may take (`courses`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from respread.api.policy import Limits
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.planning.plan import Move, Plan
+from respread.planning.search.board import Board, Spot
+from respread.planning.search.board_builder import set_up
+from respread.planning.search.placement import Placement
+from respread.planning.search.together import Places, places_together
+from respread.planning.tasks import Task
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.group import SpreadGroup, template_of
+from tests.plans import plan_cluster
+from tests.properties.instances import factor, try_on
+from tests.properties.planning.courses import Flight, Steps, TooManyCoursesError, judge
+from tests.properties.planning.scheduler_model import Kind, SchedulerModel
+from tests.properties.planning.small_worlds import (
+    NOW,
+    PLENTY,
+    TINY,
+    Place,
+    World,
+    policy_of,
+    snapshot_of,
+    worlds,
+)
+from tests.spreads import spread_of
+
+PARTS: Final = range(4)
+MOST_ROUNDS: Final = 60
+LIMITS: Final = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50, in_flight_per_workload=50)
+
+
+class _Cluster:
+    """A world in which moves are made one by one, as chance decides."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.model = SchedulerModel(world)
+        self._world = world
+        self._random = random
+        self.pods: dict[str, Place] = {f"{number:02}": place for number, place in enumerate(world.pods)}
+        """By name."""
+        self.terminating: dict[str, Kind] = {}
+        self.waiting: dict[str, int] = {}
+        """The shapes of replacements without a node, by the names of the pods that they replace."""
+        self.created: set[str] = set()
+        """Those among them that exist."""
+        self._before: dict[str, Sequence[int]] = {}
+        """The excesses before each of their moves was made."""
+        self.evictions = 0
+
+    def flight(self) -> Flight:
+        position = SchedulerModel(self._world._replace(pods=tuple(self.pods.values()))).start()
+        return Flight(position, tuple(sorted(self.waiting.values())), tuple(sorted(self.terminating.values())))
+
+    def before(self) -> Sequence[int]:
+        """Return the most excess that each constraint had before any of the moves in flight, or now."""
+        now = self.model.excesses(self.flight().position)
+        return [max(each) for each in zip(now, *(self._before[name] for name in self.waiting), strict=True)]
+
+    def plan(self) -> Plan:
+        names = [*self.pods, *self.terminating, *(name for name in self.waiting if name not in self.terminating)]
+        places = [*self.pods.values(), *(Place(*kind) for kind in self.terminating.values())]
+        places += [Place(self.waiting[name], 0) for name in names[len(places) :]]
+        snapshot = snapshot_of(self._world._replace(pods=tuple(places)))
+        by_name = dict(zip(names, sorted(snapshot.pods.values(), key=lambda pod: pod.name), strict=True))
+        shown: list[Pod] = []
+        unreplaced: list[Pod] = []
+        replacements: list[Pod] = []
+        in_flight: list[Pod] = []
+        for name, pod in by_name.items():
+            named = msgspec.structs.replace(pod, name=name, uid=f"uid-{name}")
+            if name in self.pods:
+                shown.append(named)
+                continue
+            gone = msgspec.structs.replace(named, deletion_timestamp=NOW)
+            in_flight.append(gone)
+            if name in self.terminating:
+                shown.append(gone)
+            if name in self.created:
+                new = msgspec.structs.replace(
+                    named, name=f"new-{name}", uid=f"uid-new-{name}", node_name="", phase="Pending", ready=False
+                )
+                shown.append(new)
+                replacements.append(new)
+            elif name in self.waiting:
+                unreplaced.append(named)
+        return plan_cluster(
+            _with_pods(snapshot, shown),
+            [policy_of(self._world, LIMITS)],
+            now=NOW,
+            in_flight=in_flight,
+            unreplaced=unreplaced,
+            replacements=replacements,
+        )
+
+    def kind(self, move: Move) -> Kind:
+        place = self.pods[move.pod.name]
+        return place.shape, place.host
+
+    def go_on(self, steps: list[list[Move]]) -> None:
+        """Make some of the moves, and let some of everything else happen."""
+        for step in steps[: self._random.randint(0 if self.waiting or not steps else 1, len(steps))]:
+            before = self.before()
+            for move in step:
+                self._before[move.pod.name] = before
+                place = self.pods.pop(move.pod.name)
+                self.terminating[move.pod.name] = (place.shape, place.host)
+                self.waiting[move.pod.name] = place.shape
+                self.evictions += 1
+        for _ in range(self._random.randint(1, 4)):
+            happen = self._random.choice((self._create, self._place, self._place, self._go))
+            happen()
+
+    def _create(self) -> None:
+        self.created.update(name for name in self.waiting if self._random.random() < 0.7)
+
+    def _go(self) -> None:
+        for name in list(self.terminating):
+            if self._random.random() < 0.5:
+                del self.terminating[name]
+        self._forget()
+
+    def _place(self) -> None:
+        flight = self.flight()
+        for name in self._random.sample(sorted(self.waiting), len(self.waiting)):
+            hosts = self.model.feasible(self.waiting[name], flight.position, list(flight.terminating))
+            likely = self.model.likeliest(self.waiting[name], hosts, flight.position)
+            if likely:
+                shape = self.waiting.pop(name)
+                self.created.discard(name)
+                self.pods[f"placed-{self.evictions}-{name}"] = Place(shape, self._random.choice(likely))
+                break
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is kept of moves that are over."""
+        assert self.created <= self.waiting.keys()
+
+
+def _with_pods(snapshot: ClusterSnapshot, pods: list[Pod]) -> ClusterSnapshot:
+    state = ClusterState(snapshot)
+    state.replace("pods", pods)
+    return state.snapshot
+
+
+def _steps(cluster: _Cluster, plan: Plan) -> tuple[list[list[Move]], Steps]:
+    by_step: dict[tuple[int, int], list[Move]] = {}
+    for move in plan.moves:
+        if move.wave == 0:
+            by_step.setdefault((move.component, move.step), []).append(move)
+    steps = list(by_step.values())
+    return steps, tuple(tuple(sorted(map(cluster.kind, step))) for step in steps)
+
+
+class Result(NamedTuple):
+    most_together: int
+    evictions: int
+
+
+def restore(world: World, seed: int) -> Result:
+    """Restore a world with several moves in flight, and judge each plan."""
+    cluster = _Cluster(world, Random(seed))
+    most_together = 0
+    for _ in range(MOST_ROUNDS):
+        plan = cluster.plan()
+        moves, steps = _steps(cluster, plan)
+        if not steps and not cluster.waiting and not cluster.terminating:
+            return Result(most_together, cluster.evictions)
+        most_together = max(most_together, len(steps) + len(cluster.waiting))
+        flight = cluster.flight()
+        try:
+            judge(cluster.model, flight, steps, cluster.before())
+        except TooManyCoursesError:
+            assume(False)
+        cluster.go_on(moves)
+    raise AssertionError(f"it does not end: {world}")
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.timeout(300 * factor())
+def test_moves_in_flight_at_the_same_time_are_safe_in_every_course(part: int) -> None:
+    seen: Counter[int] = Counter()
+
+    def is_safe(drawn: tuple[World, int]) -> None:
+        world, seed = drawn
+        model = SchedulerModel(world)
+        assume(model.to_restore(model.start()))
+        seen[restore(world, seed).most_together] += 1
+
+    try_on(st.tuples(worlds(TINY), st.integers(0, 1 << 30)), 25, part, is_safe)
+    assert sum(count for together, count in seen.items() if together > 1) >= 5
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.timeout(300 * factor())
+def test_the_bound_holds_for_any_pods_that_wait_and_any_moves_beside_them(part: int) -> None:
+    """Not only for those of a plan. Nodes have room for all: whether they have is decided elsewhere (`contention`)."""
+    shown: Counter[int] = Counter()
+
+    def holds(drawn: tuple[World, int]) -> None:
+        world, seed = drawn
+        random = Random(seed)
+        world = world._replace(hosts=tuple(host._replace(room=PLENTY) for host in world.hosts))
+        movable = [at for at, pod in enumerate(world.pods) if pod.movable]
+        random.shuffle(movable)
+        number = random.choice((0, 0, 1, 2))
+        waiting, evicted = movable[:number], movable[number : number + 4]
+        board, kinds = _board(world, waiting)
+        of_waiting, of_evicted = places_together(
+            board, board.waiting, [Spot(piece, slot) for piece, slot in map(kinds.__getitem__, evicted)]
+        )
+        assume(of_waiting is not None and _have_places(of_waiting))
+        together = max(n for n in range(len(of_evicted) + 1) if _have_places((*(of_waiting or ()), *of_evicted[:n])))
+        moves = tuple(((world.pods[at].shape, world.pods[at].host),) for at in evicted[:together])
+        assume(moves or waiting)
+        model = SchedulerModel(world)
+        staying = tuple(pod for at, pod in enumerate(world.pods) if at not in waiting)
+        start = Flight(
+            SchedulerModel(world._replace(pods=staying)).start(), tuple(sorted(world.pods[at].shape for at in waiting))
+        )
+        assume(model.groups == SchedulerModel(world._replace(pods=staying)).groups)
+        try:
+            judge(model, start, moves, model.excesses(start.position))
+        except TooManyCoursesError:
+            assume(False)
+        shown[len(moves) + len(waiting)] += 1
+
+    try_on(st.tuples(worlds(TINY), st.integers(0, 1 << 30)), 100, part, holds)
+    assert sum(count for together, count in shown.items() if together > 1) >= 5
+
+
+def _board(world: World, waiting: Sequence[int]) -> tuple[Board, Mapping[int, tuple[int, int]]]:
+    """Return a board on which some pods wait for a node, and the piece and slot of each pod."""
+    snapshot = snapshot_of(world)
+    names = [f"{number:02}" for number in range(len(world.pods))]
+    pods = {pod.name: pod for pod in snapshot.pods.values()}
+    coming = tuple(pods.pop(names[at]) for at in waiting)
+    shown = _with_pods(snapshot, list(pods.values()))
+    groups = tuple(spread_of(shown).groups.values())
+    restored = {group.key for group in groups if group.violated and _restores(world, group)}
+    task = Task(
+        groups=groups,
+        cure=dict.fromkeys(restored, "default"),
+        pods=tuple(pods.values()),
+        victims=tuple(pod for at, name in enumerate(names) if world.pods[at].movable and (pod := pods.get(name))),
+        protected=(),
+        labels=frozenset(pod.labels for pod in pods.values()),
+        waiting=(),
+        returning=(),
+        changes_at=None,
+        coming=coming,
+    )
+    view = ClusterView()
+    view.advance(shown)
+    placement = Placement(Predictor(view))
+    board = set_up((task,), placement, {"default": 0})
+    spots = {
+        at: (piece, placement.table.slot_of[pod.node_name])
+        for at, name in enumerate(names)
+        if (pod := pods.get(name)) is not None
+        for piece, each in enumerate(board.pieces)
+        if each.template.identity == template_of(pod).identity
+    }
+    return board, spots
+
+
+def _have_places(places: Sequence[Places]) -> bool:
+    """Return whether there are nodes enough for pods each of which may take a whole node from the others."""
+    return all(
+        part.bit_count() >= sum(bool(other.nodes & part) for other in places)
+        for each in places
+        for part in each.parts
+        if each.is_alone
+    )
+
+
+def _restores(world: World, group: SpreadGroup) -> bool:
+    hard = group.key.when_unsatisfiable == "DoNotSchedule"
+    keys = world.restored_keys
+    return (hard or world.restores_soft) and (not keys or group.key.topology_key in keys)

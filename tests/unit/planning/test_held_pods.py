@@ -1,0 +1,87 @@
+"""A plan counts the pods that stay in domains with too many, by reason, each once."""
+
+from __future__ import annotations
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import Policy
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.held import Held
+from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
+from respread.planning.victims.refused import Refused
+from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, three_in_a, two_zones
+from tests.unit.planning.test_expected_domains import expecting
+from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pods, spec
+
+NEVER = Map({"respread.dev/evict": "never"})
+
+
+def counted(
+    planner: Planner, snapshot: ClusterSnapshot, on_hold: OnHold = never_on_hold, policy: Policy | None = None
+) -> dict[str, dict[Reason, int]]:
+    plan = planner.plan(
+        snapshot, spread_of(snapshot), PolicySetting((policy or default_policy(),)), now=NOW, on_hold=on_hold
+    )
+    return {name: dict(counts) for name, counts in plan.held_pods.items()}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_pods_of_a_group_on_hold_count_for_the_reason_of_the_group(reason: Reason) -> None:
+    plan = plan_of(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: Held(reason, "it is so"))
+    assert plan.held_pods == {"default": {reason: 3}}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_pods_that_may_not_be_evicted_count_for_their_own_reason(reason: Reason) -> None:
+    snapshot = cluster(two_zones(), three_in_a())
+    refused = Refused(lambda _pod, _budgets: Held(reason, "it is so"), frozenset({"shop", "default"}))
+    plan = Planner().plan(snapshot, spread_of(snapshot), PolicySetting((default_policy(),)), now=NOW, refused=refused)
+    assert plan.held_pods == {"default": {reason: 3}}
+    (blocked,) = plan.blocked
+    assert blocked.reason is reason
+
+
+def test_each_pod_counts_once_and_only_in_domains_with_too_many() -> None:
+    both = spec(constraint(), constraint(HOSTNAME))
+    never = pods({"a1": 2}, both, prefix="never", annotations=NEVER)
+    young = pods({"a1": 3}, both, prefix="young", creation_timestamp=NOW)
+    elsewhere = pods({"b1": 1}, both, prefix="other", creation_timestamp=NOW)
+    plan = plan_of(cluster(two_zones(), [*never, *young, *elsewhere]))
+    assert len(plan.blocked) == 2
+    assert plan.held_pods == {"default": {Reason.PROTECTED_POD: 2, Reason.TOO_YOUNG: 3}}
+
+
+def test_planned_moves_do_not_count_and_what_they_leave_does() -> None:
+    plan = plan_of(cluster(two_zones(pods=1), pods({"a1": 6}, WEB)))
+    assert len(plan.moves) == 1
+    assert plan.held_pods == {"default": {Reason.NO_FEASIBLE_NODE: 5}}
+
+
+def test_nothing_counts_once_a_group_is_restored_by_the_plan() -> None:
+    plan = plan_of(cluster(two_zones(), pods({"a1": 6}, WEB)))
+    assert plan.moves
+    assert plan.held_pods == {}
+
+
+def test_pods_of_domains_above_max_skew_count_if_an_expected_domain_has_no_node() -> None:
+    nodes = [*two_zones(), node("c1", "c")]
+    balanced = pods({"a1": 2, "b1": 2, "c1": 1}, WEB)
+    plan = plan_of(cluster(nodes, balanced), expecting("a", "b", "c", "d"))
+    assert plan.held_pods == {"default": {Reason.DOMAIN_HAS_NO_NODE: 4}}
+
+
+def test_the_counts_of_one_plan_after_the_other_are_those_of_a_new_planner() -> None:
+    planner = Planner()
+
+    def grown(number: int) -> list[Pod]:
+        return pods({"a1": 3 + number}, WEB, annotations=NEVER)
+
+    for number in (0, 0, 1, 3, 2, 2):
+        snapshot = cluster(two_zones(), grown(number))
+        hold: OnHold = never_on_hold if number % 2 else (lambda _key, _policy: Held(Reason.QUIET_PERIOD, "soon"))
+        expected = {"default": {Reason.PROTECTED_POD: 3 + number}}
+        assert counted(planner, snapshot, hold) == counted(Planner(), snapshot, hold) == expected

@@ -1,0 +1,127 @@
+"""How many moves of one group a plan makes at once, for one shape of constraints after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
+from respread.cluster.meta import OwnerReference
+from respread.cluster.node import Node
+from respread.cluster.pod import Pod, TopologySpreadConstraint
+from respread.planning.plan import Plan
+from tests.plans import plan_cluster
+from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec, taint
+
+POLICY = Policy(
+    kind="ClusterRebalancePolicy",
+    object_name="default",
+    spec=ClusterPolicySpec(
+        limits=Limits(in_flight=500),
+        victims=VictimRules(min_replicas=1),
+        constraints=ConstraintRules(when_unsatisfiable=("DoNotSchedule", "ScheduleAnyway")),
+    ),
+)
+OF_WEB = Map(app="web")
+WEB = OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
+
+
+def zonal(**options: Any) -> TopologySpreadConstraint:
+    return constraint(selector=OF_WEB, **options)
+
+
+def per_node(**options: Any) -> TopologySpreadConstraint:
+    return constraint(HOSTNAME, selector=OF_WEB, **options)
+
+
+def of_web(by_zone: Mapping[str, int], nodes: int, *constraints: TopologySpreadConstraint) -> list[Pod]:
+    """Return pods spread over the nodes of each zone."""
+    by_node = {
+        f"{zone}{at}": count // nodes + (at < count % nodes) for zone, count in by_zone.items() for at in range(nodes)
+    }
+    return pods(by_node, spec(*constraints), labels=OF_WEB, controller=WEB)
+
+
+def zones(names: str, nodes: int, **options: Any) -> list[Node]:
+    return [node(f"{zone}{at}", zone, **options) for zone in names for at in range(nodes)]
+
+
+def planned(nodes: list[Node], web: list[Pod], **options: Any) -> Plan:
+    return plan_cluster(cluster(nodes, web), [POLICY], now=NOW, **options)
+
+
+def at_once(plan: Plan) -> tuple[int, int]:
+    """Return how many moves are made now, and how many in all."""
+    return sum(move.wave == 0 for move in plan.moves), len(plan.moves)
+
+
+SOFT = {"when": "ScheduleAnyway"}
+
+
+@pytest.mark.parametrize(
+    ("constraints", "nodes"),
+    [
+        ([zonal()], 6),
+        ([zonal()], 1),
+        ([zonal(max_skew=2)], 6),
+        ([zonal(**SOFT)], 6),
+        ([zonal(), per_node()], 20),
+        ([zonal(), per_node(**SOFT)], 20),
+        ([zonal(**SOFT), per_node()], 20),
+        ([zonal(**SOFT), per_node(**SOFT)], 20),
+        ([zonal(), per_node()], 1),
+        ([zonal(min_domains=3)], 6),
+    ],
+)
+def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
+    constraints: list[TopologySpreadConstraint], nodes: int
+) -> None:
+    now, in_all = at_once(planned(zones("abc", nodes), of_web({"a": 12}, nodes, *constraints)))
+    assert now == in_all >= 6
+
+
+def test_the_room_bounds_how_many_are_made_at_once() -> None:
+    in_a, in_b = zones("a", 6), [node("b0", "b", pods=3), node("b1", "b", pods=1)]
+    assert at_once(planned([*in_a, *in_b], of_web({"a": 12}, 6, zonal()))) == (4, 4)
+
+
+def test_more_are_made_as_soon_as_the_earlier_ones_have_a_node() -> None:
+    """Each node of zone b takes one pod, so no more than its nodes may be on their way."""
+    nodes = [*zones("a", 12), *zones("b", 4)]
+    web = of_web({"a": 12}, 12, zonal(), per_node(max_skew=2))
+    now, in_all = at_once(planned(nodes, web))
+    assert 1 <= now <= 4 < in_all
+
+
+def test_an_eviction_that_lowers_the_minimum_of_another_constraint_waits() -> None:
+    """Each of the nodes has a pod. Without the one on a0, zone b's node would have one too many for its constraint."""
+    nodes = [*zones("a", 3), *zones("b", 1)]
+    plan = planned(
+        nodes,
+        of_web({"a": 3}, 3, zonal(), per_node())
+        + pods({"b0": 1}, spec(zonal(), per_node()), labels=OF_WEB, controller=WEB, prefix="web-b"),
+    )
+    assert plan.moves == ()
+
+
+def test_no_more_are_made_than_min_domains_allows() -> None:
+    """With minDomains 4 in three zones, no zone may have more than one pod."""
+    plan = planned(zones("abc", 4), of_web({"a": 4}, 4, zonal(min_domains=4)))
+    assert at_once(plan) == (2, 2)
+
+
+def test_a_zone_that_takes_no_pods_and_counts_is_no_place() -> None:
+    nodes = [*zones("ab", 4), *(node(f"c{at}", "c", taints=(taint(),)) for at in range(4))]
+    now, in_all = at_once(planned(nodes, of_web({"a": 8}, 4, zonal())))
+    assert now == in_all == 1
+
+
+def test_replacements_on_their_way_count_wherever_they_land() -> None:
+    """Eight of twelve have to go. Five are on their way: two of the replacements exist, and three do not."""
+    web = of_web({"a": 12}, 6, zonal())
+    new = [pod(f"web-new-{at}", "", web[0].spec, labels=OF_WEB, controller=WEB, phase="Pending") for at in range(2)]
+    plan = planned(zones("abc", 6), [*web[5:], *new], unreplaced=web[:3], replacements=new)
+    assert at_once(plan) == (3, 3)
