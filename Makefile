@@ -87,6 +87,17 @@ check: check-static ## Lint, types, layers and the fast tests: a minute and a qu
 test-node: setup ## Respread in real pods on two real nodes, installed by chart and manifests (needs root; `make node-tools` installs what it needs).
 	@$(BIN)/python -m tests.node $(ARGS)
 
+NEWEST = 3.13
+# A shim of pyenv that is on the PATH need not work.
+NEWEST_PYTHON = $(shell for each in python$(NEWEST) ~/.pyenv/versions/$(NEWEST).*/bin/python; do $$each -c '' 2>/dev/null && echo $$each && break; done)
+test-newest-python: setup ## The tests of requests, TLS and Kopf's handlers with the Python of the image, where it is installed.
+ifeq ($(NEWEST_PYTHON),)
+	@echo "Skipped: Python $(NEWEST) is not installed."
+else
+	@$(MAKE) --no-print-directory setup VENV=.venv-$(NEWEST) PYTHON=$(NEWEST_PYTHON)
+	@.venv-$(NEWEST)/bin/python -m pytest -n auto -m "not long" $(EACH_FILE_WHOLE) $(wildcard tests/*/kube tests/*/handlers) tests/integration/controller/test_in_a_pod.py
+endif
+
 mutants: setup ## Put plausible faults into a copy of the code and show which test catches each (ARGS=--help for more).
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
