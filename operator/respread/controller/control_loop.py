@@ -28,7 +28,7 @@ from respread.controller.permits.left_alone import left_alone, left_alone_until
 from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading
 from respread.controller.permits.permission_needs import PermissionNeeds
-from respread.controller.permits.replanning import Replanning
+from respread.controller.permits.replanning import Replanning, is_full
 from respread.controller.permits.staleness import why_stale
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
@@ -202,7 +202,7 @@ class ControlLoop:
                 chosen = self._choose(observation, planned)
                 self._informers.changes.decided()
                 self._begin(chosen.now, observation)
-                in_flight = _pods(self._register.with_chosen(observation.snapshot).moves)
+                in_flight = self._register.with_chosen(observation.snapshot).moves
             with self._metrics.reconciling("tell"):
                 status_due = await self._tell(observation, planned, chosen)
             wake_at = next_reconcile(
@@ -220,7 +220,8 @@ class ControlLoop:
                 ),
                 release=left_alone_until(observation, self._quiet_periods, self._others, self._on_the_clock),
             )
-            self._replanning.planned(in_flight, observation.now, wake_at)
+            full = is_full(observation.policies.values(), in_flight)
+            self._replanning.planned(_pods(in_flight), observation.now, wake_at, full=full)
             return wake_at
 
     # Observe

@@ -236,6 +236,11 @@ class PreparedPod:
         """Whether other pods affect this pod only by resource amounts, and not by ports or volumes."""
         return not any(each.plugin in {"NodePorts", *_COSTLY} for each in self._filters)
 
+    @property
+    def needs_only_room(self) -> bool:
+        """Whether nothing but resource amounts and PodTopologySpread lets other pods affect this pod."""
+        return self.needs_only_amounts and not any(each.has_terms for each in self._terms())
+
     def lets_on(self, slot: int) -> bool:
         """Return whether a node accepts the pod on the current view, ignoring spread and nominated pods."""
         return bool(self._statically_feasible >> slot & 1) and self._passes(slot, _SPREAD)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from respread.controller.permits.replanning import ENDED_SECONDS, PROGRESS_SECONDS, Replanning
+from respread.controller.permits.replanning import ENDED_SECONDS, FULL_SECONDS, PROGRESS_SECONDS, Replanning
 
 NOW, LATER = 100.0, 160.0
 
@@ -13,9 +13,9 @@ def pods(number: int) -> frozenset[str]:
     return frozenset(f"pod-{each}" for each in range(number))
 
 
-def planned(in_flight: int, due: float = LATER) -> Replanning:
+def planned(in_flight: int, due: float = LATER, *, full: bool = False) -> Replanning:
     replanning = Replanning()
-    replanning.planned(pods(in_flight), NOW, due)
+    replanning.planned(pods(in_flight), NOW, due, full=full)
     return replanning
 
 
@@ -42,6 +42,11 @@ def test_a_plan_is_due_at_once_when_a_tenth_of_the_moves_has_ended(in_flight: in
 
 def test_a_plan_waits_for_more_moves_to_end_if_many_are_in_flight() -> None:
     assert planned(50).due_at(pods(46)) == NOW + ENDED_SECONDS
+
+
+def test_a_plan_waits_longer_while_no_limit_lets_another_pod_go() -> None:
+    assert planned(5, full=True).due_at(pods(5)) == NOW + FULL_SECONDS
+    assert planned(50, full=True).due_at(pods(49)) == NOW + ENDED_SECONDS
 
 
 def test_moves_that_were_added_since_do_not_hide_those_that_ended() -> None:

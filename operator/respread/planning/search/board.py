@@ -11,14 +11,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from immutables import Map
+
 from respread.cluster.pod import Pod
 from respread.planning.search.cost import Cost
 from respread.planning.search.placement import Placement
 from respread.planning.search.tally import Tally
 from respread.scheduling.filters.taint_toleration import ShunnedNodes
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import POD_SLOTS
-from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 from respread.spread.group import Template
 
 
@@ -67,6 +70,22 @@ class Potential(NamedTuple):
     excess: int
     violated: tuple[int, ...]
     """How many groups are violated, by the rank of their policies."""
+
+
+class Ample(NamedTuple):
+    """Nodes with room for all pods that a search may move: while that stays so, it finds the same."""
+
+    nodes: NodeSet = 0
+    needs: Mapping[str, int] = Map()
+    """No less than what all these pods request."""
+
+    def is_on(self, slot: int, view: ClusterView) -> bool:
+        """Whether a node has that room, of which none is kept for nominated pods."""
+        return slot not in view.nominated and all(view.free.of(name).free[slot] >= n for name, n in self.needs.items())
+
+    def remains(self, changed: NodeSet, view: ClusterView) -> bool:
+        """Whether changed nodes had that room and still have it."""
+        return not changed & ~self.nodes and all(self.is_on(slot, view) for slot in slots_of(changed))
 
 
 class Board:
@@ -299,6 +318,18 @@ class Board:
         if following:
             return self._first_slot + (following & -following).bit_length() - 1
         return (nodes & -nodes).bit_length() - 1
+
+    def ample(self) -> Ample:
+        """Return the touched nodes with so much room that other pods there affected nothing, in the current position.
+
+        None are returned if pods affect the replacements otherwise than by the room that they take.
+        """
+        if self.waiting or not all(piece.replacement.needs_only_room for piece in self.pieces):
+            return Ample()
+        pods = sum(map(len, self._movable.values()))
+        found = Ample(needs={name: pods * amount for name, amount in self.largest_request.items()})
+        slots = [slot for slot in slots_of(self.touched) if found.is_on(slot, self.placement.view)]
+        return found._replace(nodes=node_set(slots))
 
     # Moves
 

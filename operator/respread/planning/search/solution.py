@@ -13,7 +13,7 @@ from respread.planning.explain.describing import StepPosition, moves_of
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.plan import Move
-from respread.planning.search.board import Board, Potential, Spot
+from respread.planning.search.board import Ample, Board, Potential, Spot
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.cost import Cost
 from respread.planning.search.landings import feasible_nodes, landings_of
@@ -128,6 +128,8 @@ class Solution(NamedTuple):
     open_nodes: tuple[OpenNodes, ...]
     touched: NodeSet
     """The nodes whose room made a difference to the search."""
+    ample: Ample
+    """Those of them on which a change makes no difference while they have that room."""
     landing: NodeSet
     """The nodes that its replacements may land on."""
     vacated: NodeSet
@@ -270,6 +272,7 @@ class Finder:
                 for piece in board.pieces
             ),
             touched=board.touched,
+            ample=Ample() if others else board.ample(),
             landing=self._once(_union(chain.from_iterable(landings))),
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
             wanted=self._once(board.open_nodes),

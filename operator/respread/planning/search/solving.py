@@ -118,7 +118,10 @@ class Memory:
 
 
 def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
-    if solution.touched & changes.nodes or (changes.rules and not solution.follows_same_rules(placement)):
+    changed = solution.touched & changes.nodes
+    if changed and not solution.ample.remains(changed, placement.view):
+        return False
+    if changes.rules and not solution.follows_same_rules(placement):
         return False
     return not changes.nodes or all(each.unchanged for each in solution.open_nodes)
 

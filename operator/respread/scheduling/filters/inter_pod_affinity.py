@@ -61,6 +61,11 @@ class InterPodAffinity:
         """Whether the pod has affinity to pods like itself, and none of them is on a node."""
         return self._affinity is not None and self._affinity.is_first
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether the pod has terms, or a pod on a node has an anti-affinity term that matches it."""
+        return bool(self.own_terms) or next(iter(self._repelling.terms()), None) is not None
+
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes among these that no term of either side excludes."""
         if self._affinity is not None:

@@ -1,0 +1,96 @@
+"""A planner that keeps solutions while other pods come and go plans as well as one that has just started."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.cluster.meta import ObjectKey
+from respread.cluster.pod import HostPort, Pod, PodAffinityTerm
+from respread.cluster.state import ClusterState
+from respread.planning.plan import Plan
+from respread.planning.planner import Planner, PolicySetting
+from respread.planning.search.solution import Finder
+from respread.spread.index import SpreadIndex
+from tests.properties.instances import factor
+from tests.properties.planning.mixed_worlds import mixed_world
+from tests.properties.planning.scarce_worlds import ScarceWorld, scarce_world
+from tests.properties.planning.small_worlds import HOSTNAME, NOW, Host, snapshot_of
+from tests.worlds import pod, spec
+
+WORLDS = range(8 * factor())
+CHANGES = 10
+ROOM = 30
+"""What is added to the room of every other node: enough for all pods of an application."""
+MOST_SEARCHES = 0.68
+"""The share of searches that changes cause, of those that new planners make. It is 0.76 if each change of a node counts
+on which a search has placed a pod."""
+
+
+def outcome(plan: Plan) -> object:
+    """Return what plans have in common that are as good as each other."""
+    restored = {key: sorted(counts.values()) for key, counts in plan.counts_after.items()}
+    return len(plan.moves), sorted(str(each.group) for each in plan.blocked), plan.lower_bound, restored
+
+
+def other_pod(random: Random, name: str, hosts: tuple[Host, ...], apps: list[str]) -> Pod:
+    """Return a pod of no application. It may take much room, and repel an application."""
+    host = random.choice(hosts)
+    repelled = LabelSelector(match_labels=Map(app=random.choice(apps)))
+    term = PodAffinityTerm(topology_key=HOSTNAME, label_selector=repelled)
+    return pod(
+        name,
+        host.labels[HOSTNAME],
+        spec(
+            requests=Map(cpu=random.choice((0, 1, 2, ROOM))),
+            pod_anti_affinity=(term,) * (random.random() < 0.2),
+            host_ports=(HostPort("TCP", 80),) * (random.random() < 0.2),
+        ),
+        labels=Map(app="another"),
+    )
+
+
+def roomy(world: ScarceWorld) -> ScarceWorld:
+    hosts = [host._replace(room=host.room + ROOM * (number % 2 == 0)) for number, host in enumerate(world.world.hosts)]
+    return world._replace(world=world.world._replace(hosts=tuple(hosts)))
+
+
+@pytest.mark.parametrize("draw", [scarce_world, mixed_world])
+def test_kept_solutions_are_as_good_as_new_ones(draw: type[ScarceWorld], monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = 0
+    find = Finder.find_better
+
+    def counted(*arguments: object) -> object:
+        nonlocal searches
+        searches += 1
+        return find(*arguments)  # type: ignore[arg-type]  # passed on as they are
+
+    monkeypatch.setattr(Finder, "find_better", counted)
+    of_kept = of_new = 0
+    for seed in WORLDS:
+        random, world = Random(seed), roomy(draw(seed))
+        apps = sorted({shape.labels["app"] for shape in world.world.shapes})
+        setting = PolicySetting(tuple(world.policies))
+        state, index, planner = ClusterState(), SpreadIndex(), Planner()
+        start = snapshot_of(world.world)
+        for kind in ("nodes", "namespaces"):
+            state.replace(kind, list(getattr(start, kind).values()))
+        state.replace("pods", list(start.pods.values()))
+        others: list[ObjectKey] = []
+        for number in range(CHANGES):
+            if others and random.random() < 0.4:
+                state.apply("pods", [(others.pop(random.randrange(len(others))), None)])
+            else:
+                other = other_pod(random, f"other-{number}", world.world.hosts, apps)
+                others.append(other.key)
+                state.apply("pods", [(other.key, other)])
+            spread, before = index.update(state.snapshot), searches
+            kept = planner.plan(state.snapshot, spread, setting, now=NOW)
+            of_kept, before = of_kept + searches - before, searches
+            new = Planner().plan(state.snapshot, spread, setting, now=NOW)
+            of_new += searches - before
+            assert outcome(kept) == outcome(new), (seed, number)
+    assert of_kept < MOST_SEARCHES * of_new
