@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -59,7 +60,9 @@ def roomy(world: ScarceWorld) -> ScarceWorld:
 
 
 @pytest.mark.parametrize("draw", [scarce_world, mixed_world])
-def test_kept_solutions_are_as_good_as_new_ones(draw: type[ScarceWorld], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_solutions_are_as_good_as_new_ones(
+    draw: Callable[[int], ScarceWorld], monkeypatch: pytest.MonkeyPatch
+) -> None:
     searches = 0
     find = Finder.find_better
 
