@@ -11,7 +11,7 @@ from aiohttp import web
 
 from respread.kube.access import ClusterAccess
 from respread.kube.credentials import Endpoint, FixedIdentity
-from respread.kube.requests import Requests, open_requests
+from respread.kube.requests import CONNECTIONS, Requests, open_requests
 
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,8 +37,8 @@ class StubApiServer:
         return web.json_response({"kind": "Status", "message": "not found", "details": {"kind": "pods"}}, status=404)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Requests]:
-        """Serve, and yield requests to it."""
+    async def running(self, connections: int = CONNECTIONS) -> AsyncIterator[Requests]:
+        """Serve, and yield requests to it over so many connections at most."""
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self.handle)
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
@@ -47,7 +47,7 @@ class StubApiServer:
         await site.start()
         host, port = runner.addresses[0][:2]
         try:
-            async with open_requests(nobody_at(f"http://{host}:{port}")) as requests:
+            async with open_requests(nobody_at(f"http://{host}:{port}"), connections=connections) as requests:
                 yield requests
         finally:
             await runner.cleanup()

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.observation import Observation
 from respread.controller.permits.begun_groups import begun_groups
 from respread.controller.records.history import Expected, History
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.planning.plan import BlockedGroup
-from respread.planning.planner import PolicySetting
-from respread.planning.victims.policies import PolicyIndex
-from respread.planning.victims.refused import NOTHING_REFUSED
 from tests.eviction_moves import move
 from tests.spreads import spread_of
+from tests.unit.controller.observations import observation
 from tests.worlds import NOW, cluster, constraint, node, pod, spec
 
 SPEC = spec(constraint())
@@ -46,24 +42,9 @@ def needed(
     history = History(NOW.timestamp)
     if begun:
         history.expect(MOVE.pod.uid, Expected("default", ("default",), (GROUP,)))
-    observation = Observation(
-        snapshot=snapshot,
-        spread=spread_of(snapshot),
-        policies=Map(),
-        index=PolicyIndex(()),
-        statuses={},
-        seen={},
-        setting=PolicySetting(()),
-        limiters=(),
-        under_way=in_flight,
-        history=history,
-        refused=NOTHING_REFUSED,
-        now=0.0,
-        time=NOW,
-        leads=True,
-    )
+    observed = observation(snapshot, under_way=in_flight, history=history)
     blocked = BlockedGroup(group=GROUP, policy="default", reason=reason, message="")
-    return [each.evictions for each in begun_groups([blocked], observation)]
+    return [each.evictions for each in begun_groups([blocked], observed)]
 
 
 def test_an_eviction_in_flight_counts_from_its_request_to_its_replacement() -> None:

@@ -176,6 +176,25 @@ def test_every_term_begins_with_reading_the_statuses() -> None:
     assert loop.requests.written[-1][1]["summary"]["evicted"] == 3
 
 
+def test_a_term_that_begins_while_the_statuses_are_read_begins_with_reading_them_again() -> None:
+    """What the former leader did in between is not in what was read."""
+    loop = Loop()
+    loop.set_policies(policy("one"), version=200)
+    answer = loop.requests.answer
+
+    async def in_another_term(*args: Any, **options: Any) -> Response:
+        loop.term = 2
+        return await answer(*args, **options)
+
+    loop.requests.answer = in_another_term  # type: ignore[method-assign]  # it happens in between
+    asyncio.run(loop.loop.reconcile())
+    before = loop.requests.lists
+    asyncio.run(loop.loop.reconcile())
+    assert loop.requests.lists > before
+    asyncio.run(loop.loop.reconcile())
+    assert loop.requests.lists == 2 * before
+
+
 def test_a_term_begins_only_after_what_the_spread_depends_on_was_requested() -> None:
     version = ServerVersion(Scripted(), ChangeSignal())
     loop = Loop(SchedulerModel(version=version))

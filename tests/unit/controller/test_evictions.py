@@ -18,7 +18,9 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
+from respread.controller.conclusions import Conclusions
 from respread.controller.evictions import Batch
+from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.controller.permits.confirmations import CONFIRM_SECONDS
 from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading
@@ -31,15 +33,16 @@ from respread.stores.policy_store import PolicyObject
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from tests.eviction_moves import SPEC, move
 from tests.informer_parts import Parts
-from tests.integration.stub_api_server import Answering, StubApiServer, answering, hanging
-from tests.worlds import NOW, cluster, node, pod
+from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
+from tests.spreads import spread_of
+from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
 EVICTION = "/pods/a/eviction"
 
 
-def policy(generation: int = 1, **spec: Any) -> Policy:
-    metadata = {"name": "default", "uid": "uid-default", "generation": generation}
+def policy(generation: int = 1, name: str = "default", **spec: Any) -> Policy:
+    metadata = {"name": name, "uid": f"uid-{name}", "generation": generation}
     return decode_policy("ClusterRebalancePolicy", {"metadata": metadata, "spec": {"mode": "Enforce", **spec}})
 
 
@@ -61,9 +64,10 @@ def pods_with(spec: dict[str, Any]) -> dict[str, Any]:
 class Cluster:
     """Two pods of a ReplicaSet, one policy, and an API server with them."""
 
-    def __init__(self, present: Policy) -> None:
+    def __init__(self, present: Policy, *others: Policy) -> None:
         self.present = present
         """The watched policy."""
+        self.others = others
         self.generation = present.generation
         """Changes of the policy in the API server."""
         self.seconds = 1000.0
@@ -71,7 +75,7 @@ class Cluster:
         self.parts = Parts()
         self.stub = StubApiServer()
         self.snapshot: ClusterSnapshot = cluster([node("node-1", "a")], [A, B])
-        self.replica_set = {
+        self.replica_set: dict[str, Any] = {
             "metadata": {"name": "web", "uid": "uid-web", "generation": 1},
             "spec": {
                 "replicas": 2,
@@ -95,16 +99,23 @@ class Cluster:
         return NAMESPACED_POLICIES.path_in_namespace.format(namespace=namespace)
 
     async def _policies(self, _: web.Request) -> web.StreamResponse:
-        metadata = {"name": "default", "uid": "uid-default", "generation": self.generation}
-        return web.json_response({"metadata": {}, "items": [{"metadata": metadata}]})
+        generations = {"default": self.generation} | {each.object_name: each.generation for each in self.others}
+        items = [
+            {"metadata": {"name": name, "uid": f"uid-{name}", "generation": generation}}
+            for name, generation in generations.items()
+        ]
+        return web.json_response({"metadata": {}, "items": items})
 
     def evict(self, *others: Move) -> tuple[bool, History]:
         """Make the moves of pod a and others; return whether all were made, and the counts."""
+        return self.make(move(A), *others)
+
+    def make(self, *moves: Move) -> tuple[bool, History]:
+        """Make moves; return whether all were made, and the counts."""
 
         async def scenario() -> tuple[bool, History]:
             async with self.stub.running() as requests:
                 acting = self.acting(requests)
-                moves = [move(A), *others]
                 try:
                     tasks = acting.evictions.begin(moves, self.batch(acting, moves))
                     carried = [each for task in tasks for each in await task]
@@ -124,7 +135,10 @@ class Cluster:
     def acting(self, requests: Requests) -> Acting:
         """Return the parts that act through the API server."""
         self.parts.informers.state.apply("pods", self.snapshot.pods.items())
-        self.parts.informers.policies.apply([(ObjectKey("", "default"), PolicyObject(self.present, PolicyStatus()))])
+        self.parts.informers.policies.apply(
+            (ObjectKey("", each.object_name), PolicyObject(each, PolicyStatus()))
+            for each in (self.present, *self.others)
+        )
         return put_together(
             requests,
             self.parts.informers,
@@ -176,6 +190,19 @@ def test_a_move_is_recorded_then_made_then_counted() -> None:
     assert history.history.count_in_last_hour("default", 0) == 1  # not twice, although the move was also recorded
     assert history.evicted == {"default": 1}
     assert world.counted("Evicted") == 1
+
+
+@pytest.mark.parametrize(("limits", "records"), [({"perHour": 5}, 2), ({"inFlight": 5}, 1)])
+def test_a_move_is_recorded_for_every_policy_that_counts_it_within_an_hour(
+    limits: dict[str, Any], records: int
+) -> None:
+    """After a crash, the next leader counts it for both."""
+    world = Cluster(policy(limits={"perHour": 5}), policy(name="another", limits=limits))
+    made, _ = world.evict()
+    assert made
+    assert world.asked[: world.asked.index("POST eviction")].count("POST clusterrebalancepolicyrecords") == records
+    counted = [json.loads(body["record"])["recentEvictions"] for body in world.stub.bodies if "record" in (body or {})]
+    assert [sum(each["evictions"] for each in minutes) for minutes in counted] == [1] * records
 
 
 @pytest.mark.parametrize("answer", [answering({"message": "no"}, status=500), answering("not now", status=503)])
@@ -257,6 +284,72 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
     assert history.evicted == {}
     assert not history.history.minutes.get("default")
     assert world.counted("HeldByBudget") == 1
+
+
+@pytest.mark.parametrize(("status", "evicted"), [(429, []), (404, ["b"])])
+def test_a_step_ends_when_its_first_pod_is_refused_and_goes_on_when_it_has_gone(
+    status: int, evicted: list[str]
+) -> None:
+    """Nothing stood in the way of both by the last look and a dry run."""
+    world = Cluster(policy())
+    sent: list[str] = []
+
+    async def refused(request: web.Request) -> web.StreamResponse:
+        details = {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}
+        return web.json_response({"kind": "Status", "details": details}, status=201 if request.query else status)
+
+    async def accepted(request: web.Request) -> web.StreamResponse:
+        if not request.query:
+            sent.append("b")
+        return web.json_response({}, status=201)
+
+    world.stub.on("POST", EVICTION, refused)
+    world.stub.on("POST", "/pods/b/eviction", accepted)
+    made, history = world.make(*(move(each, component=1) for each in (A, B)))
+    assert not made
+    assert sent == evicted
+    assert history.evicted == ({"default": 1} if evicted else {})
+
+
+@pytest.mark.parametrize(("others", "asked"), [(2, 2), (1, 1)])
+def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(others: int, asked: int) -> None:
+    world = Cluster(policy())
+    world.stub.on("POST", EVICTION, dropping)
+    nodes = [node("node-1", "a"), node("node-2", "b")]
+    spread = spread_of(cluster(nodes, pods({"node-1": others}, spec(constraint()))))
+
+    async def scenario() -> None:
+        async with world.stub.running() as requests:
+            acting = world.acting(requests)
+            moves = [move(A, groups=tuple(spread.groups))]
+            await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+            world.seconds += UNANSWERED_SECONDS
+            conclusions = Conclusions(acting, world.parts.metrics, lambda: world.seconds)
+            conclusions.ask_again(world.snapshot, spread, world.parts.informers.policies.policies)
+            while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
+                await asyncio.sleep(0.01)
+            assert len(acting.register.in_flight) == 1
+            await acting.aclose()
+
+    asyncio.run(scenario())
+    assert world.asked.count("POST eviction") == asked
+
+
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_any_owner_of_a_controller_that_is_not_known_holds_the_move(*, is_controller: bool) -> None:
+    world = Cluster(policy())
+    known = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-deployment"}
+    fleet = {"apiVersion": "example.org/v1", "kind": "Fleet", "name": "web", "uid": "uid-fleet"}
+    owners = [{**known, "controller": not is_controller}, {**fleet, "controller": is_controller}]
+    world.replica_set["metadata"] |= {"ownerReferences": owners}
+    deployment = {**world.replica_set, "metadata": {"name": "web", "uid": "uid-deployment", "generation": 1}}
+    deployment["status"] = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2}
+    world.stub.on("GET", "/deployments/web", answering(deployment))
+    made, _ = world.evict()
+    assert not made
+    assert world.asked == []
+    owners.pop()
+    assert world.evict()[0], "the known one alone holds nothing"
 
 
 def test_an_owed_eviction_counts_when_it_is_made() -> None:

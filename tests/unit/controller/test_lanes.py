@@ -38,3 +38,13 @@ def test_steps_of_one_controller_wait_for_each_other() -> None:
 
     run_in_virtual_time(scenario())
     assert made == [("web-1", 0), ("cache-1", 0), ("web-2", 2), ("db-2", 4)]
+
+
+def test_a_step_of_two_gives_the_room_of_both_back() -> None:
+    lanes, step = Lanes(lambda: 0.0), (move_of("web-1", "web"), move_of("web-2", "web"))
+    before = lanes.room("default")
+    with lanes.under_way(step[:1]):
+        with lanes.under_way(step):
+            assert lanes.room("default") == before - 3
+        assert lanes.room("default") == before - 1
+    assert lanes.room("default") == before

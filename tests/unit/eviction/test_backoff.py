@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from immutables import Map
+
 from respread.api.reasons import Reason
-from respread.eviction.backoff import BackOffRules, BackOffs
+from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 
 PLAIN = BackOffRules(first_seconds=60, longest_seconds=600, jitter=0)
 
@@ -86,6 +88,14 @@ def test_the_release_time_is_when_the_group_is_no_longer_held() -> None:
     assert both.release("api", "2,0") == 1260
     assert both.release("api", "another") == 1207.5
     assert both.release("db", "3,1") is None
+
+
+def test_a_group_is_held_for_all_of_the_longest_delay_with_its_jitter() -> None:
+    for group in map(str, range(20)):
+        backing_off = BackOffs(groups=Map({group: BackOff(failures=100, until=0.0, situation="s")}))
+        backing_off = backing_off.failed(group, "s", now=1000)
+        assert backing_off.held(group, "s", now=1000) is not None
+        assert backing_off.held(group, "s", now=backing_off.groups[group].until) is None
 
 
 def test_deleted_groups_are_forgotten() -> None:

@@ -57,8 +57,9 @@ def test_zero_never_pauses_and_a_changed_limit_applies_at_once() -> None:
 
 
 def test_simultaneous_failures_cause_one_pause() -> None:
-    breakers = after("a", "b", "c", "d", "e")
-    assert breakers.next_end(NOW) == NOW + 60
+    """The moves that are in flight when a policy is paused may fail, too."""
+    (known,) = after("a", "b", "c", "d", "e").policies.values()
+    assert (known.until, known.pauses) == (NOW + 60, 1)
 
 
 def test_after_a_pause_one_move_is_made_and_pauses_grow_until_one_succeeds() -> None:

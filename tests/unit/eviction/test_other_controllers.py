@@ -37,10 +37,11 @@ def world(controllers: int) -> tuple[ClusterSnapshot, Pod]:
 
 
 class Answering(FakeRequests):
-    """An API server where every ReplicaSet wants one pod, which answers some requests only on command."""
+    """An API server where every ReplicaSet wants some pods, which answers some requests only on command."""
 
-    def __init__(self, slow: frozenset[str] = frozenset()) -> None:
+    def __init__(self, slow: frozenset[str] = frozenset(), *, wanted: int = 1) -> None:
         super().__init__()
+        self._wanted = wanted
         self.read: Counter[str] = Counter()
         self.most = self._now = 0
         self._slow = slow
@@ -55,7 +56,7 @@ class Answering(FakeRequests):
         if name in self._slow:
             await asyncio.Event().wait()
         self._now -= 1
-        found = {"metadata": {"name": name, "uid": name.replace("web", "uid")}, "spec": {"replicas": 1}}
+        found = {"metadata": {"name": name, "uid": name.replace("web", "uid")}, "spec": {"replicas": self._wanted}}
         return Response(status_code=200, body=msgspec.json.encode(found))
 
 
@@ -76,6 +77,17 @@ def test_each_controller_is_read_once_per_wave_and_several_concurrently() -> Non
     assert look(requests, 100) == [None, None]
     assert requests.read == {f"web-{number}": 1 for number in range(1, 101)}
     assert requests.most == AT_ONCE
+
+
+@pytest.mark.parametrize(("wanted", "is_missing"), [(2, False), (3, True)])
+def test_a_pod_in_flight_hides_no_other_that_is_missing(wanted: int, *, is_missing: bool) -> None:
+    """The watch shows both pods of another controller. One of them was evicted just now."""
+    mine, one, two = owned(0), owned(1), msgspec.structs.replace(owned(1), name="pod-2", uid="uid-2")
+    snapshot = cluster([node("node-1", "a")], [mine, one, two])
+    in_flight = InFlight().sent(move(two), snapshot, 0.0)
+    others = OtherControllers(Answering(wanted=wanted), lambda: 0.0)
+    held = asyncio.run(others.why_incomplete(move(mine, groups=(group("default"),)), snapshot, in_flight))
+    assert (held is not None) is is_missing
 
 
 class Fat(Answering):

@@ -227,6 +227,11 @@ class TestCloneSet:
         held = self.check(updatedReplicas=1, updateRevision="web-2")
         assert words(held) == "InMotion: CloneSet web-1 is being rolled out: 2 of its pods are of an older revision"
 
+    @pytest.mark.parametrize("status", [{"updatedReplicas": 2}, {"updateRevision": "web-2"}])
+    def test_a_rollback_holds_the_move(self, status: dict[str, Any]) -> None:
+        """The revisions are equal before all of its pods are of that one, and the other way round."""
+        assert words(self.check(**status)).startswith("InMotion: ")
+
     @pytest.mark.parametrize("strategy", [{"partition": 2}, {"partition": "50%"}, {"paused": True}])
     def test_a_clone_set_that_keeps_an_older_revision_is_protected(self, strategy: dict[str, Any]) -> None:
         held = self.check({"updateStrategy": strategy}, updatedReplicas=1, updateRevision="web-2")
@@ -402,15 +407,24 @@ class TestOrderedReady:
         assert "db-2, which is missing" in words(self.check(1, {2: None}, leaving=[2]))
         assert self.check(1, leaving=[2], podManagementPolicy="Parallel") is None
 
-    def test_the_order_begins_at_the_first_ordinal(self) -> None:
-        shown = [pod(f"db-{n}", f"node-{n}", SPEC, ready=n > 5) for n in (5, 6, 7)]
+    def waits(self, *, ready: Collection[int], leaving: Collection[int] = ()) -> list[str]:
+        """Return what holds each pod of a set whose ordinals start at 5."""
+        shown = [pod(f"db-{n}", f"node-{n}", SPEC, ready=n in ready) for n in (5, 6, 7)]
         spec = {"ordinals": {"start": 5}, "updateStrategy": {"type": "OnDelete"}}
         of = controller(3, "db", spec=spec, status={"updateRevision": "v1"})
         read = reading(of, listed(*shown), kind="StatefulSet")
-        waits = [why_not_at_rest(read, each, shown, now=NOW) for each in shown]
-        assert waits[0] is None
-        assert "db-5 is not Ready" in words(waits[1])
-        assert "db-5 is not Ready" in words(waits[2])
+        gone = [f"uid-default-db-{n}" for n in leaving]
+        return [str(why_not_at_rest(read, each, shown, gone, unreplaced=len(gone), now=NOW)) for each in shown]
+
+    def test_the_order_begins_at_the_first_ordinal(self) -> None:
+        waits = self.waits(ready=(6, 7))
+        assert waits[0] == "None"
+        assert "db-5 is not Ready" in waits[1]
+        assert "db-5 is not Ready" in waits[2]
+
+    def test_the_order_ends_at_the_last_ordinal(self) -> None:
+        waits = self.waits(ready=(5, 6, 7), leaving=[7])
+        assert ["would create db-7, which is being moved" in each for each in waits] == [True, True, False]
 
     def test_two_of_one_step_wait_for_each_other(self) -> None:
         assert words(self.check(2, together=[1])).startswith("ReplacementWouldWait: ")

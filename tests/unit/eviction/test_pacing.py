@@ -293,6 +293,11 @@ class TestPerHourPerGroup:
         assert numbers(paced.now) == now
         assert {each.held.reason for each in paced.held} == {Reason.LIMIT_REACHED}
 
+    @pytest.mark.parametrize(("made", "now"), [(1, [1, 2]), (2, [])])
+    def test_a_step_of_two_needs_two_evictions(self, made: int, now: list[int]) -> None:
+        step = [victim(number, groups=(self.shared,), component=1) for number in (1, 2)]
+        assert numbers(self.paced(limits(per_hour_per_group=3), step, 100, made).now) == now
+
     def test_a_full_group_limit_is_reported_and_holds_no_other_group(self) -> None:
         moves = [victim(1, groups=(self.shared,)), victim(2)]
         paced = self.paced(limits(per_hour_per_group=7), moves, 3, 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,8 @@ import pytest
 
 from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
 from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.reading import OwnerReading
@@ -32,20 +34,23 @@ TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "spec": {"co
 
 
 class Server(FakeRequests):
-    """An API server without LimitRanges and ResourceQuotas, and with one pod."""
+    """An API server without LimitRanges and with one pod and some ResourceQuotas."""
 
-    def __init__(self, uid: str = POD.uid) -> None:
+    def __init__(self, uid: str = POD.uid, quotas: Sequence[dict[str, Any]] = ()) -> None:
         self.uid = uid
+        self.quotas = list(quotas)
         self.read: list[str] = []
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         del options
         self.read.append(f"{method} {path.format(**names)}")
-        body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}} if "/pods/" in path else {"items": []}
+        body: dict[str, Any] = {"items": self.quotas if path.endswith("quotas") else []}
+        if "/pods/" in path:
+            body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}}
         return Response(status_code=200, body=json.dumps(body).encode())
 
 
-def why_not(server: Server, template: bytes, *, listed: bool = True, kept: bool = True) -> Held | None:
+def why_not(server: Server, template: bytes, *, listed: bool = True, kept: bool = True, of: Pod = POD) -> Held | None:
     """Return the result of the last look at a template, for a pod that the list of pods contains and shows, or not."""
     given = {
         "kind": "CloneSet",
@@ -60,7 +65,7 @@ def why_not(server: Server, template: bytes, *, listed: bool = True, kept: bool 
         documents={POD.uid: msgspec.Raw(json.dumps(SHOWN).encode())} if kept else {},
     )
     replacements = Replacements(server, lambda: 0.0, 2.0, ComingReplacements())
-    return asyncio.run(replacements.why_not(move(POD), reading, InFlight(), VictimRules()))
+    return asyncio.run(replacements.why_not(move(of), reading, InFlight(), VictimRules()))
 
 
 def test_a_pod_that_the_list_left_out_is_read_by_itself() -> None:
@@ -82,3 +87,12 @@ def test_a_template_of_any_depth_holds_at_most_its_own_pods(levels: int) -> None
     template = json.dumps({**TEMPLATE, "spec": {**TEMPLATE["spec"], "more": "DEEP"}}).encode().replace(b'"DEEP"', deep)
     held = why_not(Server(), template)
     assert held is None or held.reason is Reason.API_UNAVAILABLE
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("ReplicaSet", Reason.REPLACEMENT_REFUSED), ("StatefulSet", None)])
+def test_a_full_quota_has_room_for_what_is_created_after_the_pod_is_deleted(kind: str, reason: Reason | None) -> None:
+    full = {"hard": {"pods": "3"}, "used": {"pods": "3"}}
+    quota = {"metadata": {"name": "most"}, "spec": {"hard": full["hard"]}, "status": full}
+    of = pod("web-1", "node-1", SPEC, controller=OwnerReference("apps/v1", kind, "web", "uid-web"))
+    held = why_not(Server(quotas=[quota]), json.dumps(TEMPLATE).encode(), of=of)
+    assert (held and held.reason) is reason

@@ -107,6 +107,12 @@ def test_an_eviction_that_lowers_the_minimum_of_another_constraint_waits() -> No
     assert plan.moves == ()
 
 
+def test_moves_that_may_lower_the_minimum_of_one_of_two_constraints_are_not_made_at_once() -> None:
+    """Once six have come to the six nodes of zone b, each node has a pod unless one of zone a has lost both of its."""
+    nodes = zones("ab", 6)
+    assert at_once(planned(nodes, of_web({"a": 12}, 6, zonal(), per_node(max_skew=2)))) == (5, 6)
+
+
 def test_no_more_are_made_than_min_domains_allows() -> None:
     """With minDomains 4 in three zones, no zone may have more than one pod."""
     plan = planned(zones("abc", 4), of_web({"a": 4}, 4, zonal(min_domains=4)))

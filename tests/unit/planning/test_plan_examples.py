@@ -10,10 +10,11 @@ from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
 from respread.api.reasons import Reason
 from respread.cluster.node import Node
 from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import PodAffinityTerm
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from tests.plans import plan_cluster
-from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec, taint
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec, taint
 
 
 def make_plan(snapshot: ClusterSnapshot, *when: str) -> Plan:
@@ -152,3 +153,18 @@ def test_a_group_with_pods_of_two_policies_belongs_to_the_more_important_policy(
     canaries = pods(counts, of, prefix="canary", labels=Map(app="web", track="canary"))
     plan = plan_cluster(cluster(nodes, [*stable, *canaries]), policies, now=NOW)
     assert list(plan.policies.values()) == [important]
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_pod_stays_if_only_pods_that_go_with_it_let_its_replacement_in(room: int) -> None:
+    """Its required affinity is met in its own region by itself, until it is gone, and else in a full region."""
+    friends = PodAffinityTerm("region", LabelSelector(Map(role="friend")))
+    friend = spec(constraint(), pod_affinity=(friends,))
+    labels = Map(app="web", role="friend")
+    here, there = {"labels": Map(region="here")}, {"labels": Map(region="there")}
+    nodes = [node("a1", "a", **here), node("b1", "b", **here), node("c1", "c", pods=1 + room, **there)]
+    stays = pod("stays", "a1", spec(constraint()), annotations=Map({"respread.dev/evict": "never"}))
+    plan = make_plan(
+        cluster(nodes, [stays, pod("goes", "a1", friend, labels=labels), pod("far", "c1", friend, labels=labels)])
+    )
+    assert [move.pod.name for move in plan.moves][:1] == ["goes"] * room

@@ -125,7 +125,7 @@ def test_a_policy_sets_which_pods_are_protected() -> None:
 
 
 def test_a_priority_threshold_is_a_value_or_a_class_even_a_missing_one() -> None:
-    assert threshold_value(PriorityThreshold(value=-5), {}) == -5
+    assert [threshold_value(PriorityThreshold(value=value), {}) for value in (-5, 0)] == [-5, 0]
     assert threshold_value(PriorityThreshold(name="system-node-critical"), {}) == 2_000_001_000
     assert threshold_value(PriorityThreshold(name="business"), {"business": 1000}) == 1000
     with pytest.raises(ValueError, match=r"priorityThreshold.name: there is no PriorityClass 'busyness'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -102,6 +103,17 @@ def test_room_is_kept_for_a_group_in_motion_during_its_quiet_period(reason: Reas
 
     plan = plan_cluster(cluster(nodes(b1=1), [*web, *api]), [POLICY], now=NOW, on_hold=on_hold)
     assert first_moves(plan) == ["api"] * (reason is Reason.BACKING_OFF)
+
+
+@pytest.mark.parametrize("min_domains", [1, 3])
+def test_room_is_kept_for_a_group_in_motion_that_lacks_domains(min_domains: int) -> None:
+    """With minDomains 3 in two zones, no zone may have more than one pod."""
+    of = spec(constraint(selector=Map(app="web"), min_domains=min_domains, node_affinity_policy="Ignore"))
+    nowhere = msgspec.structs.replace(of, node_selector=Map(pool="nowhere"))
+    waiting = pod("web-new", "", nowhere, labels=Map(app="web"), phase="Pending", creation_timestamp=NOW)
+    web = [*pods({"a1": 2, "b2": 1}, of, labels=Map(app="web")), waiting]
+    plan = planned(nodes(b1=1, b2=1), web, on("api", {"a1": 2}, "b1"))
+    assert first_moves(plan) == ["api"] * (min_domains == 1)
 
 
 def test_a_replacement_takes_room_from_the_moment_that_an_eviction_is_sent() -> None:

@@ -282,6 +282,26 @@ def test_the_reason_says_what_is_wrong_with_a_claim(given: list[PersistentVolume
     assert f"VolumeBinding: {message}" in answers
 
 
+@pytest.mark.parametrize("volumes", [1, 2])
+def test_each_claim_needs_a_volume_of_its_own(volumes: int) -> None:
+    answers = reason(
+        PodSpec(shared_claims=("one", "two")),
+        node("n1", "a"),
+        persistentvolumeclaims=[claim(name, storage_class_name="manual") for name in ("one", "two")],
+        persistentvolumes=[
+            PersistentVolume(name=f"pv-{number}", storage_class_name="manual", phase="Available")
+            for number in range(volumes)
+        ],
+        storageclasses=[
+            StorageClass(
+                name="manual", provisioner="kubernetes.io/no-provisioner", volume_binding_mode="WaitForFirstConsumer"
+            )
+        ],
+    )
+    missing = "VolumeBinding: there is no volume for claim two, and its storage class makes none"
+    assert answers == ([] if volumes == 2 else [missing])
+
+
 def test_the_reason_contains_domain_count_minimum_and_skew() -> None:
     of = spec(constraint(ZONE))
     nodes = [node("n1", "a"), node("n2", "b"), node("n3", "c"), node("n4")]

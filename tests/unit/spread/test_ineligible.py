@@ -53,6 +53,17 @@ def test_a_node_has_a_reason_if_and_only_if_it_is_ineligible(
         assert sorted(told) == sorted(reasons.keys() - eligible.keys())
 
 
+def test_each_constraint_has_the_policies_of_its_own() -> None:
+    of = spec(
+        constraint(ZONE, node_taints_policy="Honor", node_affinity_policy="Ignore"),
+        constraint(HOSTNAME, node_taints_policy="Honor", node_affinity_policy="Honor"),
+        constraint(HOSTNAME, 2, node_taints_policy="Ignore", node_affinity_policy="Honor"),
+    )
+    keys = spread_of(cluster(NODES, pods({"n0": 1}, of))).groups
+    policies = {(each.eligibility.node_taints_policy, each.eligibility.node_affinity_policy) for each in keys}
+    assert policies == {("Honor", "Ignore"), ("Honor", "Honor"), ("Ignore", "Honor")}
+
+
 def test_nodes_with_the_same_reason_are_reported_together() -> None:
     of = spec(constraint(node_taints_policy="Honor"))
     nodes = [

@@ -1,0 +1,46 @@
+"""A change to one place of a file."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Change(NamedTuple):
+    """A change to one place of a file."""
+
+    name: str
+    file: str
+    """Relative to `operator/respread`."""
+    start: int
+    """The first character that is replaced."""
+    end: int
+    """The character after the last one that is replaced."""
+    wrong: str
+
+    def put_into(self, code: str) -> str:
+        """Return the code of the file with the change."""
+        return code[: self.start] + self.wrong + code[self.end :]
+
+    def line(self, code: str) -> int:
+        """Return the number of the first line that is changed."""
+        return code.count("\n", 0, self.start) + 1
+
+    def function(self, code: str) -> str:
+        """Return the qualified name of the innermost function around the change; empty if there is none."""
+        line = self.line(code)
+
+        def within(node: ast.AST, prefix: str) -> str:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, (*_FUNCTIONS, ast.ClassDef)) and child.lineno <= line <= (child.end_lineno or 0):
+                    name = f"{prefix}{child.name}"
+                    if isinstance(child, ast.ClassDef):
+                        return within(child, f"{name}.")
+                    return within(child, f"{name}.<locals>.") or name
+                if found := within(child, prefix):
+                    return found
+            return ""
+
+        return within(ast.parse(code), "")

@@ -1,0 +1,38 @@
+"""Observations, with defaults for everything that a test does not set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from immutables import Map
+
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.observation import Observation
+from respread.controller.records.history import History
+from respread.eviction.in_flight import InFlight
+from respread.planning.planner import PolicySetting
+from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.refused import NOTHING_REFUSED
+from tests.spreads import spread_of
+from tests.worlds import NOW
+
+
+def observation(snapshot: ClusterSnapshot, **fields: Any) -> Observation:
+    """Return what a leader without policies observes in a cluster."""
+    given: dict[str, Any] = {
+        "spread": spread_of(snapshot),
+        "policies": Map(),
+        "index": PolicyIndex(()),
+        "statuses": {},
+        "seen": {},
+        "setting": PolicySetting(()),
+        "limiters": (),
+        "under_way": InFlight(),
+        "history": History(NOW.timestamp),
+        "refused": NOTHING_REFUSED,
+        "now": 0.0,
+        "time": NOW,
+        "leads": True,
+        **fields,
+    }
+    return Observation(snapshot=snapshot, **given)

@@ -1,0 +1,76 @@
+"""Which planned moves are made now: after a pause a single one, until it is known to be a success."""
+
+from __future__ import annotations
+
+from sys import maxsize
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.reasons import Reason
+from respread.cluster.workload import WorkloadName
+from respread.controller.permits.choosing import choose
+from respread.controller.records.history import History
+from respread.eviction.in_flight import InFlight
+from respread.planning.held import Held
+from respread.planning.plan import Move, Plan
+from tests.eviction_moves import SPEC, move
+from tests.unit.controller.observations import observation
+from tests.worlds import NOW, cluster, pod
+
+POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
+PODS = [pod(name, "node-1", SPEC, namespace=namespace) for name, namespace in (("a", "shop"), ("b", "shop"))]
+SNAPSHOT = cluster([], PODS)
+FIRST, SECOND = map(move, PODS)
+
+
+def chosen(
+    *planned: Move, in_flight: InFlight | None = None, undecided: tuple[Move, ...] = (), failures: int = 3
+) -> tuple[list[str], set[Reason]]:
+    """Return the names of the pods that are moved, and why others are not, after the end of a pause."""
+    clock = [NOW.timestamp()]
+    history = History(lambda: clock[0])
+    for name in "xyz"[:failures]:
+        history.breakers = history.breakers.failed("default", WorkloadName("Deployment", "shop", name), 3, clock[0])
+    clock[0] = (history.breakers.next_end(clock[0]) or clock[0]) + 1
+    paced = choose(
+        Plan(moves=planned),
+        observation(SNAPSHOT, policies=Map(default=POLICY), history=history, under_way=in_flight or InFlight()),
+        undecided=undecided,
+        closed_by=lambda _policy, _name: None,
+        held_lately=lambda _: None,
+        room=lambda _: maxsize,
+    )
+    return [each.pod.name for each in paced.now], {each.held.reason for each in paced.held}
+
+
+def test_after_a_pause_a_single_pod_is_tried() -> None:
+    assert chosen(FIRST, SECOND) == (["a"], {Reason.PAUSED})
+    assert chosen(FIRST, SECOND, failures=2) == (["a", "b"], set())
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+@pytest.mark.parametrize("is_in_flight", [True, False])
+def test_no_second_pod_is_tried_before_the_first_is_known_to_be_a_success(*, is_in_flight: bool, failures: int) -> None:
+    """Its replacement is Ready, and may still crash."""
+    in_flight = InFlight().sent(FIRST, SNAPSHOT, 0.0) if is_in_flight else None
+    undecided = () if is_in_flight else (FIRST,)
+    moved, reasons = chosen(SECOND, in_flight=in_flight, undecided=undecided, failures=failures)
+    assert moved == ["b"] * (failures == 2)
+    assert reasons == {Reason.PAUSED} - ({Reason.PAUSED} if failures == 2 else set())
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_what_was_held_just_now_and_what_a_policy_closes_is_left_alone(*, is_closed: bool) -> None:
+    held = Held(Reason.IN_MOTION, "not now")
+    paced = choose(
+        Plan(moves=(FIRST,)),
+        observation(SNAPSHOT, policies=Map(default=POLICY)),
+        undecided=(),
+        closed_by=lambda _policy, _name: held if is_closed else None,
+        held_lately=lambda _: None if is_closed else held,
+        room=lambda _: maxsize,
+    )
+    assert paced.now == ()
+    assert [each.held for each in paced.held] == [held]

@@ -1,0 +1,73 @@
+"""A request without an answer counts as sent, unless it is certain that it was not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from respread.kube import requests as module
+from respread.kube.requests import NoResponseError, Requests, open_requests
+from tests.integration.stub_api_server import Answering, StubApiServer, dropping, hanging, nobody_at, truncating
+
+
+async def was_sent(requests: Requests, timeout_seconds: float = 60.0) -> bool:
+    with pytest.raises(NoResponseError) as raised:
+        await requests.send("POST", "/api/v1/pods", {}, timeout_seconds=timeout_seconds)
+    return raised.value.sent
+
+
+@pytest.mark.parametrize(("answer", "seconds"), [(hanging, 0.3), (dropping, 60.0), (truncating, 60.0)])
+def test_a_request_that_reached_the_server_may_have_been_carried_out(answer: Answering, seconds: float) -> None:
+    stub = StubApiServer()
+    stub.on("POST", "/pods", answer)
+
+    async def scenario() -> bool:
+        async with stub.running() as requests:
+            return await was_sent(requests, seconds)
+
+    assert asyncio.run(scenario())
+    assert len(stub.requests) == 1
+
+
+def test_a_request_without_a_server_was_not_sent() -> None:
+    async def scenario() -> bool:
+        async with open_requests(nobody_at("http://127.0.0.1:1")) as requests:
+            return await was_sent(requests)
+
+    assert not asyncio.run(scenario())
+
+
+def test_a_request_that_gets_no_connection_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECT_TIMEOUT_SECONDS", 0.1)
+    stub = StubApiServer()
+    stub.on("GET", "", hanging)
+
+    async def scenario() -> bool:
+        async with stub.running(connections=1) as requests:
+            first = asyncio.create_task(requests.send("GET", "/api", {}, timeout_seconds=60))
+            while not stub.requests:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+            try:
+                return await was_sent(requests)
+            finally:
+                first.cancel()
+
+    assert not asyncio.run(scenario())
+    assert stub.requests == [("GET", "/api")]
+
+
+def test_a_request_whose_time_is_over_is_not_sent() -> None:
+    """The process was frozen after it had prepared the request."""
+    stub = StubApiServer()
+
+    async def scenario() -> bool:
+        async with stub.running() as requests:
+            prepared = await requests.prepare("POST", "/api/v1/pods", {}, timeout_seconds=0.1)
+            await asyncio.sleep(0.2)
+            with pytest.raises(NoResponseError, match="its time was over") as raised:
+                await prepared.send()
+            return raised.value.sent
+
+    assert not asyncio.run(scenario())
+    assert stub.requests == []
