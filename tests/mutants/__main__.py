@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from tests.mutants.change import Change
 from tests.mutants.equivalent import EQUIVALENT
@@ -23,6 +22,16 @@ from tests.mutants.operators import drawn, package_of
 from tests.mutants.trials import CODE, ROOT, Trials, trials
 
 LEAST_SHARE: Final = 0.95
+
+
+class Result(NamedTuple):
+    """What became of a change."""
+
+    change: Change
+    by: str
+    """The test that caught it."""
+    why: str
+    """Why none can."""
 
 
 def main() -> int:
@@ -37,32 +46,42 @@ def main() -> int:
     options = parser.parse_args()
     with trials(options.tests) as tried:
         named = [] if options.only_random else [each for each in FAULTS if options.only in f"{each.file} {each.name}"]
-        listed = [each.change(tried.code(each.file)) for each in named]
         others = drawn(ROOT / CODE, options.random, options.seed, options.only)
-        missed = _try(tried, listed, with_control_plane=options.with_control_plane)
-        survived = _try(tried, others, with_control_plane=options.with_control_plane)
+        listed = [
+            _try(tried, each.change(tried.code(each.file)), with_control_plane=options.with_control_plane)
+            for each in named
+        ]
+        results = [_try(tried, each, with_control_plane=options.with_control_plane) for each in others]
+    missed = [each for each in listed if not each.by]
     print(f"\n{len(listed) - len(missed)} of {len(listed)} faults of faults.py are caught.")
-    print(f"Drawn with seed {options.seed}:")
-    lived = Counter(package_of(each.file) for each in survived)
-    for package, number in Counter(package_of(each.file) for each in others).items():
-        print(f"{package:24} {number - lived[package]:4} of {number:4}")
-    caught = 1 - len(survived) / max(1, len(others))
-    print(f"{'all':24} {len(others) - len(survived):4} of {len(others):4}, {caught:.1%}")
+    print(f"Of those drawn with seed {options.seed}:")
+    caught = _print_shares([each for each in results if not each.why])
     return 1 if missed or caught < LEAST_SHARE else 0
 
 
-def _try(tried: Trials, changes: Iterable[Change], *, with_control_plane: bool) -> list[Change]:
-    """Return the changes that no test catches, except for those that change no behavior."""
-    survived: list[Change] = []
-    for change in changes:
-        by = tried.caught_by(change, with_control_plane=with_control_plane)
-        code = tried.code(change.file)
-        why = EQUIVALENT.get((change.file, change.function(code), change.name), "")
-        word = "caught" if by else "equal " if why else "MISSED"
-        print(f"{word}  {change.file}:{change.line(code)}  {change.name}\n        {by or why}", flush=True)
-        if not by and not why:
-            survived.append(change)
-    return survived
+def _try(tried: Trials, change: Change, *, with_control_plane: bool) -> Result:
+    code = tried.code(change.file)
+    by = tried.caught_by(change, with_control_plane=with_control_plane)
+    why = "" if by else EQUIVALENT.get((change.file, change.function(code), change.name), "")
+    word = "caught" if by else "equal " if why else "MISSED"
+    print(f"{word}  {change.file}:{change.line(code)}  {change.name}\n        {by or why}", flush=True)
+    return Result(change, by, why)
+
+
+def _print_shares(results: Sequence[Result]) -> float:
+    """Print how many changes were caught by package, and return the share of all."""
+    packages = [*dict.fromkeys(package_of(each.change.file) for each in results), ""]
+    share = 1.0
+    for package in packages:
+        those = [each for each in results if package_of(each.change.file).startswith(package)]
+        caught = [each for each in those if each.by]
+        properties = sum(each.by.startswith("tests/properties") for each in caught)
+        share = len(caught) / max(1, len(those))
+        print(
+            f"{package or 'all':20} {len(caught):4} of {len(those):4} caught ({share:.1%}), {properties} of these by "
+            "properties only"
+        )
+    return share
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from tests.mutants.change import Change
 
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = Path("operator", "respread")
-FAST: Final = ("tests/unit", "tests/conformance")
-"""The fast tests, as `make check` runs them."""
+FAST: Final = ("tests/unit", "tests/conformance", "tests/properties")
+"""The tests without a control plane."""
 NOT_SLOW: Final = ("-m", "not controlplane and not long")
 NOT_A_CATCH: Final = "tests/unit/project/test_mutants.py"
 """It fails with every change, because none can be put in twice."""
@@ -39,6 +39,11 @@ class Noted(NamedTuple):
     seconds: float
     functions: frozenset[str]
     """As `file::qualified name`."""
+
+    @property
+    def is_property(self) -> bool:
+        """Whether it takes longer, because it tries many clusters."""
+        return self.test.startswith("tests/properties")
 
 
 class Selection(NamedTuple):
@@ -101,10 +106,12 @@ class Trials:
         if not entering:
             yield Selection([*NOT_SLOW, f"tests/unit/{change.file.partition('/')[0]}"])
             return
-        entering.sort(key=lambda each: len(each.functions))
-        yield Selection.of(entering[:FIRST])
-        if entering[FIRST:]:
-            yield Selection.of(sorted(entering[FIRST:], key=lambda each: each.seconds))
+        entering.sort(key=lambda each: (each.is_property, len(each.functions)))
+        others = sorted(entering[FIRST:], key=lambda each: each.seconds)
+        properties = [each for each in others if each.is_property]
+        for noted in (entering[:FIRST], [each for each in others if not each.is_property], properties):
+            if noted:
+                yield Selection.of(noted)
 
 
 @contextmanager

@@ -152,6 +152,8 @@ class TestQuota:
         ({"type": "Container", "max": {"memory": "2Gi"}}, True),
         ({"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}}, False),
         ({"type": "Container", "maxLimitRequestRatio": {"cpu": "3"}}, True),
+        ({"type": "Container", "maxLimitRequestRatio": {"memory": "9"}}, True),
+        ({"type": "Container", "maxLimitRequestRatio": {"ephemeral-storage": "9"}}, True),
         ({"type": "Pod", "min": {"cpu": "250m"}}, False),
         ({"type": "Pod", "max": {"cpu": "500m"}}, True),
         ({"type": "PersistentVolumeClaim", "max": {"storage": "1"}}, False),

@@ -25,6 +25,7 @@ from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.hour import Begun
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.standing import Standings
+from respread.eviction.limits.trust import FEW, Trust
 from respread.eviction.pacing import Pace, Paced
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -346,6 +347,44 @@ def test_later_waves_wait_and_groups_with_moves_in_flight_do_not() -> None:
     paced = pace(moves, cluster_policy(WIDE), in_flight=(victim(5, groups=(group("web"), group("api"))),))
     assert numbers(paced.now) == [2, 3, 4]
     assert {each.held.reason for each in paced.held} == {Reason.IN_MOTION}
+
+
+class TestTrust:
+    """A workload has a few moves in flight, and more with each of its replacements that becomes Ready."""
+
+    @staticmethod
+    def made(moves: Sequence[Move], in_flight: int, *ready: bool, limit: int = 1000) -> int:
+        trust = Trust()
+        for each in ready:
+            trust = trust.with_end(moves[0].workload, 10_000.0, ready=each)
+        going = tuple(victim(100 + number, app="web") for number in range(in_flight))
+        policy = cluster_policy(limits(in_flight_per_workload=limit))
+        return len(pace(moves, policy, in_flight=going, trust=trust).now)
+
+    @pytest.mark.parametrize(
+        ("ready", "in_flight", "limit", "made"),
+        [
+            ((), 0, 1000, FEW),
+            ((), FEW - 1, 1000, 1),
+            ((), FEW, 1000, 0),
+            ((), 0, FEW - 1, FEW - 1),
+            ((True,), FEW, 1000, FEW),
+            ((False,), 0, 1000, 1),
+            ((False,), 1, 1000, 0),
+        ],
+    )
+    def test_what_became_of_the_last_replacements_bounds_how_many_are_made(
+        self, ready: tuple[bool, ...], in_flight: int, limit: int, made: int
+    ) -> None:
+        moves = [victim(number, app="web") for number in range(3 * FEW)]
+        assert self.made(moves, in_flight, *ready, limit=limit) == made
+        others = [victim(number) for number in range(3 * FEW)]
+        assert len(pace(others, cluster_policy(WIDE), trust=Trust()).now) == 3 * FEW
+
+    @pytest.mark.parametrize("in_flight", [0, 1])
+    def test_a_step_of_two_is_tried_alone(self, in_flight: int) -> None:
+        step = [victim(number, app="web", component=9) for number in (1, 2)]
+        assert self.made(step, in_flight, False) == (0 if in_flight else 2)
 
 
 class TestUnreadyPods:

@@ -1,0 +1,166 @@
+"""Which room is kept while nothing can be planned for those it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.cluster.node import Node
+from respread.cluster.pod import Pod
+from respread.planning.claims import Claims, Kept
+from respread.planning.search.placement import Placement
+from respread.planning.seekers import Leaving, seekers_in
+from respread.planning.tasks import Task
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
+from tests.spreads import spread_of
+from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec
+
+PLAIN = spec()
+SPREAD = spec(constraint())
+
+
+class World:
+    """A cluster, of whose groups something is in motion."""
+
+    def __init__(self, nodes: Sequence[Node], there: Sequence[Pod] = (), waiting: Sequence[Pod] = ()) -> None:
+        self.snapshot = cluster(nodes, [*there, *waiting])
+        self.placement = Placement(Predictor(ClusterView(self.snapshot)))
+        self.claims = Claims()
+        self.waiting = waiting
+        groups = {key: group for key, group in spread_of(self.snapshot).groups.items() if key.namespace == "default"}
+        ours = tuple(each for each in (*there, *waiting) if each.spec.topology_spread_constraints)
+        self.task = Task(
+            groups=tuple(groups.values()),
+            cure=dict.fromkeys(groups, "default"),
+            pods=ours,
+            victims=tuple(each for each in ours if each.node_name and not each.terminating),
+            protected=(),
+            labels=frozenset(),
+            waiting=(),
+            returning=(),
+            changes_at=None,
+        )
+
+    def kept(self, now: datetime = NOW) -> Kept:
+        """Return the room that is kept."""
+        placement = self.placement
+        leaving = Leaving(placement, self.snapshot.leaving_pods.values())
+        seekers = seekers_in(placement, self.waiting, (), leaving, now)
+        return self.claims.of(placement, seekers, [self.task] if self.task.groups else [], now)
+
+    def taken(self, now: datetime = NOW) -> list[list[str]]:
+        """Return the nodes of each claim: first those of pods that wait, then those for moves."""
+        names = self.placement.table.names
+        return [[names[each.slot] for each in claim.taken] for claim in self.kept(now).claims]
+
+
+def new(number: int = 0, of: Any = PLAIN, **fields: Any) -> Pod:
+    return pod(f"new-{number}", "", of, creation_timestamp=NOW, **fields)
+
+
+@pytest.mark.parametrize(
+    ("rooms", "number", "taken"),
+    [
+        ((5, 2), 3, ["n0", "n0", "n0"]),
+        ((2, 5), 4, ["n1", "n1", "n1", "n0"]),
+        ((1, 1), 2, ["n0", "n1"]),
+        ((0, 0), 1, []),
+        ((20, 0), 20, ["n0"] * 16),
+    ],
+)
+def test_pods_that_wait_keep_the_nodes_with_most_room(rooms: Sequence[int], number: int, taken: list[str]) -> None:
+    nodes = [node(f"n{at}", "a", pods=room) for at, room in enumerate(rooms)]
+    world = World(nodes, waiting=[new(each) for each in range(number)])
+    assert world.taken() == ([taken] if taken else [])
+    assert world.taken() == ([taken] if taken else []), "the cluster is left as it was"
+
+
+def test_the_room_is_that_of_the_scarcest_resource() -> None:
+    small = node("n0", "a", pods=50)
+    small = Node(
+        **{name: getattr(small, name) for name in small.__struct_fields__} | {"allocatable": Map(pods=50, cpu=300)}
+    )
+    assert World([small, node("n1", "a", pods=4)], waiting=[new()]).taken() == [["n1"]]
+    assert World([small, node("n1", "a", pods=2)], waiting=[new()]).taken() == [["n0"]]
+
+
+def test_pods_for_which_only_leaving_pods_make_room_keep_their_nodes() -> None:
+    full = [node("n0", "a", pods=1), node("n1", "a", pods=1)]
+    there = [pod("stays", "n0", PLAIN), pod("goes", "n1", PLAIN, deletion_timestamp=NOW)]
+    assert World(full, there, [new()]).taken() == [["n1"]]
+    assert World(full, [pod("stays", "n0", PLAIN), pod("stays-too", "n1", PLAIN)], [new()]).taken() == []
+
+
+def test_what_has_not_changed_is_the_same_object() -> None:
+    world = World([node("n0", "a")], waiting=[new()])
+    assert world.kept().claims[0] is world.kept().claims[0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_skew", "taken"),
+    [
+        ((5, 1), 1, ["b1", "b1"]),
+        ((5, 1), 2, ["b1"]),
+        ((3, 1), 2, []),
+        ((2, 1), 1, []),
+        ((4, 0, 3), 1, ["b1", "b1"]),
+        ((4, 1, 1), 1, ["b1", "c1"]),
+    ],
+)
+def test_room_is_kept_for_the_moves_that_a_group_still_needs(
+    counts: Sequence[int], max_skew: int, taken: list[str]
+) -> None:
+    names = dict(zip(("a1", "b1", "c1"), counts, strict=False))
+    of = spec(constraint(max_skew=max_skew))
+    world = World([node(name, name[0]) for name in names], pods(names, of))
+    assert world.taken() == ([taken] if taken else [])
+    assert len(world.kept().coming) == len(taken)
+    assert world.kept().missed == 0
+
+
+@pytest.mark.parametrize(("per_node", "taken"), [(9, ["b2"]), (1, ["b2", "b1"])])
+def test_room_for_two_groups_is_kept_where_both_have_fewest_pods(per_node: int, taken: list[str]) -> None:
+    of = spec(constraint(), constraint(HOSTNAME, per_node))
+    world = World([node("a1", "a"), node("b1", "b"), node("b2", "b")], pods({"a1": 4, "b1": 1}, of))
+    assert world.taken() == [taken]
+
+
+def test_a_pod_that_waits_counts_where_it_lands() -> None:
+    nodes, there = [node("a1", "a"), node("b1", "b")], pods({"a1": 3, "b1": 1}, SPREAD)
+    assert World(nodes, there).taken() == [["b1"]]
+    assert World(nodes, there, [new(of=SPREAD)]).taken() == [["b1"]], "it is enough"
+    for other in (new(of=SPREAD, namespace="elsewhere"), new(of=PLAIN, labels=Map(app="another"))):
+        assert World(nodes, there, [other]).taken() == [["b1"], ["b1"]]
+
+
+def test_without_room_the_nodes_that_lack_it_are_named() -> None:
+    world = World([node("a1", "a"), node("b1", "b", pods=1)], pods({"a1": 4}, SPREAD))
+    kept = world.kept()
+    assert world.taken() == [["b1"]]
+    assert world.placement.names(kept.missed) == ["b1"]
+
+
+@pytest.mark.parametrize(
+    ("moving", "minutes", "is_kept"),
+    [("waits", 9, True), ("waits", 10, False), ("goes", 9, True), ("goes", 10, False), ("", 60, True)],
+)
+def test_room_is_kept_until_what_moves_has_been_stuck_for_ten_minutes(
+    moving: str, minutes: int, *, is_kept: bool
+) -> None:
+    nodes = [node("a1", "a"), node("b1", "b")]
+    there = pods({"a1": 4, "b1": 1}, SPREAD)
+    since = NOW - timedelta(minutes=minutes)
+    if moving == "goes":
+        there.append(pod("goes", "b1", SPREAD, deletion_timestamp=since))
+    world = World(nodes, there)
+    if moving == "waits":
+        world.task = Task(
+            **{name: getattr(world.task, name) for name in world.task.__struct_fields__}
+            | {"pods": (*world.task.pods, pod("new", "", SPREAD, creation_timestamp=since))}
+        )
+    assert bool(world.taken()) is is_kept
