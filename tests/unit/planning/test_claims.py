@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -82,9 +83,7 @@ def test_pods_that_wait_keep_the_nodes_with_most_room(rooms: Sequence[int], numb
 
 def test_the_room_is_that_of_the_scarcest_resource() -> None:
     small = node("n0", "a", pods=50)
-    small = Node(
-        **{name: getattr(small, name) for name in small.__struct_fields__} | {"allocatable": Map(pods=50, cpu=300)}
-    )
+    small = msgspec.structs.replace(small, allocatable=Map(pods=50, cpu=300))
     assert World([small, node("n1", "a", pods=4)], waiting=[new()]).taken() == [["n1"]]
     assert World([small, node("n1", "a", pods=2)], waiting=[new()]).taken() == [["n0"]]
 
@@ -102,25 +101,49 @@ def test_what_has_not_changed_is_the_same_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "max_skew", "taken"),
+    ("counts", "options", "taken"),
     [
-        ((5, 1), 1, ["b1", "b1"]),
-        ((5, 1), 2, ["b1"]),
-        ((3, 1), 2, []),
-        ((2, 1), 1, []),
-        ((4, 0, 3), 1, ["b1", "b1"]),
-        ((4, 1, 1), 1, ["b1", "c1"]),
+        ((5, 1), {}, ["b1", "b1"]),
+        ((5, 1), {"max_skew": 2}, ["b1"]),
+        ((3, 1), {"max_skew": 2}, []),
+        ((2, 1), {}, []),
+        ((4, 0, 3), {}, ["b1", "b1"]),
+        ((4, 1, 1), {}, ["b1", "c1"]),
+        ((2, 1), {"min_domains": 2}, []),
+        ((1, 1), {"min_domains": 3}, []),
+        ((2, 0), {"min_domains": 3}, ["b1"]),
+        ((2, 1), {"min_domains": 3}, ["b1", "a1", "b1"]),  # no pod but these three moves
     ],
 )
 def test_room_is_kept_for_the_moves_that_a_group_still_needs(
-    counts: Sequence[int], max_skew: int, taken: list[str]
+    counts: Sequence[int], options: dict[str, int], taken: list[str]
 ) -> None:
     names = dict(zip(("a1", "b1", "c1"), counts, strict=False))
-    of = spec(constraint(max_skew=max_skew))
-    world = World([node(name, name[0]) for name in names], pods(names, of))
+    world = World([node(name, name[0]) for name in names], pods(names, spec(constraint(**options))))
     assert world.taken() == ([taken] if taken else [])
-    assert len(world.kept().coming) == len(taken)
+    coming = world.kept().coming
+    assert len(coming) == len(taken)
+    assert all(each.is_replacement for each in coming)
     assert world.kept().missed == 0
+
+
+def test_only_pods_that_a_group_counts_are_moved_for_it() -> None:
+    others = [pod("another", "a1", SPREAD, labels=Map(app="another")), pod("without-zone", "x1", SPREAD)]
+    world = World([node("a1", "a"), node("b1", "b"), node("x1")], [*others, *pods({"a1": 5, "b1": 1}, SPREAD)])
+    (claim,) = world.kept().claims
+    assert {each.pod.node_name for each in claim.taken} == {"a1"}
+    assert {each.pod.labels["app"] for each in claim.taken} == {"web"}
+    assert len({each.pod.name for each in claim.taken}) == len(claim.taken) == 2
+    assert not claim.is_waiting
+
+
+def test_no_room_is_kept_for_groups_that_no_policy_restores() -> None:
+    of = spec(constraint(), constraint(HOSTNAME))
+    world = World([node("a1", "a"), node("a2", "a"), node("b1", "b")], pods({"a1": 3, "b1": 2}, of))
+    assert world.taken() == [["a2"]]
+    cure = {key: policy for key, policy in world.task.cure.items() if key.topology_key != HOSTNAME}
+    world.task = msgspec.structs.replace(world.task, cure=cure)
+    assert world.taken() == []
 
 
 @pytest.mark.parametrize(("per_node", "taken"), [(9, ["b2"]), (1, ["b2", "b1"])])
@@ -159,8 +182,6 @@ def test_room_is_kept_until_what_moves_has_been_stuck_for_ten_minutes(
         there.append(pod("goes", "b1", SPREAD, deletion_timestamp=since))
     world = World(nodes, there)
     if moving == "waits":
-        world.task = Task(
-            **{name: getattr(world.task, name) for name in world.task.__struct_fields__}
-            | {"pods": (*world.task.pods, pod("new", "", SPREAD, creation_timestamp=since))}
-        )
+        stuck = pod("new", "", SPREAD, creation_timestamp=since)
+        world.task = msgspec.structs.replace(world.task, pods=(*world.task.pods, stuck))
     assert bool(world.taken()) is is_kept
