@@ -62,7 +62,7 @@ def test_no_second_pod_is_tried_before_the_first_is_known_to_be_a_success(*, is_
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_what_was_held_just_now_and_what_a_policy_closes_is_left_alone(*, is_closed: bool) -> None:
+def test_a_move_that_was_held_just_now_or_whose_policy_is_closed_waits(*, is_closed: bool) -> None:
     held = Held(Reason.IN_MOTION, "not now")
     paced = choose(
         Plan(moves=(FIRST,)),

@@ -373,7 +373,7 @@ class TestTrust:
             ((False,), 1, 1000, 0),
         ],
     )
-    def test_what_became_of_the_last_replacements_bounds_how_many_are_made(
+    def test_the_outcomes_of_the_last_replacements_bound_how_many_moves_are_made(
         self, ready: tuple[bool, ...], in_flight: int, limit: int, made: int
     ) -> None:
         moves = [victim(number, app="web") for number in range(3 * FEW)]

@@ -95,7 +95,7 @@ def test_pods_for_which_only_leaving_pods_make_room_keep_their_nodes() -> None:
     assert World(full, [pod("stays", "n0", PLAIN), pod("stays-too", "n1", PLAIN)], [new()]).taken() == []
 
 
-def test_what_has_not_changed_is_the_same_object() -> None:
+def test_a_claim_that_has_not_changed_is_the_same_object() -> None:
     world = World([node("n0", "a")], waiting=[new()])
     assert world.kept().claims[0] is world.kept().claims[0]
 
@@ -116,7 +116,7 @@ def test_what_has_not_changed_is_the_same_object() -> None:
     ],
 )
 def test_room_is_kept_for_the_moves_that_a_group_still_needs(
-    counts: Sequence[int], options: dict[str, int], taken: list[str]
+    counts: Sequence[int], options: dict[str, Any], taken: list[str]
 ) -> None:
     names = dict(zip(("a1", "b1", "c1"), counts, strict=False))
     world = World([node(name, name[0]) for name in names], pods(names, spec(constraint(**options))))
