@@ -7,6 +7,7 @@ time (`wave`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -61,8 +62,8 @@ OnHold: TypeAlias = Callable[[GroupKey, str], Held | None]
 example because it changed less than a quiet period ago; None if it is not."""
 
 _ROOM_PER_LIMIT: Final = 4
-"""How many times `limits.inFlight` moves of a policy are planned for the first wave, because other limits may hold
-some. Planning bench/busy's cluster takes as long with 2."""
+"""How many moves of a policy are planned for the first wave for each that `limits.inFlight` lets go now, because other
+limits may hold some."""
 _NOT_ALONE: Final = Held(
     Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is then planned again"
 )
@@ -234,7 +235,7 @@ class Planner:
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
         going = [pod for _, each in drained for pod in each.going]
         later = (*kept.coming, *seekers_among(going, self._leaving, placement))
-        wave = self._wave(placement, budgets, solutions, queue, later, now)
+        wave = self._wave(placement, budgets, solutions, queue, later, self._most(ours), now)
         planned = _plan(solutions, complete, wave, kept.missed, self._waiting, self._selection.selected)
         return msgspec.structs.replace(
             planned,
@@ -267,6 +268,7 @@ class Planner:
         solutions: Iterable[Solution],
         queue: _Queue,
         coming: Sequence[Seeker],
+        most: Mapping[str, int],
         now: datetime,
     ) -> Wave | None:
         """Return the wave that first steps may join; None if there is no such step.
@@ -291,13 +293,22 @@ class Planner:
         return Wave(
             seekers,
             budgets,
-            {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in self._setting.policies},
+            most,
             contention,
             leaving,
             preemptors_among((*without, *fragile), placement, self._priorities, now),
             [each for each in waiting if not each.nodes],
             self._priorities,
         )
+
+    def _most(self, ours: Iterable[Pod]) -> dict[str, int]:
+        """Return by policy how many moves are planned for the first wave, beside pods that are in flight."""
+        governing = (self._selection.policy_of(pod.namespace, pod.labels) for pod in ours)
+        in_flight = Counter(policy.name for policy in governing if policy is not None)
+        return {
+            policy.name: _ROOM_PER_LIMIT * max(1, policy.spec.limits.in_flight - in_flight[policy.name])
+            for policy in self._setting.policies
+        }
 
     def _advance(self, snapshot: ClusterSnapshot) -> Changes:
         """Advance the view to another snapshot, and return what has changed for the placement of pods."""
