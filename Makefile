@@ -127,9 +127,6 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 crds-golden: crds ## Make the CRDs in crds/ the compatibility reference: at a release, or for an intended break.
 	@cp crds/*.respread.dev.yaml tests/golden/crds/
 
-keep-version: setup ## Keep a version's CRDs and objects in tests/golden/versions: NAME=1.2.0 (REVISION=git revision, if not the name).
-	@$(BIN)/python -m tests.kept_versions $(NAME) $(REVISION)
-
 chart-files: crds ## Copy the shared files of crds/ and manifests/ into the Helm chart.
 	@cp manifests/components/monitoring/dashboard.json manifests/components/monitoring/prometheus-rule.yaml charts/respread/files/
 

@@ -17,8 +17,7 @@ from typing import Final
 from immutables import Map
 
 from bench.rows import Row, parser_for, print_rows
-from respread.api.record import encode_record
-from respread.api.recorded import MAX_MOVES_IN_FLIGHT, Recorded
+from respread.api.record import MAX_MOVES_IN_FLIGHT, Recorded, encode_record
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot

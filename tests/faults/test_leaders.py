@@ -21,7 +21,7 @@ from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
 from tests.faults.watcher import App, PodWatcher
-from tests.integration.records import status_and_record
+from tests.integration.records import status_and_record, write_record
 from tests.integration.reused_sandbox import ReusedSandbox, lay_out
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
@@ -237,7 +237,7 @@ def test_the_limit_per_hour_holds_across_a_crash(cluster: Cluster) -> None:
     assert cluster.evicted_by_now(workloads) == fewest(workloads)
 
 
-def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(cluster: Cluster) -> None:
+def test_a_back_off_in_a_record_keeps_the_next_process_from_evicting(cluster: Cluster) -> None:
     enforce(cluster.sandbox)
     workloads = cluster.skewed("left-alone", 4)
     ((group, situation),) = {
@@ -247,7 +247,7 @@ def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(cluster: Cl
     }
     until = datetime.now(UTC) + timedelta(minutes=10)
     failed = {"group": group, "failures": 3, "until": until.isoformat(), "situation": situation}
-    cluster.sandbox.api.request("PATCH", f"{POLICY}/status", {"status": {"backOffs": [failed]}})
+    write_record(cluster.sandbox, POLICY, {"backOffs": [failed]})
     replica = cluster.replica("one", "--no-leader-election")
     replica.start()
 

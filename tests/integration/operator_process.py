@@ -27,16 +27,16 @@ REPOSITORY = Path(__file__).parents[2]
 ACCOUNT = "system:serviceaccount:respread-system:respread"
 
 
-def install(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
-    """Apply crds/ and manifests/ of this version or of another source; wait until policies can be created."""
-    sandbox.apply(source / "crds")
-    wait_until_policies_are_served(sandbox, source)
-    sandbox.kubectl("apply", "-k", str(source / "manifests" / "base"))
+def install(sandbox: Sandbox) -> None:
+    """Apply crds/ and manifests/; wait until policies can be created."""
+    sandbox.apply(REPOSITORY / "crds")
+    wait_until_policies_are_served(sandbox)
+    sandbox.kubectl("apply", "-k", str(REPOSITORY / "manifests" / "base"))
 
 
-def wait_until_policies_are_served(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
+def wait_until_policies_are_served(sandbox: Sandbox) -> None:
     """Wait until the API server serves what crds/ defines."""
-    definitions = [path.stem for path in (source / "crds").glob("*.respread.dev.yaml")]
+    definitions = [path.stem for path in (REPOSITORY / "crds").glob("*.respread.dev.yaml")]
     sandbox.wait_for_definitions(*definitions)
     wait_until_served(sandbox, "respread.dev/v1alpha1", *(each.partition(".")[0] for each in definitions))
 
@@ -55,14 +55,12 @@ def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[st
 class OperatorProcess:
     """A running `respread run`."""
 
-    def __init__(
-        self, sandbox: Sandbox, directory: Path, *options: str, source: Path = REPOSITORY, pod: PodProcess | None = None
-    ) -> None:
-        """Start the operator from this source or another one, as in a pod if one is given. It is not ready yet."""
+    def __init__(self, sandbox: Sandbox, directory: Path, *options: str, pod: PodProcess | None = None) -> None:
+        """Start the operator, as in a pod if one is given. It is not ready yet."""
         self.sandbox = sandbox
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
         self._served_at = ""
-        environment = {"PYTHONWARNINGS": "error", "PYTHONPATH": str(source / "operator")}
+        environment = {"PYTHONWARNINGS": "error"}
         command = ["-m", "respread.cli.main", "run", "--listen-address", "127.0.0.1:0", "--leader-election", *options]
         if pod is None:
             kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")

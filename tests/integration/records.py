@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from respread_sandbox import Sandbox
@@ -29,6 +30,24 @@ def record(sandbox: Sandbox, policy: str) -> dict[str, Any]:
             raise
         text = "{}"
     return EMPTY | dict(json.loads(text))
+
+
+def write_record(sandbox: Sandbox, policy: str, content: Mapping[str, Any]) -> None:
+    """Create the record of the policy at a path, or replace what is in it."""
+    found = sandbox.api.get(policy)
+    name, namespace = found["metadata"]["uid"], found["metadata"].get("namespace")
+    records, text = policy.rpartition("/")[0].replace("policies", "policyrecords"), json.dumps(content)
+    if sandbox.api.exists(f"{records}/{name}"):
+        sandbox.api.request("PATCH", f"{records}/{name}", {"record": text})
+        return
+    body = {
+        "apiVersion": found["apiVersion"],
+        "kind": f"{found['kind']}Record",
+        "metadata": {"name": name} | ({"namespace": namespace} if namespace else {}),
+        "policy": found["metadata"]["name"],
+        "record": text,
+    }
+    sandbox.api.request("POST", records, body)
 
 
 def status_and_record(sandbox: Sandbox, policy: str) -> dict[str, Any]:

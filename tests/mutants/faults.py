@@ -260,10 +260,10 @@ FAULTS: Final = (
         "            else:\n                self.history.not_made(move.pod.uid)\n",
     ),
     Fault(
-        "whoever may write a status can make evictions forgotten",
+        "a move that a policy's record lacks reduces its counts",
         "controller/records/recovery.py",
-        "        and flight.uid in listed.get(flight.move.policy, ())\n",
-        "",
+        " and flight.uid in listed.get(flight.move.policy, ())\n",
+        "\n",
     ),
     Fault(
         "evictions of a former leader are forgotten up to a minute too early",

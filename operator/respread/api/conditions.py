@@ -15,15 +15,7 @@ import msgspec
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.api.recorded import (
-    MAX_CONTESTED,
-    ContestedCosts,
-    FailuresInARow,
-    GroupEvictionCount,
-    MoveInFlight,
-    RecentEvictions,
-    RememberedBackOff,
-)
+from respread.api.record import ContestedCosts
 from respread.api.status import (
     MAX_CONDITIONS,
     MAX_DOMAINS,
@@ -100,11 +92,6 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
     """All violations, in any order, with all their domains. The status contains only the worst."""
     blocked: tuple[BlockedCount, ...] = ()
-    back_offs: tuple[RememberedBackOff, ...] = ()
-    recent_evictions: tuple[RecentEvictions, ...] = ()
-    group_evictions: tuple[GroupEvictionCount, ...] = ()
-    failures_in_a_row: FailuresInARow = FailuresInARow()
-    moves_in_flight: tuple[MoveInFlight, ...] = ()
     paused: str = ""
     """Why the policy evicts nothing, or only a single pod, after failures in a row. Empty if it is not paused."""
     oscillating: tuple[str, ...] = ()
@@ -193,12 +180,6 @@ def next_status(
         summary=outcome.summary,
         violations=tuple(_shortened(each) for each in _worst(outcome.violations)),
         blocked=tuple(sorted(outcome.blocked, key=lambda each: (-each.groups, -each.pods, each.reason))),
-        back_offs=outcome.back_offs,
-        group_evictions=outcome.group_evictions,
-        failures_in_a_row=outcome.failures_in_a_row,
-        recent_evictions=outcome.recent_evictions,
-        moves_in_flight=outcome.moves_in_flight,
-        contested_costs=outcome.contested_costs[:MAX_CONTESTED],
         last_plan_time=previous.last_plan_time,
         last_eviction_time=_whole_seconds(outcome.last_eviction_time) or previous.last_eviction_time,
     )

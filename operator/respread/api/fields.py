@@ -46,6 +46,8 @@ def expects(words: str) -> dict[str, Any]:
     return {EXPECTS: words}
 
 
+MAX_COUNT: Final = 2**31 - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
 Moment = Annotated[

@@ -19,19 +19,7 @@ from immutables import Map
 from msgspec import inspect as types
 
 from respread.api.fields import DURATION, DURATION_PATTERN, DurationBounds, format_duration, rule
-from respread.api.policy import (
-    GROUP,
-    PLURALS,
-    VERSION,
-    ClusterPolicySpec,
-    EvictionOptions,
-    ExpectedDomains,
-    Limits,
-    PolicyKind,
-    PolicySpec,
-    Prevention,
-    VictimRules,
-)
+from respread.api.policy import GROUP, PLURALS, VERSION, ClusterPolicySpec, PolicyKind, PolicySpec
 from respread.api.record import RECORD_KINDS, RECORD_PLURALS, PolicyRecord
 from respread.api.status import PolicyStatus
 from respread.api.structures import write_value
@@ -75,19 +63,6 @@ _SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
 """What `kubectl get --field-selector` takes, besides name and namespace."""
 
 
-_LATER: Final[Mapping[type[msgspec.Struct], frozenset[str]]] = {
-    PolicySpec: frozenset({"leavingNodePatience"}),
-    ExpectedDomains: frozenset({"provision"}),
-    Limits: frozenset({"perHourPerGroup", "failuresInARow"}),
-    VictimRules: frozenset({"minReplicas", "changedPods"}),
-    EvictionOptions: frozenset({"readyTimeout"}),
-    Prevention: frozenset({"costsOfOthers"}),
-}
-"""Fields that earlier versions of Respread don't have (tests/golden/versions). If the API server filled in their
-defaults, every policy would have a field that an earlier operator does not know, and that operator would evict nothing:
-during an upgrade, whose first step is to apply the definitions, and after a downgrade."""
-
-
 def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
     """Return the CustomResourceDefinition of a kind as JSON values."""
     return _definition(
@@ -111,7 +86,7 @@ def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
 def record_definition(policy_kind: PolicyKind) -> dict[str, Any]:
     """Return the CustomResourceDefinition of the records of a kind of policy as JSON values."""
     kind = RECORD_KINDS[policy_kind]
-    schema = _schema(types.type_info(PolicyRecord))
+    schema = schema_of(PolicyRecord)
     return _definition(
         kind,
         RECORD_PLURALS[policy_kind],
@@ -175,11 +150,11 @@ def _object_schema(kind: PolicyKind, spec_type: type[PolicySpec]) -> dict[str, A
         "properties": {
             **_meta(kind),
             "spec": {
-                **_schema(types.type_info(spec_type)),
+                **schema_of(spec_type),
                 "description": "The specification of the policy. Every field has a default.",
                 "default": {},
             },
-            "status": {**_without_defaults(_schema(types.type_info(PolicyStatus))), "default": _NOT_SEEN_YET},
+            "status": {**_without_defaults(schema_of(PolicyStatus)), "default": _NOT_SEEN_YET},
         },
     }
 
@@ -193,6 +168,11 @@ def _meta(kind: str) -> dict[str, Any]:
         "kind": {"type": "string", "description": f"The kind of this object: {kind}."},
         "metadata": {"type": "object"},
     }
+
+
+def schema_of(structure: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the schema of a structure as JSON values."""
+    return _schema(types.type_info(structure))
 
 
 def _schema(kind: types.Type) -> dict[str, Any]:  # noqa: C901, PLR0911 - one line for each kind of type there is
@@ -248,10 +228,7 @@ def _structure(kind: types.StructType) -> dict[str, Any]:
     return {
         "type": "object",
         "description": _docstring(kind.cls),
-        "properties": {
-            field.encode_name: _later_field(field) if _is_later(kind.cls, field.encode_name) else _field(field)
-            for field in kind.fields
-        },
+        "properties": {field.encode_name: _field(field) for field in kind.fields},
         **({"required": required} if required else {}),
     }
 
@@ -270,16 +247,6 @@ def _field(field: types.Field) -> dict[str, Any]:
     if default is msgspec.NODEFAULT or default is None or default in ((), Map()):
         return schema
     return {**schema, "default": write_value(default)}
-
-
-def _later_field(field: types.Field) -> dict[str, Any]:
-    """Return a field's schema whose default is only in its description."""
-    schema = _schema(field.type)
-    return {**schema, "description": f"{schema['description']} Default: {write_value(field.default)}."}
-
-
-def _is_later(cls: type, name: str) -> bool:
-    return any(name in _LATER.get(each, ()) for each in cls.__mro__)
 
 
 def _union(kind: types.UnionType) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import Moment, described
+from respread.api.fields import Count, Moment, described
 from respread.api.policy import WhenUnsatisfiable
-from respread.api.recorded import Count, Recorded
 
 MAX_VIOLATIONS: Final = 20
 """How many violated constraints a status contains, the worst first."""
@@ -172,7 +171,7 @@ class BlockedCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ] = 0
 
 
-class PolicyStatus(Recorded, frozen=True, kw_only=True, rename="camel"):
+class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What Respread knows and does for the policy. Respread writes it, and only when it changes."""
 
     observed_generation: Annotated[
@@ -217,30 +216,11 @@ class PolicyStatus(Recorded, frozen=True, kw_only=True, rename="camel"):
         return next((each for each in self.conditions if each.type == condition_type), None)
 
 
-_RECORDED: Final = tuple(field.encode_name for field in msgspec.structs.fields(Recorded))
-"""What of a status belongs into the record."""
-
-
-def encode_status(status: PolicyStatus, *, with_record: bool = False) -> dict[str, Any]:
+def encode_status(status: PolicyStatus) -> dict[str, Any]:
     """Return the status as JSON values for a merge patch of the `status` subresource.
 
-    Empty lists and zeros are included, so that they overwrite old values and the printer columns show 0.
-
-    Args:
-        status: the status.
-        with_record: whether it contains what belongs into the record, as in earlier versions. Otherwise that is null,
-            so that what an earlier version left there is removed.
+    Empty lists and zeros are included, so that they overwrite old values and the printer columns show 0. Fields that
+    only a later version knows stay as they are.
     """
-    if with_record:
-        return _encoded(status)
-    return _encoded(status) | dict.fromkeys(_RECORDED)
-
-
-def encode_shown(status: PolicyStatus) -> dict[str, Any]:
-    """Return the same without what belongs into the record, so that this stays as it is."""
-    return {name: value for name, value in _encoded(status).items() if name not in _RECORDED}
-
-
-def _encoded(status: PolicyStatus) -> dict[str, Any]:
     encoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
     return {name: value for name, value in encoded.items() if value is not None}

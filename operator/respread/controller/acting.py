@@ -78,7 +78,6 @@ def put_together(
     policy_kinds: Iterable[Kind] = POLICY_KINDS,
     exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     register: Register | None = None,
-    records_in_status: bool = False,
 ) -> Acting:
     """Return what acts through an API server.
 
@@ -93,7 +92,6 @@ def put_together(
         policy_kinds: the kinds of policies that are used.
         exclusive_seconds: for how long no other replica can lead.
         register: the moves in flight; empty without it.
-        records_in_status: whether statuses contain what belongs into records.
     """
 
     def notify() -> None:
@@ -107,8 +105,7 @@ def put_together(
         ExclusiveRequests(requests, clock, exclusive_seconds),
         clock,
         kinds=kinds,
-        remembering=Remembered(register, history, lambda: informers.state.snapshot).in_status,
-        records_in_status=records_in_status,
+        remembering=Remembered(register, history, lambda: informers.state.snapshot).in_record,
     )
     doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
     permission = Permission(

@@ -242,7 +242,8 @@ class ControlLoop:
         under_way = self._register.with_chosen(snapshot)
         leaving = _pods(under_way.moves)
         statuses = self._acting.statuses.all_known(policies, self._informers.policies.statuses)
-        self._prevention.observe(snapshot, spread, policies, leaving, self._takeover.term if leads else None, statuses)
+        term, records = self._takeover.term if leads else None, self._acting.statuses.records
+        self._prevention.observe(snapshot, spread, policies, leaving, term, records)
         seconds = self._wall_clock()
         time = datetime.fromtimestamp(seconds, UTC)
         if leads:

@@ -32,8 +32,6 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of the cluster's schedulers. The API does not expose it."""
     namespaced_policies: bool = True
     """Whether RebalancePolicies are used. ClusterRebalancePolicies always are."""
-    records_in_status: bool = False
-    """Whether what the next leader must know is in the statuses of policies, for versions that have no records."""
     helm_release: str | None = None
     """The Helm release that installed the operator; None if manifests did."""
     permissions_seconds: float = DEFAULT_PERMISSIONS_SECONDS

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
@@ -18,8 +18,7 @@ from typing import Final
 import msgspec
 from immutables import Map
 
-from respread.api.recorded import ContestedCosts
-from respread.api.status import PolicyStatus
+from respread.api.record import ContestedCosts, Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.kube.retry import Retry
@@ -108,7 +107,7 @@ class PreventionLoop:
         policies: Policies,
         leaving: Collection[str],
         term: int | None,
-        statuses: Mapping[str, PolicyStatus],
+        records: Iterable[Recorded],
     ) -> None:
         """Take over how the cluster stands.
 
@@ -118,7 +117,7 @@ class PreventionLoop:
             policies: all of them, by name.
             leaving: UIDs of pods that are being evicted.
             term: a number that differs whenever somebody else may have led since; None while this replica does not.
-            statuses: the policies' statuses as last written, by name. A new term starts with what they record.
+            records: the policies' records as last written, with which a new term starts.
         """
         if term is None:
             self._term = None
@@ -129,7 +128,7 @@ class PreventionLoop:
             self._policy_index = PolicyIndex(policies.values())
         if self._term is None or self._term.number != term:
             now = self._clock()
-            contests = recalled_contests(statuses, CostClock(now, datetime.now(UTC)))
+            contests = recalled_contests(records, CostClock(now, datetime.now(UTC)))
             self.contested, self._told = {}, 0
             self._term = _Term(term, CostPlanner(now, contests), careful_until=now + CAREFUL_SECONDS)
             # What a term before left unanswered is not known in this one: reading tells it only once it is over.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from respread.api.conditions import MissingPermission, PolicyOutcome, RoomMissing, next_status
 from respread.api.policy import Policy, WhenUnsatisfiable
 from respread.api.reasons import Reason
-from respread.api.recorded import ContestedCosts, MoveInFlight
+from respread.api.record import MAX_CONTESTED, ContestedCosts, MoveInFlight, Recorded
 from respread.api.status import (
     AffectedWorkload,
     BlockedCount,
@@ -116,8 +116,6 @@ def _outcome(
         ),
         blocked=_blocked_counts(blocked.values(), share.held, reconciled.plan.held_pods.get(policy.name, {})),
         overridden_by=reconciled.reach.overridden_by.get(policy.name, ()),
-        group_evictions=history.group_evictions(policy.name),
-        failures_in_a_row=history.failures_in_a_row(policy.name),
         paused="" if (held := history.paused(policy) or history.single(policy)) is None else held.message,
         oscillating=tuple(
             f"{', '.join(map(str, group.workloads))} in {group.key.namespace} ({pace.in_last_hour} evictions)"
@@ -125,9 +123,6 @@ def _outcome(
             if (pace := history.pace_of(group)).in_last_hour
             and pace.beyond(policy.name, policy.spec.limits) is not None
         ),
-        back_offs=history.remembered_back_offs(group.key for group in groups),
-        recent_evictions=history.recent_evictions(policy),
-        moves_in_flight=reconciled.remembered.get(policy.name, ()),
         other_evictions=_other_evictions(groups, reconciled.other_evictors),
         contested_costs=reconciled.contested_costs.get(policy.name, ()),
         room_missing=reconciled.room_missing.get(policy.name),
@@ -257,16 +252,35 @@ def _by_kind(groups: Iterable[SpreadGroup]) -> Mapping[WhenUnsatisfiable, int]:
     return Counter(group.key.when_unsatisfiable for group in groups)
 
 
+def records_of(policies: Iterable[Policy], reconciled: Reconciled, history: History) -> dict[str, Recorded]:
+    """Return what the next leader must know about each policy, by name."""
+    groups: defaultdict[str, list[GroupKey]] = defaultdict(list)
+    for key, name in reconciled.plan.policies.items():
+        groups[name].append(key)
+    return {
+        policy.name: history.in_record(
+            policy,
+            Recorded(
+                back_offs=history.remembered_back_offs(groups[policy.name]),
+                contested_costs=reconciled.contested_costs.get(policy.name, ())[:MAX_CONTESTED],
+            ),
+            reconciled.remembered.get(policy.name, ()),
+        )
+        for policy in policies
+    }
+
+
 def to_tell(observation: Observation, reconciled: Reconciled) -> tuple[PlanFigures, list[Wanted]]:
-    """Compute the contents of metrics and statuses. Only the leader knows the results of what was done."""
+    """Compute the contents of metrics, statuses and records. Only the leader knows the results of what was done."""
     policies = observation.policies.values()
     outcomes = outcomes_of(policies, reconciled, observation.history)
+    records = records_of(policies, reconciled, observation.history)
     return figures_of(policies, reconciled, outcomes if observation.leads else {}), [
-        _wanted(policy, observation, outcomes[policy.name]) for policy in policies
+        _wanted(policy, observation, outcomes[policy.name], records[policy.name]) for policy in policies
     ]
 
 
-def _wanted(policy: Policy, observation: Observation, outcome: PolicyOutcome) -> Wanted:
+def _wanted(policy: Policy, observation: Observation, outcome: PolicyOutcome, record: Recorded) -> Wanted:
     known = observation.statuses[policy.name]
     status = next_status(policy, known, outcome, now=observation.time)
-    return Wanted(policy, status, observation.seen.get(policy.name, PolicyStatus()))
+    return Wanted(policy, status, record, observation.seen.get(policy.name, PolicyStatus()))

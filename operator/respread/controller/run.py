@@ -147,7 +147,6 @@ async def run(options: OperatorOptions) -> None:
                 policy_kinds=policy_kinds,
                 exclusive_seconds=leadership.exclusive_seconds,
                 register=register,
-                records_in_status=options.records_in_status,
             )
             prevention = PreventionLoop(
                 DeletionCosts(requests),

@@ -97,16 +97,14 @@ class Takeover:
             asyncio.get_running_loop().call_later(pause, self._try_again)
             return False
         self._retry.succeeded()
-        acting.statuses.begin(found)
-        remembered = {name: each.status for name, each in found.policies.items()}
+        acting.statuses.begin(found.values())
+        records = {name: each.record for name, each in found.items() if each.record is not None}
         moment = ClockReading(self._clock(), self._wall_clock())
         rules = AskingRules(setting, limiters, datetime.fromtimestamp(moment.time, UTC))
-        register.in_flight = resumed(register.in_flight, remembered, snapshot, spread, rules, moment)
-        recorded = {
-            name: each.in_status if each.record is None else each.record for name, each in found.policies.items()
-        }
-        doubtful = in_doubt(register.in_flight, recorded, moment.time)
-        acting.history.recall(without(doubtful, remembered, moment.time), spread.by_namespace)
+        register.in_flight = resumed(register.in_flight, records, snapshot, spread, rules, moment)
+        doubtful = in_doubt(register.in_flight, records, moment.time)
+        evicted = {name: each.status.summary.evicted for name, each in found.items()}
+        acting.history.recall(without(doubtful, records, moment.time), spread.by_namespace, evicted)
         acting.doubts.take_over(doubtful)
         register.probation = Probation()
         self.term = term

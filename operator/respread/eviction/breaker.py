@@ -20,7 +20,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.reasons import Reason
-from respread.api.recorded import MAX_FAILED_WORKLOADS, MAX_WORKLOAD_LENGTH
+from respread.api.record import MAX_FAILED_WORKLOADS, MAX_WORKLOAD_LENGTH
 from respread.cluster.workload import WorkloadName
 from respread.planning.held import Held
 

@@ -83,8 +83,6 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     forbid it."""
     wanted: bool = True
     """Whether its controller wants a replacement. It does not after a scale-down or in a rollout."""
-    counted: bool = True
-    """Whether its policy's record counts it for the limits of an hour. Earlier versions left that open."""
 
     @property
     def uid(self) -> str:

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 from immutables import Map
 
-from respread.api.recorded import MAX_COUNT, MAX_RECENT_EVICTIONS
+from respread.api.fields import MAX_COUNT
+from respread.api.record import MAX_RECENT_EVICTIONS
 
 HOUR_SECONDS: Final = 3600.0
 MINUTE_SECONDS: Final = 60

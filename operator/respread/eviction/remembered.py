@@ -1,4 +1,4 @@
-"""Moves in flight from the statuses of policies. A snapshot shows what became of them.
+"""Moves in flight from the records of policies. A snapshot shows what became of them.
 
 The next leader follows them to their outcome, and commands plan beside them.
 """
@@ -11,8 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from respread.api.recorded import MoveInFlight
-from respread.api.status import PolicyStatus
+from respread.api.record import MoveInFlight, Recorded
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
@@ -25,7 +24,7 @@ from respread.planning.victims.controllers import siblings_of
 from respread.spread.group import GroupKey
 
 GroupsNamed: TypeAlias = Callable[[str], Mapping[str, GroupKey]]
-"""Takes a namespace and returns its spread groups by their names in statuses."""
+"""Takes a namespace and returns its spread groups by their names in records."""
 
 _API_VERSIONS: Final = {
     "ReplicaSet": "apps/v1",
@@ -46,45 +45,45 @@ class ClockReading(NamedTuple):
 
 
 def remembered_flights(
-    statuses: Mapping[str, PolicyStatus],
+    records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     groups_named: GroupsNamed,
     moment: ClockReading,
     patience: Patience,
 ) -> Iterator[Flight]:
-    """Yield the moves from statuses, as they were when they were recorded.
+    """Yield the moves from records, as they were when they were recorded.
 
-    The status of a RebalancePolicy only counts for its own namespace, so that its author can't affect others.
+    The record of a RebalancePolicy only counts for its own namespace, so that its author can't affect others.
 
     Args:
-        statuses: by the policies' names.
+        records: by the policies' names.
         snapshot: the cluster as the watch shows it.
         groups_named: the spread groups by name.
         moment: now.
         patience: how long a move may take.
     """
     number = 0
-    for policy, status in statuses.items():
+    for policy, record in records.items():
         namespace = policy.rpartition("/")[0]
-        for each in status.moves_in_flight:
+        for each in record.moves_in_flight:
             if namespace and each.namespace != namespace:
                 continue
-            # Statuses don't store which moves were of one step, and no plan has components below 0.
+            # Records don't store which moves were of one step, and no plan has components below 0.
             number -= 1
             move = _move(policy, each, snapshot, groups_named(each.namespace), component=number)
             yield _flight(move, each, snapshot, moment, patience)
 
 
-def moves_under_way(statuses: Mapping[str, PolicyStatus], snapshot: ClusterSnapshot, time: datetime) -> InFlight:
-    """Return the moves from statuses that are still in flight in a snapshot, for planning beside them.
+def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, time: datetime) -> InFlight:
+    """Return the moves from records that are still in flight in a snapshot, for planning beside them.
 
     Args:
-        statuses: by the policies' names.
+        records: by the policies' names.
         snapshot: the cluster.
         time: the time of the snapshot, with a time zone.
     """
     now, in_flight = time.timestamp(), InFlight()
-    flights = remembered_flights(statuses, snapshot, lambda _: {}, ClockReading(now, now), in_flight.patience)
+    flights = remembered_flights(records, snapshot, lambda _: {}, ClockReading(now, now), in_flight.patience)
     return in_flight.resumed(flights).updated(snapshot, now, lambda *_: Outcome.UNKNOWN)[0]
 
 
@@ -123,7 +122,6 @@ def _flight(
         known=frozenset(older) | {move.pod.uid},
         sent_time=sent_time,
         newest=remembered.newest,
-        counted=remembered.counted,
     )
 
 

@@ -1,7 +1,8 @@
 """Waits until Respread's own kinds are installed.
 
-Kopf determines the resources to watch once, at its start. The CustomResourceDefinitions may be applied shortly after
-the operator, together with it, or by a user who has read the log.
+Kopf determines the resources to watch once, at its start, and nobody may evict without a record of it. The
+CustomResourceDefinitions may be applied shortly after the operator, together with it, or by a user who has read the
+log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.session import open_plain_session
 from respread.kube.access import ClusterAccess
 from respread.kube.retry import Retry, RetryDelays
-from respread.stores.watched_kinds import full_name
+from respread.stores.watched_kinds import RECORDS, full_name
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -27,12 +28,13 @@ _log: Final = get_logger(__name__)
 _REQUEST_SECONDS: Final = 10
 
 
-async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, health: WatchHealth) -> None:
-    """Wait until the API server serves all of these kinds, which are of our own group.
+async def wait_until_installed(policies: Iterable[Kind], access: ClusterAccess, health: WatchHealth) -> None:
+    """Wait until the API server serves these kinds of policies and those of their records.
 
     The obstacle is logged whenever it changes, and readiness reports it meanwhile.
     """
-    kinds = tuple(kinds)
+    watched = tuple(policies)
+    kinds = (*watched, *(RECORDS[each] for each in watched))
     retry = Retry(RetryDelays(least_seconds=0.5, greatest_seconds=5))
     last_problem = ""
     async with open_plain_session(access) as session:
@@ -40,7 +42,7 @@ async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, hea
             problem = await _problem(session, access.server, kinds)
             if not problem:
                 return
-            for kind in kinds:
+            for kind in watched:
                 health.asked(kind.resource)
                 health.hindered(kind.resource, problem)
             if problem != last_problem:

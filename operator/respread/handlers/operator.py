@@ -53,8 +53,8 @@ async def run_operator(
     _listen_for_signals(on_signal)
     quieten_kopf()
     relax_garbage_collection()
-    policy_kinds = [informer.kind for informer in informers.all if informer.kind in POLICY_KINDS]
-    if not await _before(stop, wait_until_installed(policy_kinds, renewal.access, informers.health)):
+    policies = [informer.kind for informer in informers.all if informer.kind in POLICY_KINDS]
+    if not await _before(stop, wait_until_installed(policies, renewal.access, informers.health)):
         return
     started = asyncio.Event()
     running = asyncio.create_task(

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 from immutables import Map
 
-from respread.api.recorded import ContestedCosts
-from respread.api.status import PolicyStatus
+from respread.api.record import ContestedCosts, Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.costs import NoRoomError
@@ -73,7 +72,7 @@ def protection_of(
     workload: WorkloadPods,
     policies: PolicyIndex,
     snapshot: ClusterSnapshot,
-    statuses: Mapping[str, PolicyStatus] = Map(),
+    records: Mapping[str, Recorded] = Map(),
 ) -> ScaleDownProtection:
     """Return whether a workload is protected, and if not, why.
 
@@ -81,7 +80,7 @@ def protection_of(
         workload: the workload.
         policies: all policies of the cluster.
         snapshot: contains the namespaces' labels.
-        statuses: what the operator reports, by the policies' names: it knows who else writes costs.
+        records: what the operator has recorded, by the policies' names: it knows who else writes costs.
     """
     kind = workload.name.kind
     if workload.is_stateful_set:
@@ -107,11 +106,11 @@ def protection_of(
             reason=ScaleDownReason.NO_CONSTRAINT,
             message="No topology spread constraint of the pods counts them, so that there is nothing to be kept.",
         )
-    return _of_replica_sets(workload, policies, snapshot, statuses)
+    return _of_replica_sets(workload, policies, snapshot, records)
 
 
 def _of_replica_sets(
-    workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot, statuses: Mapping[str, PolicyStatus]
+    workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot, records: Mapping[str, Recorded]
 ) -> ScaleDownProtection:
     selection = select(workload.replica_sets[0], policies, snapshot)
     policy, number, kind = selection.policy, len(workload.replica_sets), workload.name.kind
@@ -130,8 +129,8 @@ def _of_replica_sets(
         message = "One pod alone has nothing to be ranked."
         return ScaleDownProtection(reason=ScaleDownReason.SINGLE_POD, policy=policy, message=message)
     replica_set = workload.replica_sets[0]
-    if (status := statuses.get(policy)) is not None:
-        for contested in status.contested_costs:
+    if (record := records.get(policy)) is not None:
+        for contested in record.contested_costs:
             if contested.replica_set == replica_set.controller.uid:
                 return _of_contest(contested, policy)
     return _of_costs(replica_set, selection)

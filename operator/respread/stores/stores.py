@@ -10,8 +10,7 @@ import msgspec
 from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
 from respread.api.nesting import decoded
 from respread.api.policy import PLURALS, PolicyKind
-from respread.api.record import decode_record
-from respread.api.recorded import Recorded
+from respread.api.record import Recorded, decode_record
 from respread.cluster.decode.decoder import Decoder, Kind
 from respread.cluster.decode.pages import NotAListError, split_list
 from respread.cluster.errors import DecodeError

@@ -50,7 +50,7 @@ class Protections:
         if begun < self._rests_until:
             return self._answer
         changed = self._follow(planned)
-        contested = {name: status.contested_costs for name, status in view.statuses.items() if status.contested_costs}
+        contested = {name: record.contested_costs for name, record in view.records.items() if record.contested_costs}
         depends_on = (view.policies, view.snapshot.namespaces, contested)
         if depends_on != self._depends_on:
             self._depends_on, self._policies, self._found = depends_on, PolicyIndex(view.policies), {}
@@ -101,7 +101,7 @@ class Protections:
             replica_sets=replica_sets,
         )
         view = planned.view
-        return protection_report(name, protection_of(workload, self._policies, view.snapshot, view.statuses))
+        return protection_report(name, protection_of(workload, self._policies, view.snapshot, view.records))
 
 
 _WITH_REPLICA_SETS = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "Rollout"})

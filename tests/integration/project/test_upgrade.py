@@ -1,22 +1,19 @@
-"""An upgrade with Helm as in docs/upgrade.md, while the operator of the previous version evicts."""
+"""An upgrade with Helm as in docs/upgrade.md, and a rollback, in the middle of evictions."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
+import shutil
 import subprocess
-import sys
-import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.go_programs import PROGRAMS, find_or_build
-from tests.integration.operator_process import OperatorProcess, evictions, refused
+from tests.integration.operator_process import OperatorProcess, evictions, refused, wait_until_policies_are_served
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
@@ -30,29 +27,31 @@ from tests.integration.workloads import (
 )
 
 ROOT = Path(__file__).parents[3]
-PREVIOUS = "21f5dfb"
-"""The commit whose chart, CRDs and operator are upgraded: the first with a chart, because there is no release yet."""
 NAMESPACE = "respread-system"
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 READY_AFTER = "sandbox.respread.dev/ready-after-seconds"
 SHOP = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
-HURRIED = json.dumps({"mode": "Enforce", "quietPeriod": "1ms", "victims": {"minAge": "0s"}, "namespaceSelector": SHOP})
+HURRIED = {"mode": "Enforce", "quietPeriod": "1ms", "victims": {"minAge": "0s"}, "namespaceSelector": SHOP}
+SPEC = f"policy.spec={json.dumps(HURRIED)}"
 
 pytestmark = pytest.mark.timeout(1800)
 """The time limit. The fixture builds Helm first if it is not in the cache."""
 
 
-@pytest.fixture(scope="module")
-def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The previous version's source."""
-    git = ["git", "-C", str(ROOT)]
-    if subprocess.run([*git, "cat-file", "-e", f"{PREVIOUS}^{{commit}}"], check=False).returncode != 0:
-        pytest.skip("the previous version is not in this clone: `git fetch --unshallow`")
-    archive = subprocess.run([*git, "archive", PREVIOUS, "charts", "operator"], check=True, capture_output=True).stdout
-    folder = tmp_path_factory.mktemp("previous")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, filter="data")
-    return folder
+@pytest.fixture
+def next_chart(tmp_path: Path) -> Path:
+    """The chart of a version after this one, whose definitions have a new field."""
+    chart = Path(shutil.copytree(ROOT / "charts" / "respread", tmp_path / "next"))
+    about = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
+    (chart / "Chart.yaml").write_text(yaml.safe_dump({**about, "version": "99.0.0", "appVersion": "99.0.0"}))
+    for path in (chart / "crds").glob("*policies.respread.dev.yaml"):
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+        (version,) = definition["spec"]["versions"]
+        for part in ("spec", "status"):
+            fields = version["schema"]["openAPIV3Schema"]["properties"][part]["properties"]
+            fields["later"] = {"type": "string", "maxLength": 10}
+        path.write_text(yaml.safe_dump(definition), encoding="utf-8")
+    return chart
 
 
 class Helm:
@@ -65,31 +64,19 @@ class Helm:
 
     def install(self, chart: Path) -> None:
         """Install a chart's release, or upgrade it to the chart."""
-        upgrade = ["upgrade", "--install", "respread", str(chart), "--namespace", NAMESPACE, "--create-namespace"]
-        options = ["--set-json", f"policy.spec={HURRIED}", "--kubeconfig", str(self._sandbox.kubeconfig)]
+        self._run("upgrade", "--install", "respread", str(chart), "--create-namespace", "--set-json", SPEC)
+
+    def roll_back(self) -> None:
+        """Return to the revision that was installed first."""
+        self._run("rollback", "respread", "1")
+
+    def _run(self, *arguments: str) -> None:
+        where = ("--namespace", NAMESPACE, "--kubeconfig", str(self._sandbox.kubeconfig))
         environment = {"HOME": str(self._home), "PATH": "/usr/bin:/bin"}
         done = subprocess.run(
-            [self._program, *upgrade, *options], env=environment, capture_output=True, text=True, check=False
+            [self._program, *arguments, *where], env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
-
-
-@contextmanager
-def operating(source: Path, sandbox: Sandbox, log: Path) -> Iterator[None]:
-    """Run the operator of a source tree with the permissions of the chart, until the context ends."""
-    kubeconfig = sandbox.kubeconfig_for_service_account(NAMESPACE, "respread")
-    run = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
-    options = ["--listen-address", "127.0.0.1:0", "--lease-namespace", NAMESPACE, "--leader-election"]
-    environment = {**os.environ, "PYTHONPATH": str(source / "operator")}
-    with log.open("w") as output:
-        operator = subprocess.Popen([*run, *options], stdout=output, stderr=output, env=environment)
-    try:
-        yield
-        operator.terminate()
-        assert operator.wait(60) == 0, log.read_text()[-4000:]
-    finally:
-        operator.kill()
-        operator.wait()
 
 
 def heal(sandbox: Sandbox) -> None:
@@ -111,13 +98,13 @@ def summary(sandbox: Sandbox) -> dict[str, int]:
     return found if status.get("observedGeneration") == policy["metadata"]["generation"] else {}
 
 
-def test_an_upgrade_follows_the_moves_of_the_previous_version(
-    previous: Path, start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+def test_moves_are_followed_across_an_upgrade_and_a_rollback(
+    next_chart: Path, start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=0, audit=True))
     helm = Helm(sandbox, tmp_path)
-    helm.install(previous / "charts" / "respread")
-    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
+    helm.install(ROOT / "charts" / "respread")
+    wait_until_policies_are_served(sandbox)
     lay_out(sandbox, 4)
     sandbox.create_namespace("shop")
     never = {READY_AFTER: "never"}
@@ -132,29 +119,34 @@ def test_an_upgrade_follows_the_moves_of_the_previous_version(
     wait_until(all_ready, "all pods to be Ready")
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(4, zone=zone)
-    with operating(previous, sandbox, tmp_path / "previous.log"):
-        wait_until(lambda: summary(sandbox).get("evicted") == 1, "the previous version to evict a pod, and say so")
-    assert len(evictions(sandbox)) == 1
 
-    sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "crds"))
-    helm.install(ROOT / "charts" / "respread")
-    if sandbox.api.get(POLICY)["spec"]["limits"].get("perHour") == 0:  # the earlier default; docs/upgrade.md removes it
-        sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": None}}})
-    with OperatorProcess(sandbox, tmp_path) as operator:
+    def spread() -> bool:
+        heal(sandbox)
+        return all_ready() and set(pods_per_domain(sandbox, "shop", "web").values()) == {2}
+
+    def follow(operator: OperatorProcess) -> None:
+        """Wait until an operator follows the move of the one before."""
         operator.wait_until_ready()
-        wait_until(lambda: summary(sandbox).get("inFlight") == 1, "the new version to follow the move under way")
+        wait_until(lambda: operator.metric("respread_evictions_in_flight") == 1, "the move under way to be followed")
         assert summary(sandbox)["evicted"] == 1
         # With one unready replacement and inFlightPerWorkload 1, no other pod is evicted.
         assert len(evictions(sandbox)) == 1
 
-        def spread() -> bool:
-            heal(sandbox)
-            return all_ready() and set(pods_per_domain(sandbox, "shop", "web").values()) == {2}
-
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        wait_until(lambda: summary(sandbox).get("evicted") == 1, "a pod to be evicted")
+        sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(next_chart / "crds"))
+        helm.install(next_chart)
+        assert operator.stop() == 0
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        follow(operator)
+        helm.roll_back()
+        assert operator.stop() == 0
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        follow(operator)
         wait_until(spread, "the spread to be restored")
         wait_until(lambda: summary(sandbox).get("inFlight") == 0, "every move to have ended")
         assert operator.metric('respread_eviction_outcomes_total{outcome="Improved"}') == 4
         assert operator.stop() == 0
-    assert len(evictions(sandbox)) == 4  # [6, 0, 0] needs four, from both versions together
+    assert len(evictions(sandbox)) == 4  # [6, 0, 0] needs four, from all operators together
     assert summary(sandbox)["evicted"] == 4
     assert refused(sandbox) == []

@@ -1,4 +1,4 @@
-"""Statuses of policies, generated from the CRD's schema, including any future field."""
+"""Statuses and records of policies, generated from their schemas, including any future field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from respread.api.policy import PolicyKind
-from respread.api.schema import custom_resource_definition
+from respread.api.record import Recorded
+from respread.api.schema import custom_resource_definition, schema_of
 
 _LARGEST = 2**63 - 1
 _MOMENTS = (
@@ -38,18 +39,25 @@ def status_schema(kind: PolicyKind) -> dict[str, Any]:
     return schema
 
 
-def statuses(schema: Mapping[str, Any], words: Sequence[str], *, older: bool) -> st.SearchStrategy[Any]:
+def record_schema() -> dict[str, Any]:
+    """Return the schema of the JSON in a record. The API server does not check it."""
+    return schema_of(Recorded)
+
+
+def statuses(schema: Mapping[str, Any], words: Sequence[str], *, unchecked: bool) -> st.SearchStrategy[Any]:
     """Values that a schema allows.
 
     Args:
-        schema: the schema in the CRD.
+        schema: the schema.
         words: strings that have a meaning for the operator, such as names of existing objects.
-        older: whether to include values that only schemas without bounds of numbers and times admitted.
+        unchecked: whether to include numbers and times beyond its bounds, which a later version may allow.
     """
     match schema["type"]:
         case "object":
             required = set(schema.get("required", ()))
-            fields = {name: statuses(each, words, older=older) for name, each in schema.get("properties", {}).items()}
+            fields = {
+                name: statuses(each, words, unchecked=unchecked) for name, each in schema.get("properties", {}).items()
+            }
             return st.fixed_dictionaries(
                 {name: each for name, each in fields.items() if name in required},
                 optional={name: each for name, each in fields.items() if name not in required},
@@ -57,14 +65,14 @@ def statuses(schema: Mapping[str, Any], words: Sequence[str], *, older: bool) ->
         case "array":
             keys = schema.get("x-kubernetes-list-map-keys")
             return st.lists(
-                statuses(schema["items"], words, older=older),
+                statuses(schema["items"], words, unchecked=unchecked),
                 max_size=min(schema["maxItems"], 4),
                 unique_by=None if keys is None else lambda item: tuple(item.get(key) for key in keys),
             )
         case "integer":
-            return _numbers(schema.get("minimum", 0), _LARGEST if older else schema.get("maximum", _LARGEST))
+            return _numbers(schema.get("minimum", 0), _LARGEST if unchecked else schema.get("maximum", _LARGEST))
         case "string":
-            return _strings(schema, words, older=older)
+            return _strings(schema, words, unchecked=unchecked)
         case "boolean":
             return st.booleans()
     raise AssertionError(f"no values are known of {schema}")
@@ -74,13 +82,13 @@ def _numbers(least: int, most: int) -> st.SearchStrategy[int]:
     return st.sampled_from(sorted({least, least + 1, most - 1, most})) | st.integers(least, most)
 
 
-def _strings(schema: Mapping[str, Any], words: Sequence[str], *, older: bool) -> st.SearchStrategy[str]:
+def _strings(schema: Mapping[str, Any], words: Sequence[str], *, unchecked: bool) -> st.SearchStrategy[str]:
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     if schema.get("format") == "date-time":
         moments = st.datetimes(datetime(1970, 1, 2), datetime(2099, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis wants them so
         written = moments.map(lambda moment: moment.isoformat())
-        return st.sampled_from(_MOMENTS_ONCE if older else _MOMENTS) | written
+        return st.sampled_from(_MOMENTS_ONCE if unchecked else _MOMENTS) | written
     most = schema["maxLength"]
     fitting = [word for word in words if schema.get("minLength", 0) <= len(word) <= most]
     if "pattern" in schema:

@@ -1,4 +1,4 @@
-"""No status of a policy breaks the operator: it is read, used and overwritten."""
+"""No status and no record of a policy breaks the operator: it is read, used and overwritten."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from immutables import Map
 
 from respread.api.decoding import decode_status
 from respread.api.policy import PLURALS
-from respread.api.record import MAX_RECORD_LENGTH, decode_record, encode_record, record_of, with_record
+from respread.api.record import MAX_RECORD_LENGTH, RECORD_PLURALS, decode_record, encode_record
 from respread.api.status import encode_status
 from respread.controller.records.checkpoint import group_name, situation_of
 from respread.kube.requests import NoResponseError, Response
 from tests.informer_parts import page
-from tests.properties.controller.statuses import largest, status_schema, statuses
+from tests.properties.controller.statuses import largest, record_schema, status_schema, statuses
 from tests.spreads import spread_of
 from tests.unit.controller.test_control_loop import Loop, Scripted
 from tests.worlds import cluster, constraint, node, pods, spec
@@ -54,23 +54,34 @@ _MIB: Final = 1 << 20
 
 def any_status(kind: Any) -> st.SearchStrategy[Any]:
     schema = status_schema(kind)
-    return statuses(schema, WORDS, older=False) | statuses(schema, WORDS, older=True)
+    return statuses(schema, WORDS, unchecked=False) | statuses(schema, WORDS, unchecked=True)
+
+
+def any_record() -> st.SearchStrategy[Any]:
+    schema = record_schema()
+    return statuses(schema, WORDS, unchecked=False) | statuses(schema, WORDS, unchecked=True)
 
 
 class Remembering(Scripted):
-    """Answers lists of both kinds with policies that have a status, and records writes."""
+    """Answers lists of both kinds with policies that have a status and a record, and notes writes."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, found: Mapping[str, Any], recorded: Any) -> None:
         super().__init__()
         self.found = found
         """Statuses by the policies' plural names."""
+        self.stored = json.dumps(recorded)
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         """Return the answer."""
         del names
         plural = path.split("/{name}", maxsplit=1)[0].rpartition("/")[2]
         if method == "GET" and options.get("query") is not None:
-            items = [{"metadata": metadata_of(plural), "status": self.found[plural]}] if plural in self.found else []
+            items: list[dict[str, Any]] = []
+            if plural in self.found:
+                items = [{"metadata": metadata_of(plural), "status": self.found[plural]}]
+            elif (kind := next((each for each, known in RECORD_PLURALS.items() if known == plural), None)) is not None:
+                owner = metadata_of(PLURALS[kind])
+                items = [{"metadata": {**owner, "name": owner["uid"]}, "record": self.stored}]
             return Response(status_code=200, body=json.dumps({"metadata": {}, "items": items}).encode())
         if "record" in (options.get("body") or {}):
             assert len(options["body"]["record"]) <= MAX_RECORD_LENGTH
@@ -86,9 +97,9 @@ def metadata_of(plural: str) -> dict[str, Any]:
     return {"name": "one", "uid": f"uid-{plural}", "generation": 3, "resourceVersion": "5", **namespace}
 
 
-def run(found: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Make a new leader read these statuses, and return what it writes within five hours."""
-    requests = Remembering(found)
+def run(found: Mapping[str, Any], recorded: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Make a new leader read these statuses and the same record for both, and return what it writes in five hours."""
+    requests = Remembering(found, recorded)
     loop = Loop(requests=requests)
     loop.parts.informers.state.apply("nodes", [(each.key, each) for each in WORLD.nodes.values()])
     loop.parts.informers.state.apply("namespaces", [(each.key, each) for each in WORLD.namespaces.values()])
@@ -131,32 +142,39 @@ def assert_admitted(schema: Mapping[str, Any], value: Any, at: str = "status") -
 
 @given(st.data(), st.sampled_from([CLUSTER, NAMESPACED]))
 def test_a_decoded_status_is_within_bounds_and_a_valid_one_is_unchanged(data: st.DataObject, kind: Any) -> None:
-    status = data.draw(any_status(kind))
-    read = decode_status({"status": status})
-    written, record = encode_status(read), encode_record(record_of(read))
+    read = decode_status({"status": data.draw(any_status(kind))})
+    written = encode_status(read)
     assert_admitted(status_schema(kind), written)
-    assert with_record(decode_status({"status": written}), decode_record(record)) == read
+    assert decode_status({"status": written}) == read
+
+
+@given(any_record())
+def test_a_decoded_record_is_within_bounds_and_a_valid_one_is_unchanged(recorded: Any) -> None:
+    read = decode_record(json.dumps(recorded))
+    written = encode_record(read)
+    assert_admitted(record_schema(), json.loads(written))
+    assert decode_record(written) == read
 
 
 @settings(max_examples=60)
-@given(any_status(CLUSTER), any_status(NAMESPACED))
-@example({"movesInFlight": [WITHOUT_SLASH]}, {})
-def test_any_status_is_recovered_and_overwritten(of_cluster: Any, of_namespace: Any) -> None:
-    written = run({PLURALS[CLUSTER]: of_cluster, PLURALS[NAMESPACED]: of_namespace})
+@given(any_status(CLUSTER), any_status(NAMESPACED), any_record())
+@example({}, {}, {"movesInFlight": [WITHOUT_SLASH]})
+def test_any_status_and_record_is_recovered_and_overwritten(of_cluster: Any, of_namespace: Any, recorded: Any) -> None:
+    written = run({PLURALS[CLUSTER]: of_cluster, PLURALS[NAMESPACED]: of_namespace}, recorded)
     assert {plural for plural, _ in written} == set(PLURALS.values())
     for plural, status in written:
         kind = next(kind for kind, each in PLURALS.items() if each == plural)
         assert_admitted(status_schema(kind), status)
 
 
-def test_the_largest_status_is_processed_quickly() -> None:
+def test_the_largest_status_and_record_are_processed_quickly() -> None:
     """Every list has sixteen items. With more, the object would exceed the 1.5 MiB that the API server stores."""
-    status = largest(status_schema(CLUSTER), most_items=16)
-    size = len(json.dumps(status))
+    status, record = largest(status_schema(CLUSTER), most_items=16), largest(record_schema(), most_items=16)
+    size = len(json.dumps(status)) + len(json.dumps(record))
     assert _MIB / 4 < size < 3 * _MIB / 2
     tracemalloc.start()
     try:
-        written = run({PLURALS[CLUSTER]: status, PLURALS[NAMESPACED]: status})
+        written = run({PLURALS[CLUSTER]: status, PLURALS[NAMESPACED]: status}, record)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

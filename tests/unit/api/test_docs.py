@@ -12,9 +12,9 @@ import yaml
 
 from respread.api.conditions import PASSING_REASONS
 from respread.api.decoding import decode_manifest
+from respread.api.fields import MAX_COUNT
 from respread.api.policy import ClusterPolicySpec, Limits
 from respread.api.reasons import Reason
-from respread.api.recorded import MAX_COUNT
 from respread.api.schema import custom_resource_definition
 from respread.api.status import MAX_GENERATION
 from tests.policy_specs import enforces

@@ -1,4 +1,4 @@
-"""The next leader reads the checkpoint of the last one from statuses and records."""
+"""The next leader reads the checkpoint of the last one from records."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.decoding import decode_status
 from respread.api.fields import LATEST
-from respread.api.record import NOTHING, decode_record, encode_record, record_of, with_record
-from respread.api.recorded import FailuresInARow, GroupEvictionCount, RecentEvictions, RememberedBackOff
-from respread.api.status import PolicyStatus, encode_status
+from respread.api.record import (
+    FailuresInARow,
+    GroupEvictionCount,
+    RecentEvictions,
+    Recorded,
+    RememberedBackOff,
+    decode_record,
+    encode_record,
+)
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.controller.records.checkpoint import (
@@ -63,10 +67,8 @@ def group(*counts: int) -> tuple[GroupKey, SpreadGroup]:
     return key, found
 
 
-def through_the_api(status: PolicyStatus) -> PolicyStatus:
-    written = decode_status(msgspec.json.decode(msgspec.json.encode({"status": encode_status(status)})))
-    assert record_of(written) == NOTHING
-    return with_record(written, decode_record(encode_record(record_of(status))))
+def through_the_api(record: Recorded) -> Recorded:
+    return decode_record(encode_record(record))
 
 
 def test_group_names_are_equal_in_every_process_and_differ_between_groups() -> None:
@@ -100,8 +102,8 @@ def test_a_back_off_survives_a_restart() -> None:
     key, found = group(3, 1)
     situation = situation_of(found)
     before = BackOffs(RULES).failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
-    status = through_the_api(PolicyStatus(back_offs=back_offs_to_remember(before, [key])))
-    after, _ = recalled({"default": status}, RULES, {key.namespace: {key: found}}, NOW)
+    record = through_the_api(Recorded(back_offs=back_offs_to_remember(before, [key])))
+    after, _ = recalled({"default": record}, RULES, {key.namespace: {key: found}}, NOW)
     assert after.groups[group_name(key)].failures == 2
     until = before.groups[group_name(key)].until
     assert until <= after.groups[group_name(key)].until <= until + 1
@@ -127,14 +129,14 @@ def test_the_groups_with_most_failures_are_kept_if_there_are_too_many() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 59.9, 600.0, HOUR_SECONDS - 1])
 def test_evictions_of_earlier_leaders_count_for_an_hour(seconds: float) -> None:
     history = EvictionHistory().with_evictions(["default", "other"], NOW).with_evictions(["default"], NOW + 0.5)
-    status = through_the_api(PolicyStatus(recent_evictions=evictions_to_remember(history, "default", NOW + 1)))
-    _, after = recalled({"default": status}, RULES, {}, NOW)
+    record = through_the_api(Recorded(recent_evictions=evictions_to_remember(history, "default", NOW + 1)))
+    _, after = recalled({"default": record}, RULES, {}, NOW)
     assert after.count_in_last_hour("default", NOW + seconds) == 2
     assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 120) == 0
     assert evictions_to_remember(history, "nobody", NOW) == ()
 
 
-def test_a_clock_that_was_set_back_keeps_the_status_valid() -> None:
+def test_a_clock_that_was_set_back_keeps_the_record_within_bounds() -> None:
     history = EvictionHistory()
     for minute in reversed(range(200)):
         history = history.with_evictions(["default"], NOW + minute * 60)
@@ -146,7 +148,7 @@ def test_a_clock_that_was_set_back_keeps_the_status_valid() -> None:
 
 def test_a_namespaced_policys_back_offs_count_only_in_its_namespace() -> None:
     key, found = group(3, 1)
-    said = PolicyStatus(
+    said = Recorded(
         back_offs=(RememberedBackOff(group=group_name(key), failures=3, until=LATEST, situation=situation_of(found)),)
     )
     groups = {key.namespace: {key: found}, "other": {}}
@@ -158,7 +160,7 @@ def test_a_namespaced_policys_back_offs_count_only_in_its_namespace() -> None:
 
 
 def test_evictions_with_a_future_time_count_as_made_now() -> None:
-    said = PolicyStatus(recent_evictions=(RecentEvictions(minute=LATEST, evictions=3_000_000),))
+    said = Recorded(recent_evictions=(RecentEvictions(minute=LATEST, evictions=3_000_000),))
     _, after = recalled({"default": said}, RULES, {}, NOW)
     assert after.count_in_last_hour("default", NOW) == 3_000_000
     assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 60) == 0
@@ -180,8 +182,8 @@ def test_evictions_of_a_group_survive_a_restart_and_a_balanced_state() -> None:
     key, _ = group(3, 1)
     name = group_name(key)
     history = GroupHistory().with_evictions("default", [name], NOW).with_evictions("default", [name], NOW + 100)
-    status = through_the_api(PolicyStatus(group_evictions=group_evictions_to_remember(history, "default", NOW + 200)))
-    after = recalled_group_history({"default": status}, {}, NOW + 200)  # the group is balanced, or not even there
+    record = through_the_api(Recorded(group_evictions=group_evictions_to_remember(history, "default", NOW + 200)))
+    after = recalled_group_history({"default": record}, {}, NOW + 200)  # the group is balanced, or not even there
     assert after.in_last_hour(name, NOW + 200) == 2
     assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS - 1) == 2  # rather too few evictions than too many
     assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS + 60) == 0
@@ -198,7 +200,7 @@ def test_the_groups_with_most_evictions_are_kept_if_there_are_too_many() -> None
 
 def test_a_namespaced_policys_evictions_count_only_in_its_namespace() -> None:
     key, found = group(3, 1)
-    said = PolicyStatus(group_evictions=(GroupEvictionCount(group=group_name(key), evictions=9, last=LATEST),))
+    said = Recorded(group_evictions=(GroupEvictionCount(group=group_name(key), evictions=9, last=LATEST),))
     groups = {key.namespace: {key: found}, "other": {}}
     for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
         after = recalled_group_history({policy: said}, groups, NOW)
@@ -210,8 +212,8 @@ def test_consecutive_failures_survive_a_restart() -> None:
     before = Breakers()
     for name in "abc":
         before = before.failed("default", WorkloadName("Deployment", "shop", name), 3, NOW)
-    status = through_the_api(PolicyStatus(failures_in_a_row=failures_to_remember(before, "default")))
-    after = recalled_failures({"default": status, "other": PolicyStatus()}, before.rules, NOW)
+    record = through_the_api(Recorded(failures_in_a_row=failures_to_remember(before, "default")))
+    after = recalled_failures({"default": record, "other": Recorded()}, before.rules, NOW)
     assert set(after.policies) == {"default"}
     assert after.policies["default"].workloads == before.policies["default"].workloads
     end, later = before.next_end(NOW), after.next_end(NOW)
@@ -221,8 +223,8 @@ def test_consecutive_failures_survive_a_restart() -> None:
     assert failures_to_remember(before, "other") == FailuresInARow()
 
 
-def test_no_status_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
+def test_no_record_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
     said = FailuresInARow(workloads=("a", "b", "c"), pauses=1000, paused_until=LATEST)
-    after = recalled_failures({"default": PolicyStatus(failures_in_a_row=said)}, PauseRules(), NOW)
+    after = recalled_failures({"default": Recorded(failures_in_a_row=said)}, PauseRules(), NOW)
     assert after.paused("default", 3, NOW) is not None
     assert after.paused("default", 3, NOW + PauseRules().longest_seconds) is None

@@ -43,6 +43,7 @@ from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster, pod
 
 CLUSTER_POLICIES = "clusterrebalancepolicies"
+CLUSTER_RECORDS = "clusterrebalancepolicyrecords"
 
 
 def policy(name: str, uid: str = "") -> dict[str, Any]:
@@ -56,7 +57,9 @@ class Scripted(FakeRequests):
     def __init__(self) -> None:
         super().__init__()
         self.statuses: dict[str, Any] = {}
-        """The listed policies, by name."""
+        """Of the listed policies, by name."""
+        self.records: dict[str, Any] = {}
+        """Of listed policies, by the same."""
         self.written: list[tuple[str, Any]] = []
         self.recorded: list[dict[str, Any]] = []
         self.lists = 0
@@ -72,11 +75,14 @@ class Scripted(FakeRequests):
             self.lists += 1
             if self.refuses_lists:
                 raise NoResponseError("not now", sent=True)
-            found = [
-                {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status}
-                for name, status in self.statuses.items()
-                if CLUSTER_POLICIES in path
-            ]
+            found: list[dict[str, Any]] = []
+            if CLUSTER_POLICIES in path:
+                for name in {**self.statuses, **self.records}:
+                    metadata = {"name": name, "uid": f"uid-{name}"}
+                    found.append({"metadata": metadata, "status": self.statuses.get(name, {})})
+            elif CLUSTER_RECORDS in path:
+                for name, record in self.records.items():
+                    found.append({"metadata": {"name": f"uid-{name}"}, "record": json.dumps(record)})
             return Response(status_code=200, body=json.dumps({"metadata": {}, "items": found}).encode())
         assert body is not None
         if "record" in body:
@@ -405,7 +411,7 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
     loop.leads = leads
     loop.seconds += loop.register.in_flight.patience.step_seconds
     asyncio.run(loop.loop.reconcile())
-    assert len(loop.register.in_flight) == 0  # the new leader knows the outcome from the status
+    assert len(loop.register.in_flight) == 0  # the new leader knows the outcome from the record
     outcome = {"policy_namespace": "", "policy": "default", "outcome": "Unknown"}
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == counted
 
@@ -415,7 +421,7 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
     loop.set_policies(policy("one"), version=200)
     until = datetime.fromtimestamp(loop.wall_clock() + 30, UTC).isoformat()
     failed = [f"Deployment/{name} in shop" for name in "abc"]
-    loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
+    loop.requests.records = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
 
     def shown() -> float | None:
         asyncio.run(loop.loop.reconcile())
@@ -426,7 +432,6 @@ def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() ->
     assert said["status"] == "True"
     assert all(name in said["message"] for name in failed)
     assert loop.requests.recorded[-1]["failuresInARow"]["workloads"] == failed
-    assert loop.requests.written[-1][1]["failuresInARow"] is None  # the field of former versions is removed
     loop.leads = False
     assert shown() == 0
     loop.leads = True
@@ -438,7 +443,7 @@ def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together(
     loop = Loop()
     loop.set_policies(policy("one"), version=200)
     failed = [f"Deployment/{name} in shop" for name in "ab"]
-    loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed}}}
+    loop.requests.records = {"one": {"failuresInARow": {"workloads": failed}}}
     asyncio.run(loop.loop.reconcile())
     loop.register.sent(move("gone", policy="one"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
@@ -453,7 +458,7 @@ def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_delet
     loop.set_policies(policy("one"), version=200)
     failed = [f"Deployment/{name} in shop" for name in "abc"]
     until = datetime.fromtimestamp(loop.wall_clock() - 5, UTC).isoformat()
-    loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
+    loop.requests.records = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
     asyncio.run(loop.loop.reconcile())
     ready = pod("web-2", "node-1", SPEC)
     ended = Ended(
@@ -469,7 +474,7 @@ def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_delet
     assert breakers.policies["one"].until == loop.wall_clock() + breakers.rules.first_seconds
 
 
-def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:
+def test_a_new_leader_follows_the_moves_in_flight_of_the_records() -> None:
     loop = Loop()
     loop.set_policies(policy("default"), version=200)
     remembered = {
@@ -484,12 +489,12 @@ def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:
         "sent": "2027-01-15T07:59:00Z",
         "newest": "2027-01-15T07:00:00Z",
     }
-    loop.requests.statuses = {"default": {"movesInFlight": [remembered]}}
+    loop.requests.records = {"default": {"movesInFlight": [remembered]}}
     asyncio.run(loop.loop.reconcile())
     (flight,) = loop.register.in_flight.flights
     assert (flight.uid, str(flight.move.workload)) == ("uid-gone", "Deployment/web")
     loop.term = 2
-    loop.requests.statuses = {"default": {"movesInFlight": []}}
+    loop.requests.records = {"default": {"movesInFlight": []}}
     asyncio.run(loop.loop.reconcile())
     assert loop.register.in_flight.flights == ()
 

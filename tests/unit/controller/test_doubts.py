@@ -5,14 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from operator import ge
 
-import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread.api.record import record_of
-from respread.api.recorded import GroupEvictionCount, RecentEvictions, Recorded
-from respread.api.status import PolicyStatus
+from respread.api.record import GroupEvictionCount, RecentEvictions, Recorded
 from respread.controller.records.checkpoint import group_name
 from respread.controller.records.doubts import CERTAIN_SECONDS, Doubts
 from respread.controller.records.history import Expected, History
@@ -40,15 +36,15 @@ class Clock:
 class Leader:
     """The history of a leader that starts with a record."""
 
-    def __init__(self, status: PolicyStatus, in_flight: InFlight, record: Recorded | None = None) -> None:
+    def __init__(self, record: Recorded, in_flight: InFlight) -> None:
         self.clock = Clock()
         self.history = History(self.clock)
         self.hurried: list[str] = []
         self.doubts = Doubts(self.history, clock=lambda: self.clock.now, hurry=self.hurried.extend)
         self.in_flight = in_flight
-        statuses = {"default": status}
-        found = in_doubt(in_flight, {"default": record_of(status) if record is None else record}, NOW)
-        self.history.recall(without(found, statuses, NOW), {GROUP.namespace: {}})
+        records = {"default": record}
+        found = in_doubt(in_flight, records, NOW)
+        self.history.recall(without(found, records, NOW), {GROUP.namespace: {}}, {})
         self.doubts.take_over(found)
 
     @property
@@ -65,11 +61,11 @@ def sent(seconds_ago: float) -> InFlight:
     return InFlight().sent(MOVE, SNAPSHOT, -seconds_ago, NOW - seconds_ago)
 
 
-def recorded(in_flight: InFlight, *seconds_ago: float) -> PolicyStatus:
+def recorded(in_flight: InFlight, *seconds_ago: float) -> Recorded:
     """Return a policy's record with moves in flight and with evictions at these times before now."""
     moves = RememberedMoves().of(in_flight, SNAPSHOT).get("default", ())
     minutes = sorted(int((NOW - each) // MINUTE) for each in seconds_ago)
-    return PolicyStatus(
+    return Recorded(
         moves_in_flight=moves,
         recent_evictions=tuple(
             RecentEvictions(minute=datetime.fromtimestamp(each * MINUTE, UTC), evictions=minutes.count(each))
@@ -110,19 +106,18 @@ def test_a_move_that_was_made_counts_from_the_time_of_that_finding(
     assert min(leader.counted) >= 1
 
 
-@pytest.mark.parametrize("why", ["sent long ago", "only in a status", "by an earlier version"])
-def test_a_move_that_may_be_missing_in_the_counts_does_not_reduce_them(why: str) -> None:
-    """An earlier version did not count every move, and users who write statuses must not reduce the count."""
-    ago = 3590.0 if why == "sent long ago" else 30.0
-    in_flight, status, record = sent(ago), recorded(sent(ago), ago, 60.0), None
-    if why == "by an earlier version":
-        flights = [msgspec.structs.replace(each, counted=False) for each in in_flight.flights]
-        in_flight = InFlight().resumed(flights)
-    if why == "only in a status":
-        record = Recorded()
-    leader = Leader(status, in_flight, record)
+def test_a_move_whose_count_may_have_expired_does_not_reduce_the_others() -> None:
+    leader = Leader(recorded(sent(3590.0), 3590.0, 60.0), sent(3590.0))
     assert MOVE not in leader.doubts
     assert leader.counted[0] == 2
+
+
+def test_a_move_of_a_policy_without_its_record_reduces_no_count() -> None:
+    """A policy that is gone, or a pod that two policies have recorded."""
+    leader = Leader(recorded(InFlight(), 60.0), sent(30.0))
+    assert MOVE not in leader.doubts
+    assert leader.counted == (1, 1)
+    assert in_doubt(sent(30.0), {}, NOW) == ()
 
 
 def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:

@@ -8,6 +8,7 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
+from respread.api.record import NOTHING
 from respread.controller.permits.limiters import Limiters
 from respread.controller.records.history import Expected, History
 
@@ -40,14 +41,14 @@ def test_a_policy_that_was_never_valid_limits_as_far_as_it_can_be_decoded() -> N
     assert limiter.limits.in_flight == 2
 
 
-def test_the_counts_of_an_invalid_policy_stay_in_its_status() -> None:
+def test_the_counts_of_an_invalid_policy_stay_in_its_record() -> None:
     history = History(lambda: 1_800_000_000.0)
     history.expect("uid", Expected("shop/own", ("shop/own", "all"), ()))
     history.made("uid", "shop/own", certain=True)
-    counted = history.recent_evictions(RIGHT)
+    counted = history.in_record(RIGHT, NOTHING, ()).recent_evictions
     assert sum(each.evictions for each in counted) == 1
-    assert history.recent_evictions(WRONG) == counted
-    assert history.recent_evictions(policy()) == ()  # no limit needs it
+    assert history.in_record(WRONG, NOTHING, ()).recent_evictions == counted
+    assert history.in_record(policy(), NOTHING, ()).recent_evictions == ()  # no limit needs it
 
 
 def test_a_deleted_policy_is_forgotten() -> None:

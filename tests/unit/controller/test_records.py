@@ -1,4 +1,4 @@
-"""Records are written before moves are made, created if missing, and joined with the checkpoint in statuses."""
+"""Records are written before moves are made, created if missing, and read by the next leader."""
 
 from __future__ import annotations
 
@@ -6,28 +6,23 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
-from respread.api.record import MAX_RECORD_LENGTH, NOTHING, decode_record, encode_record, with_former, with_record
-from respread.api.recorded import FailuresInARow, MoveInFlight, Recorded, RememberedBackOff
+from respread.api.record import MAX_RECORD_LENGTH, NOTHING, MoveInFlight, Recorded, decode_record, encode_record
 from respread.api.status import PolicyStatus, Summary
 from respread.cluster.decode.decoder import Kind
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.record_writer import RecordWriter
 from respread.controller.records.status_reader import FoundStatus
-from respread.controller.records.status_writer import (
-    LEAST_INTERVAL_SECONDS,
-    LOOK_AGAIN_SECONDS,
-    StatusWriter,
-    Wanted,
-)
+from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS, StatusWriter, Wanted
 from respread.kube.listing import ListError
 from respread.kube.requests import Requests
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS
+from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, RECORDS
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 
 ALL = Policy(kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", spec=ClusterPolicySpec())
@@ -183,30 +178,25 @@ def test_an_unreadable_record_is_read_as_an_empty_one(text: object) -> None:
     assert decode_record(text) == NOTHING
 
 
-def test_a_record_is_joined_with_the_checkpoint_in_the_status() -> None:
-    def back_off(failures: int) -> RememberedBackOff:
-        return RememberedBackOff(group="g", failures=failures, until=NOW, situation="s")
+GOLDEN = Path(__file__).parents[2] / "golden" / "record.json"
 
-    record = Recorded(moves_in_flight=(move("a"), move("b")), back_offs=(back_off(1),))
-    paused = FailuresInARow(pauses=2, paused_until=NOW)
-    record = msgspec.structs.replace(record, failures_in_a_row=paused)
-    failures = FailuresInARow(workloads=("Deployment/web in shop",), pauses=1)
-    former = Recorded(moves_in_flight=(move("b"), move("c")), back_offs=(back_off(3),), failures_in_a_row=failures)
-    joined = with_former(record, former)
-    assert [each.uid for each in joined.moves_in_flight] == ["a", "b", "c"]
-    assert joined.back_offs == (back_off(3),)
-    assert joined.failures_in_a_row == FailuresInARow(
-        workloads=failures.workloads, pauses=2, paused_until=NOW
-    )  # no pause ends early
-    assert with_former(record, NOTHING) == record
+
+def test_the_record_of_the_golden_version_is_read_in_full() -> None:
+    """tests/golden/crds/README.md says when the golden version changes."""
+    text = GOLDEN.read_text(encoding="utf-8")
+    assert json.loads(text).keys() == {field.encode_name for field in msgspec.structs.fields(Recorded)}
+    assert json.loads(encode_record(decode_record(text))) == json.loads(text)
+
+
+def test_fields_of_a_later_version_in_a_record_are_left_out() -> None:
+    """An operator may be downgraded while moves are in flight."""
+    later = json.loads(encode_record(moves("a")))
+    later["movesInFlight"][0]["later"] = {"of": "the move"}
+    assert decode_record(json.dumps({**later, "later": [1]})) == moves("a")
 
 
 def listed(*items: object) -> Answering:
     return answering({"metadata": {}, "items": list(items)})
-
-
-def served(*kinds: Kind) -> Answering:
-    return answering({"kind": "APIResourceList", "resources": [{"name": kind.resource} for kind in kinds]})
 
 
 REFUSED = answering({"message": "no"}, status=403)
@@ -219,7 +209,7 @@ class Leading:
     def __init__(self) -> None:
         self.stub = StubApiServer()
         self.seconds = 100.0
-        self.seen: dict[str, PolicyStatus] = {}
+        self.found: dict[str, FoundStatus] = {}
         self.policies: dict[Kind, dict[str, Any]] = {
             CLUSTER_POLICIES: {"metadata": {"name": "all", "uid": "uid-all"}, "status": {}},
             NAMESPACED_POLICIES: {"metadata": {"name": "own", "namespace": "shop", "uid": "uid-own"}, "status": {}},
@@ -231,13 +221,7 @@ class Leading:
         self.stub.on("PATCH", "/status", answering({}))
         self.stub.on("PATCH", "", answering({}))
 
-    def lack_records(self, *, refuse: bool) -> None:
-        """Answer as an API server without the CRDs of records."""
-        for kind in POLICY_KINDS:
-            self.stub.on("GET", RECORDS[kind].path, REFUSED if refuse else answering({}, status=404))
-        self.stub.on("GET", GROUP, served(*POLICY_KINDS))
-
-    def run(self, scenario: Callable[[StatusWriter], Awaitable[None]], *, records_in_status: bool = False) -> None:
+    def run(self, scenario: Callable[[StatusWriter], Awaitable[None]]) -> None:
         """Let a writer begin to lead, and run a scenario with it."""
 
         async def serve() -> None:
@@ -246,50 +230,42 @@ class Leading:
                     requests,
                     ExclusiveRequests(requests, lambda: self.seconds, lambda: 10.0),
                     lambda: self.seconds,
-                    remembering=lambda _, status: status,
-                    records_in_status=records_in_status,
+                    remembering=lambda _, record: record,
                 )
                 found = await writer.read()
-                writer.begin(found)
+                writer.begin(found.values())
                 self.stub.requests.clear()
                 self.stub.bodies.clear()
-                self.seen = {name: each.status for name, each in found.policies.items()}
+                self.found = found
                 await scenario(writer)
 
         asyncio.run(serve())
 
-    async def write(self, writer: StatusWriter, **recorded: Recorded) -> None:
-        """Write the statuses unchanged with these records of policies."""
-        for policy in (ALL, OWN):
-            if (record := recorded.get(policy.object_name)) is not None:
-                self.seen[policy.name] = with_record(self.seen[policy.name], record)
-        await writer.write(Wanted(policy, self.seen[policy.name], PolicyStatus()) for policy in (ALL, OWN))
-
-    def moves(self, policy: str) -> list[str]:
-        return [each.uid for each in self.seen[policy].moves_in_flight]
+    async def write(self, writer: StatusWriter, record: Recorded) -> None:
+        """Write the status of the cluster's policy unchanged, and a record."""
+        await writer.write([Wanted(ALL, self.found["all"].status, record, PolicyStatus())])
 
 
-def test_a_new_leader_moves_the_checkpoint_from_the_status_into_the_record() -> None:
+def test_a_new_leader_reads_statuses_and_records_and_writes_only_what_differs() -> None:
     leading = Leading()
-    leading.policies[CLUSTER_POLICIES]["status"] = json.loads(encode_record(moves("a")))
     leading.policies[NAMESPACED_POLICIES]["status"] = {"summary": {"evicted": 7}}
     of_own = {"metadata": {"name": "uid-own", "namespace": "shop"}, "record": encode_record(moves("b"))}
     leading.stub.on("GET", RECORD_OF_OWN.path, listed(of_own))
 
     async def scenario(writer: StatusWriter) -> None:
-        assert (leading.moves("all"), leading.moves("shop/own")) == (["a"], ["b"])
-        assert leading.seen["shop/own"].summary == Summary(evicted=7)
-        await leading.write(writer)
-        await leading.write(writer)
+        own = leading.found["shop/own"]
+        assert (own.record, leading.found["all"].record) == (moves("b"), None)
+        assert own.status.summary == Summary(evicted=7)
+        assert list(writer.records) == [moves("b")]
+        await writer.write(
+            [
+                Wanted(OWN, own.status, moves("b"), PolicyStatus()),
+                Wanted(ALL, leading.found["all"].status, moves("a"), PolicyStatus()),
+            ]
+        )
 
     leading.run(scenario)
-    # The record is written first, then the status without it. The policy with a record needs no write.
-    assert leading.stub.requests == [
-        ("POST", f"{GROUP}/clusterrebalancepolicyrecords"),
-        ("PATCH", f"{GROUP}/clusterrebalancepolicies/all/status"),
-    ]
-    assert decode_record(leading.stub.bodies[0]["record"]) == moves("a")
-    assert leading.stub.bodies[1]["status"]["movesInFlight"] is None
+    assert leading.stub.requests == [("POST", f"{GROUP}/clusterrebalancepolicyrecords")]
 
 
 def test_a_record_of_another_policy_or_namespace_is_ignored() -> None:
@@ -301,40 +277,15 @@ def test_a_record_of_another_policy_or_namespace_is_ignored() -> None:
     leading.stub.on("GET", RECORD_OF_OWN.path, listed(*records))
 
     async def scenario(_: StatusWriter) -> None:
-        assert (leading.moves("all"), leading.moves("shop/own")) == ([], [])
+        assert [each.record for each in leading.found.values()] == [None, None]
 
     leading.run(scenario)
 
 
-@pytest.mark.parametrize("refuse", [False, True], ids=["not found", "forbidden"])
-def test_without_the_crds_of_records_the_status_contains_the_checkpoint(
-    *, refuse: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    leading = Leading()
-    leading.lack_records(refuse=refuse)
-    leading.policies[CLUSTER_POLICIES]["status"] = json.loads(encode_record(moves("a")))
-
-    async def scenario(writer: StatusWriter) -> None:
-        assert leading.moves("all") == ["a"]
-        await leading.write(writer, all=moves("a", "b"))
-        assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}
-
-    leading.run(scenario)
-    assert leading.stub.requests == [("PATCH", f"{GROUP}/clusterrebalancepolicies/all/status")]
-    assert [each["uid"] for each in leading.stub.bodies[0]["status"]["movesInFlight"]] == ["a", "b"]
-    assert "clusterrebalancepolicyrecords.respread.dev is not installed" in caplog.text
-    assert "kubectl apply" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [served(*POLICY_KINDS, *RECORDS.values()), served(), answering({"message": "no"}, status=500), dropping],
-    ids=["served", "no policies either", "no answer", "no connection"],
-)
+@pytest.mark.parametrize("answer", [REFUSED, answering({}, status=404)], ids=["forbidden", "no definition"])
 def test_a_replica_that_can_not_read_records_does_not_take_over(answer: Answering) -> None:
     leading = Leading()
-    leading.stub.on("GET", RECORD_OF_ALL.path, REFUSED)
-    leading.stub.on("GET", GROUP, answer)
+    leading.stub.on("GET", RECORD_OF_ALL.path, answer)
 
     async def scenario(_: StatusWriter) -> None:
         pytest.fail("it began")
@@ -343,109 +294,67 @@ def test_a_replica_that_can_not_read_records_does_not_take_over(answer: Answerin
         leading.run(scenario)
 
 
-def test_the_checkpoint_moves_into_records_once_their_crds_are_installed() -> None:
+def test_records_are_written_again_once_their_deleted_crds_are_applied_again() -> None:
     leading = Leading()
-    leading.lack_records(refuse=False)
-    leading.policies[CLUSTER_POLICIES]["status"] = json.loads(encode_record(moves("a")))
-
-    async def scenario(writer: StatusWriter) -> None:
-        await leading.write(writer)
-        assert leading.stub.requests == []
-        for answer, expected in (
-            (answering({"message": "no"}, status=500), 1),  # unknown, so the checkpoint stays in the status
-            (served(*POLICY_KINDS), 2),
-            (served(*POLICY_KINDS, *RECORDS.values()), 6),
-        ):
-            leading.stub.on("GET", GROUP, answer)
-            leading.seconds += LOOK_AGAIN_SECONDS
-            await leading.write(writer)
-            assert len(leading.stub.requests) == expected
-        leading.seconds += LOOK_AGAIN_SECONDS
-        await leading.write(writer)
-
-    leading.run(scenario)
-    sent = dict(zip(leading.stub.requests, leading.stub.bodies, strict=True))
-    created = ("POST", f"{GROUP}/clusterrebalancepolicyrecords")
-    cleared = ("PATCH", f"{GROUP}/clusterrebalancepolicies/all/status")
-    assert list(sent).index(created) < list(sent).index(cleared)
-    assert decode_record(sent[created]["record"]) == moves("a")
-    assert sent[cleared]["status"]["movesInFlight"] is None
-
-
-def test_without_their_crds_records_move_into_the_status_and_back(caplog: pytest.LogCaptureFixture) -> None:
-    """The CRDs are deleted while a replica leads, and applied again."""
-    leading = Leading()
-    status = f"{GROUP}/clusterrebalancepolicies/all/status"
     gone = answering({"message": "not found"}, status=404)
 
     async def scenario(writer: StatusWriter) -> None:
-        await leading.write(writer, all=moves("a"))
-        assert leading.stub.requests == [("POST", f"{GROUP}/clusterrebalancepolicyrecords")]
+        await leading.write(writer, moves("a"))
         leading.stub.on("PATCH", "", gone)
         leading.stub.on("POST", "records", gone)
-        leading.stub.on("GET", GROUP, served(*POLICY_KINDS, RECORD_OF_OWN))
         leading.seconds += LEAST_INTERVAL_SECONDS
-        await leading.write(writer, all=moves("a", "b"))
-        assert "movesInFlight" not in leading.stub.bodies[-1].get("status", {})
+        await leading.write(writer, moves("a", "b"))
         assert "404" in writer.trouble(ALL)
-        leading.seconds += LEAST_INTERVAL_SECONDS
-        await leading.write(writer)
-        assert leading.stub.requests[-1] == ("PATCH", status)
-        assert [each["uid"] for each in leading.stub.bodies[-1]["status"]["movesInFlight"]] == ["a", "b"]
-        assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}
-        assert (writer.trouble(ALL), writer.trouble(OWN)) == ("", "")
-        leading.stub.on("POST", "records", answering({}, status=201))
-        leading.stub.on("GET", GROUP, served(*POLICY_KINDS, *RECORDS.values()))
-        leading.seconds += LOOK_AGAIN_SECONDS
-        leading.stub.requests.clear()
-        leading.stub.bodies.clear()
-        await leading.write(writer)
-
-    leading.run(scenario)
-    assert "clusterrebalancepolicyrecords.respread.dev is not installed" in caplog.text
-    assert "rebalancepolicyrecords.respread.dev is not installed" not in caplog.text.replace("clusterreb", "")
-    written = list(zip(leading.stub.requests, leading.stub.bodies, strict=True))
-    assert decode_record(dict(written)[("POST", f"{GROUP}/clusterrebalancepolicyrecords")]["record"]) == moves("a", "b")
-    assert dict(written)[("PATCH", status)]["status"]["movesInFlight"] is None
-
-
-def test_a_status_is_written_although_its_record_is_refused() -> None:
-    """The status says why nothing is evicted. The checkpoint of an earlier version stays in it."""
-    leading = Leading()
-    leading.policies[CLUSTER_POLICIES]["status"] = json.loads(encode_record(moves("former")))
-    leading.stub.on("POST", "records", REFUSED)
-
-    async def scenario(writer: StatusWriter) -> None:
-        seen = msgspec.structs.replace(leading.seen["all"], summary=Summary(violated=3))
-        await writer.write([Wanted(ALL, seen, PolicyStatus())])
-        assert [path for _, path in leading.stub.requests] == [
-            f"{GROUP}/clusterrebalancepolicyrecords",
-            f"{GROUP}/clusterrebalancepolicies/all/status",
-        ]
-        status = leading.stub.bodies[1]["status"]
-        assert status["summary"]["violated"] == 3
-        assert "movesInFlight" not in status
-        assert writer.known(ALL, PolicyStatus()) == seen
         assert await writer.ensure([(ALL, PolicyStatus())]) == set()
-        assert len(leading.stub.requests) == 3  # the record again, and not the status
-        assert writer.trouble(ALL) == "the API server refused it: 403, no"
+        leading.stub.on("POST", "records", answering({}, status=201))
+        leading.seconds += LEAST_INTERVAL_SECONDS
+        await leading.write(writer, moves("a", "b"))
+        assert writer.trouble(ALL) == ""
 
     leading.run(scenario)
+    sent = zip(leading.stub.requests, leading.stub.bodies, strict=True)
+    *_, created = (body for (method, _), body in sent if method == "POST")
+    assert decode_record(created["record"]) == moves("a", "b")
 
 
-def test_the_checkpoint_moves_back_into_the_status_before_a_downgrade() -> None:
+def test_a_record_that_was_not_confirmed_is_not_taken_for_the_one_before() -> None:
+    """The move in it is not made, but the API server may have stored it."""
     leading = Leading()
     of_all = {"metadata": {"name": "uid-all"}, "record": encode_record(moves("a"))}
     leading.stub.on("GET", RECORD_OF_ALL.path, listed(of_all))
 
     async def scenario(writer: StatusWriter) -> None:
-        assert leading.moves("all") == ["a"]
-        await leading.write(writer)
-        await leading.write(writer)
+        leading.stub.on("PATCH", "", answering({"message": "etcd timed out"}, status=500))
+        await leading.write(writer, moves("a", "b"))
+        leading.stub.on("PATCH", "", answering({}))
+        leading.seconds += LEAST_INTERVAL_SECONDS
+        await leading.write(writer, moves("a"))
 
-    leading.run(scenario, records_in_status=True)
-    assert leading.stub.requests == [("PATCH", f"{GROUP}/clusterrebalancepolicies/all/status")]
-    assert [each["uid"] for each in leading.stub.bodies[0]["status"]["movesInFlight"]] == ["a"]
+    leading.run(scenario)
+    records = [body["record"] for body in leading.stub.bodies if "record" in body]
+    assert [decode_record(each) for each in records] == [moves("a", "b"), moves("a")]
+
+
+def test_a_status_is_written_although_its_record_is_refused() -> None:
+    """The status says why nothing is evicted."""
+    leading = Leading()
+    leading.stub.on("POST", "records", REFUSED)
+
+    async def scenario(writer: StatusWriter) -> None:
+        status = msgspec.structs.replace(leading.found["all"].status, summary=Summary(violated=3))
+        await writer.write([Wanted(ALL, status, moves("a"), PolicyStatus())])
+        assert [path for _, path in leading.stub.requests] == [
+            f"{GROUP}/clusterrebalancepolicyrecords",
+            f"{GROUP}/clusterrebalancepolicies/all/status",
+        ]
+        assert leading.stub.bodies[1]["status"]["summary"]["violated"] == 3
+        assert writer.known(ALL, PolicyStatus()) == status
+        leading.seconds += LEAST_INTERVAL_SECONDS
+        await writer.write([Wanted(ALL, status, moves("a"), PolicyStatus())])
+        assert len(leading.stub.requests) == 3  # the record again, and not the status
+        assert writer.trouble(ALL) == "the API server refused it: 403, no"
+
+    leading.run(scenario)
 
 
 def test_the_first_checkpoint_leaves_no_status_empty() -> None:
@@ -459,7 +368,7 @@ def test_the_first_checkpoint_leaves_no_status_empty() -> None:
                 requests,
                 ExclusiveRequests(requests, lambda: 100.0, lambda: 10.0),
                 lambda: 100.0,
-                remembering=lambda _, status: with_record(status, remembered.pop(0)),
+                remembering=lambda *_: remembered.pop(0),
             )
             for _ in range(2):
                 assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}

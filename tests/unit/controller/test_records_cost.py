@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.record import MAX_RECORD_LENGTH, encode_record
-from respread.api.recorded import MAX_MOVES_IN_FLIGHT, Recorded
+from respread.api.record import MAX_MOVES_IN_FLIGHT, MAX_RECORD_LENGTH, Recorded, encode_record
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot

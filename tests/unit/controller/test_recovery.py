@@ -1,4 +1,4 @@
-"""The next process follows the moves in flight that the policies' statuses record."""
+"""The next process follows the moves in flight that the policies' records contain."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
-from respread.api.record import decode_record, encode_record, with_record
-from respread.api.recorded import MAX_NEWEST_PODS, Recorded
-from respread.api.status import PolicyStatus
+from respread.api.record import MAX_NEWEST_PODS, Recorded, decode_record, encode_record
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -70,12 +68,11 @@ def process(seconds: float, wall: float = 1_000_000) -> Register:
     return Register(Clock(seconds), Clock(wall))
 
 
-def killed(register: Register, snapshot: ClusterSnapshot) -> dict[str, PolicyStatus]:
-    """Return the statuses in the API server after a process has died."""
+def killed(register: Register, snapshot: ClusterSnapshot) -> dict[str, Recorded]:
+    """Return the records in the API server after a process has died."""
     remembered = RememberedMoves().of(register.in_flight, snapshot)
     return {
-        policy: with_record(PolicyStatus(), decode_record(encode_record(Recorded(moves_in_flight=moves))))
-        for policy, moves in remembered.items()
+        policy: decode_record(encode_record(Recorded(moves_in_flight=moves))) for policy, moves in remembered.items()
     }
 
 
@@ -86,14 +83,14 @@ def followed(register: Register, snapshot: ClusterSnapshot) -> tuple[Ended, ...]
 
 def resume(
     register: Register,
-    statuses: Mapping[str, PolicyStatus],
+    records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     spread: Spread,
     rules: AskingRules,
 ) -> None:
-    """Resume the moves in the statuses."""
+    """Resume the moves in the records."""
     moment = ClockReading(register.clock(), register.wall_clock())
-    register.in_flight = resumed(register.in_flight, statuses, snapshot, spread, rules, moment)
+    register.in_flight = resumed(register.in_flight, records, snapshot, spread, rules, moment)
 
 
 def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
@@ -102,7 +99,7 @@ def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
 
 
 @pytest.fixture
-def sent() -> dict[str, PolicyStatus]:
+def sent() -> dict[str, Recorded]:
     """The recorded move of a process that died just after sending it."""
     first = process(50)
     before = world()
@@ -115,7 +112,7 @@ def sent() -> dict[str, PolicyStatus]:
     [("b1", True, Outcome.IMPROVED), ("a1", True, Outcome.UNCHANGED), ("b1", False, None), ("", False, None)],
 )
 def test_the_next_process_finds_the_outcome_of_a_move(
-    sent: dict[str, PolicyStatus], on: str, ready: bool, outcome: Outcome | None
+    sent: dict[str, Recorded], on: str, ready: bool, outcome: Outcome | None
 ) -> None:
     after = cluster(NODES, [*rest(), came(on=on, ready=ready)])
 
@@ -130,7 +127,7 @@ def test_the_next_process_finds_the_outcome_of_a_move(
     assert len(second.in_flight) == (outcome is None)
 
 
-def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent: dict[str, PolicyStatus]) -> None:
+def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent: dict[str, Recorded]) -> None:
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
     second = Register(clock, Clock(1_000_000))
@@ -140,7 +137,7 @@ def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
 
 
-def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, PolicyStatus]) -> None:
+def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, Recorded]) -> None:
     second = process(7, wall=1_000_006)
     resume(second, sent, world(), spread_of(world()), RULES)
     (flight,) = second.in_flight.flights
@@ -150,7 +147,7 @@ def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, P
     assert followed(second, world()) == ()
 
 
-def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, PolicyStatus]) -> None:
+def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, Recorded]) -> None:
     second = process(7, wall=1_000_000 + 75)
     resume(second, sent, world(), spread_of(world()), RULES)
     assert second.in_flight.unanswered(7, 5) == ()  # the cluster may have changed since the plan
@@ -164,7 +161,7 @@ def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
     flight = first.in_flight.flights[0]
     other = before.pods[came("replacement-of-another").key]
     first.in_flight = InFlight().resumed([msgspec.structs.replace(flight, known=flight.known | {other.uid})])
-    ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
+    ((remembered,),) = (record.moves_in_flight for record in killed(first, before).values())
     assert remembered.newest == NOW
     assert remembered.newest_pods == ("replacement-of-another", "young")
     after = cluster(NODES, [each for each in before.pods.values() if each.name != "web-a1-0"])
@@ -181,22 +178,22 @@ def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None
     before = world()
     first = process(50, wall=NOW.timestamp() + 60)
     first.sent(of_web(before), before)
-    statuses = killed(first, before)
+    records = killed(first, before)
     for _ in range(3):  # the next processes are killed too
-        ((remembered,),) = (status.moves_in_flight for status in statuses.values())
+        ((remembered,),) = (record.moves_in_flight for record in records.values())
         assert remembered.newest == max(before.pods[key].creation_timestamp or NOW for key in before.pods) + ONE_SECOND
         assert remembered.newest_pods == ()
         another = process(7, wall=NOW.timestamp() + 61)
-        resume(another, statuses, before, spread_of(before), RULES)
+        resume(another, records, before, spread_of(before), RULES)
         assert another.in_flight.flights[0].known == {each.uid for each in before.pods.values()}
-        statuses = killed(another, before)
+        records = killed(another, before)
 
 
 def test_no_pod_is_recorded_if_very_many_were_created_in_one_second() -> None:
     before = world(at_a=MAX_NEWEST_PODS + 2)
     first = process(50)
     first.sent(of_web(before), before)
-    ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
+    ((remembered,),) = (record.moves_in_flight for record in killed(first, before).values())
     assert remembered.newest_pods == ()
     second = process(7)
     resume(second, killed(first, before), before, spread_of(before), RULES)
@@ -216,7 +213,7 @@ def test_the_replacement_in_a_stateful_set_has_the_same_name() -> None:
     assert [each.outcome for each in followed(second, after)] == [Outcome.IMPROVED]
 
 
-def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str, PolicyStatus]) -> None:
+def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str, Recorded]) -> None:
     empty = cluster(NODES, [])
     second = process(7)
     resume(second, sent, empty, spread_of(empty), RULES)
@@ -228,7 +225,7 @@ def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str
     assert ended.outcome is Outcome.UNKNOWN
 
 
-def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, PolicyStatus]) -> None:
+def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -> None:
     gone = cluster(NODES, rest())
     for seconds, outcomes in {
         Patience().longest_seconds - 2: [],
@@ -244,7 +241,7 @@ def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, PolicyStatus
     assert ended.outcome is Outcome.UNCHANGED, "what came of it counts all the same"
 
 
-def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent: dict[str, PolicyStatus]) -> None:
+def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent: dict[str, Recorded]) -> None:
     before = world()
     again = process(50)
     again.sent(of_web(before), before)
@@ -254,11 +251,11 @@ def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent:
     assert again.in_flight.flights == (own,)
 
 
-def test_a_namespaced_policys_status_affects_no_other_namespace(sent: dict[str, PolicyStatus]) -> None:
-    (status,) = sent.values()
+def test_a_namespaced_policys_record_affects_no_other_namespace(sent: dict[str, Recorded]) -> None:
+    (record,) = sent.values()
     for policy, known in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
         register = process(7)
-        resume(register, {policy: status}, world(), spread_of(world()), RULES)
+        resume(register, {policy: record}, world(), spread_of(world()), RULES)
         assert len(register.in_flight) == known
 
 
@@ -267,18 +264,18 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
     first = process(50)
     for number in range(4):
         first.sent(of_web(before, f"web-a1-{number}"), before)
-    statuses = killed(first, before)
+    records = killed(first, before)
     protected = msgspec.structs.replace(
         before.pods[of_web(before).pod.key], annotations=Map({"respread.dev/evict": "never"})
     )
     after = cluster(NODES, [protected, *(each for each in before.pods.values() if each.key != protected.key)])
 
-    def asked(of: dict[str, PolicyStatus], rules: AskingRules = RULES) -> list[str]:
+    def asked(of: dict[str, Recorded], rules: AskingRules = RULES) -> list[str]:
         second = process(7, wall=1_000_006)
         resume(second, of, after, spread_of(after), rules)
         assert len(second.in_flight) == 4
         return [each.pod.name for each in second.in_flight.unanswered(7, 5)]
 
-    assert asked(statuses) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
-    assert asked({"another": statuses["default"]}) == []  # that policy does not govern the pods
-    assert asked(statuses, RULES._replace(setting=PolicySetting(()))) == []
+    assert asked(records) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
+    assert asked({"another": records["default"]}) == []  # that policy does not govern the pods
+    assert asked(records, RULES._replace(setting=PolicySetting(()))) == []

@@ -1,4 +1,4 @@
-"""Statuses are written when they differ, not too often, and only by the leader."""
+"""Statuses and records are written when they differ, statuses not too often, and only by the leader."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 from aiohttp import web
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
+from respread.api.record import NOTHING, FailuresInARow, Recorded, decode_record
 from respread.api.status import PolicyStatus, Summary
 from respread.controller.records.exclusive_requests import ARRIVAL_SECONDS, ExclusiveRequests
-from respread.controller.records.status_reader import FoundStatus, FoundStatuses
+from respread.controller.records.status_reader import FoundStatus
 from respread.controller.records.status_writer import (
     GATHER_SHARE,
     LEAST_INTERVAL_SECONDS,
@@ -35,6 +36,10 @@ def evicted(count: int) -> PolicyStatus:
     return PolicyStatus(summary=Summary(evicted=count))
 
 
+def counted(count: int) -> Recorded:
+    return Recorded(failures_in_a_row=FailuresInARow(pauses=count))
+
+
 class Writing:
     """A writer, the clock, and its API server."""
 
@@ -42,34 +47,41 @@ class Writing:
         self.stub = stub
         self.seconds = 100.0
         self.exclusive_seconds = 10.0
-        self.remembered: dict[str, PolicyStatus] = {}
-        """The content of each policy's status at the time of sending."""
+        self.remembered: dict[str, Recorded] = {}
+        """The content of each policy's record at the time of sending."""
         self.writer = StatusWriter(
             requests,
             ExclusiveRequests(requests, lambda: self.seconds, lambda: self.exclusive_seconds),
             lambda: self.seconds,
-            remembering=lambda policy, status: self.remembered.get(policy.name, status),
+            remembering=lambda policy, record: self.remembered.get(policy.name, record),
         )
 
     async def write(self, *wanted: tuple[Policy, PolicyStatus]) -> float | None:
-        return await self.writer.write(Wanted(policy, status, NONE) for policy, status in wanted)
+        return await self.writer.write(
+            Wanted(policy, status, self.remembered.get(policy.name, NOTHING), NONE) for policy, status in wanted
+        )
 
-    async def ensure(self, *wanted: tuple[Policy, PolicyStatus]) -> set[str]:
-        self.remembered = {policy.name: status for policy, status in wanted}
-        try:
-            return await self.writer.ensure((policy, NONE) for policy, _ in wanted)
-        finally:
-            self.remembered = {}
+    async def ensure(self, *wanted: tuple[Policy, Recorded]) -> set[str]:
+        self.remembered.update((policy.name, record) for policy, record in wanted)
+        return await self.writer.ensure((policy, NONE) for policy, _ in wanted)
 
     @property
     def written(self) -> list[int]:
         """The number of evictions in each received status."""
-        return [body["status"]["summary"]["evicted"] for body in self.stub.bodies]
+        return [body["status"]["summary"]["evicted"] for body in self.stub.bodies if "status" in body]
+
+    @property
+    def recorded(self) -> list[int]:
+        """The number of pauses in each received record."""
+        records = [decode_record(body["record"]) for body in self.stub.bodies if "record" in body]
+        return [each.failures_in_a_row.pauses for each in records]
 
 
 def run(scenario: Callable[[Writing], Awaitable[None]], answer: Answering | None = None) -> StubApiServer:
     stub = StubApiServer()
     stub.on("PATCH", "/status", answer or answering({}))
+    for method in ("POST", "PATCH"):
+        stub.on(method, "", answer or answering({}))
 
     async def serve() -> None:
         async with stub.running() as requests:
@@ -138,22 +150,29 @@ def test_a_status_is_written_at_most_every_few_seconds() -> None:
     run(scenario)
 
 
-def test_a_status_is_written_at_once_if_required_or_if_it_was_wrong() -> None:
+def test_a_record_is_written_at_once_if_required() -> None:
     async def scenario(writing: Writing) -> None:
         await writing.write((ALL, evicted(1)))
-        assert await writing.ensure((ALL, evicted(2)), (OWN, NONE)) == {"all", "shop/own"}
-        writing.writer.hurry(["all"])
+        assert await writing.ensure((ALL, counted(2)), (OWN, NOTHING)) == {"all", "shop/own"}
+        assert (writing.written, writing.recorded) == ([1], [2])
+
+    run(scenario)
+
+
+def test_a_status_is_written_at_once_if_it_was_wrong() -> None:
+    async def scenario(writing: Writing) -> None:
         await writing.write((ALL, evicted(1)))
-        assert writing.written == [1, 2, 1]
-        await writing.write((ALL, evicted(4)))
-        assert writing.written == [1, 2, 1]
+        writing.writer.hurry(["all"])
+        await writing.write((ALL, evicted(2)))
+        await writing.write((ALL, evicted(3)))
+        assert writing.written == [1, 2]
 
     run(scenario)
 
 
 def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() -> None:
     async def scenario(writing: Writing) -> None:
-        writing.writer.begin(FoundStatuses({"all": FoundStatus("uid-all", evicted(7))}))
+        writing.writer.begin([FoundStatus("uid-all", evicted(7))])
         assert writing.writer.known(ALL, NONE) == evicted(7)
         assert writing.writer.known(msgspec.structs.replace(ALL, uid="recreated"), NONE) == NONE
         await writing.write((ALL, evicted(7)))
@@ -172,10 +191,11 @@ def test_a_status_whose_write_was_not_confirmed_is_written_again(
 ) -> None:
     async def scenario(writing: Writing) -> None:
         writing.exclusive_seconds = 3.0 if answer is hanging else 60.0  # the timeout of the request
-        assert await writing.ensure((ALL, evicted(1))) == set()
-        assert await writing.write((ALL, evicted(1))) == 100 + LEAST_INTERVAL_SECONDS
-        assert writing.writer.known(ALL, NONE) == NONE
-        assert len(writing.stub.requests) == 2
+        for number in (1, 2):
+            assert await writing.write((ALL, evicted(1))) == writing.seconds + LEAST_INTERVAL_SECONDS
+            assert writing.writer.known(ALL, NONE) == NONE
+            assert len(writing.stub.requests) == number
+            writing.seconds += LEAST_INTERVAL_SECONDS
 
     run(scenario, answer)
     assert "Status not written" in caplog.text
@@ -183,7 +203,7 @@ def test_a_status_whose_write_was_not_confirmed_is_written_again(
 
 def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(writing: Writing) -> None:
-        assert await writing.ensure((ALL, evicted(1))) == set()
+        await writing.write((ALL, evicted(1)))
 
     run(scenario, answering({"message": "not found"}, status=404))
     assert caplog.text == ""
@@ -194,7 +214,8 @@ def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
 
     async def scenario(writing: Writing) -> None:
         writing.exclusive_seconds = 0.0
-        assert await writing.ensure((ALL, evicted(1))) == set()
+        assert await writing.ensure((ALL, counted(1))) == set()
+        await writing.write((ALL, evicted(1)))
         assert writing.stub.requests == []
 
     run(scenario)
@@ -212,7 +233,7 @@ def test_only_a_few_statuses_are_written_at_a_time() -> None:
 
     async def scenario(writing: Writing) -> None:
         many = [msgspec.structs.replace(ALL, object_name=f"p-{number}", uid=f"{number}") for number in range(30)]
-        assert len(await writing.ensure(*((each, evicted(1)) for each in many))) == 30
+        assert len(await writing.ensure(*((each, counted(1)) for each in many))) == 30
 
     run(scenario, slowly)
     assert 2 <= at_once[1] <= 8
@@ -220,18 +241,17 @@ def test_only_a_few_statuses_are_written_at_a_time() -> None:
 
 def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten() -> None:
     async def scenario(writing: Writing) -> None:
-        writing.remembered = {"all": evicted(2)}
+        writing.remembered = {"all": counted(2)}
         first, second = (asyncio.create_task(writing.writer.ensure([(ALL, NONE)])) for _ in range(2))
         await asyncio.sleep(0)  # both callers wait
         assert await first == await second == {"all"}
-        assert writing.written == [2]
-        writing.remembered = {}
+        assert writing.recorded == [2]
         asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
         await asyncio.sleep(0)
         writing.seconds += LEAST_INTERVAL_SECONDS
         await writing.write((ALL, evicted(3)))
         assert await asking == {"all"}
-        assert writing.written == [2, 3]
+        assert (writing.recorded, writing.written) == ([2], [3])
         assert writing.writer.known(ALL, NONE) == evicted(3)
 
     run(scenario)
@@ -246,29 +266,28 @@ def test_slow_writes_gather_more_changes_for_the_next_one() -> None:
 
     async def scenario(writing: Writing) -> None:
         here.append(writing)
-        assert await writing.ensure((ALL, evicted(1))) == {"all"}
-        writing.remembered = {"all": evicted(2)}
+        assert await writing.ensure((ALL, counted(1))) == {"all"}
+        writing.remembered = {"all": counted(2)}
         started = asyncio.get_running_loop().time()
         first = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
         await asyncio.sleep(took_seconds / 3)
         second = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
         assert await first == await second == {"all"}
         assert asyncio.get_running_loop().time() - started >= GATHER_SHARE * took_seconds
-        assert writing.written == [1, 2]
+        assert writing.recorded == [1, 2]
 
     run(scenario, slowly)
 
 
-def test_a_due_report_is_written_with_the_next_checkpoint_without_waiting() -> None:
+def test_a_due_status_is_written_with_the_next_record_without_waiting() -> None:
     async def scenario(writing: Writing) -> None:
-        writing.remembered = {}
-        asking = asyncio.create_task(writing.writer.ensure([(ALL, evicted(1))]))
+        asking = asyncio.create_task(writing.ensure((ALL, counted(1))))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         await writing.write((ALL, evicted(2)))
         assert writing.written == []
         assert await asking == {"all"}
-        assert writing.written == [2]
+        assert (writing.recorded, writing.written) == ([1], [2])
         writing.seconds += LEAST_INTERVAL_SECONDS
         await writing.write((ALL, evicted(2)))
         assert writing.written == [2]
@@ -276,10 +295,10 @@ def test_a_due_report_is_written_with_the_next_checkpoint_without_waiting() -> N
     run(scenario)
 
 
-def test_a_report_whose_write_failed_is_written_again() -> None:
+def test_a_status_whose_write_failed_is_written_again() -> None:
     async def scenario(writing: Writing) -> None:
         writing.stub.on("PATCH", "/status", answering({"message": "no"}, status=500))
-        asking = asyncio.create_task(writing.writer.ensure([(ALL, evicted(1))]))
+        asking = asyncio.create_task(writing.ensure((ALL, counted(1))))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         due = await writing.write((ALL, evicted(2)))
@@ -288,13 +307,13 @@ def test_a_report_whose_write_failed_is_written_again() -> None:
         writing.stub.on("PATCH", "/status", answering({}))
         writing.seconds = due
         await writing.write((ALL, evicted(2)))
-        assert writing.written == [2, 2]
+        assert (writing.recorded, writing.written) == ([1], [2, 2])
 
     run(scenario)
 
 
-def test_requests_for_one_status_are_sent_one_after_another() -> None:
-    """The last request arrives last, so an older request overwrites no newer status."""
+def test_requests_for_one_policy_are_sent_one_after_another() -> None:
+    """The last request arrives last, so an older request overwrites nothing newer."""
     at_once = [0, 0]
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -307,8 +326,7 @@ def test_requests_for_one_status_are_sent_one_after_another() -> None:
     async def scenario(writing: Writing) -> None:
         writing.writer.hurry(["all"])
         for count in range(1, 4):
-            writing.remembered = {"all": evicted(count)}
-            asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
+            asking = asyncio.create_task(writing.ensure((ALL, counted(count))))
             await asyncio.sleep(0.05)
         await asyncio.gather(asking, writing.write((ALL, evicted(9))))
         assert len(writing.stub.requests) > 1
@@ -323,7 +341,7 @@ def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
         asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
         await asyncio.sleep(0)
         await writing.writer.write_all(
-            Wanted(policy, status, NONE) for policy, status in ((ALL, evicted(2)), (OWN, evicted(1)))
+            Wanted(policy, status, NOTHING, NONE) for policy, status in ((ALL, evicted(2)), (OWN, evicted(1)))
         )
         assert asking.done()
         assert writing.written == [1, 1, 2]  # the other status does not differ

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respread.api.reasons import Reason
-from respread.api.recorded import MAX_FAILED_WORKLOADS
+from respread.api.record import MAX_FAILED_WORKLOADS
 from respread.cluster.workload import WorkloadName
 from respread.eviction.breaker import Breakers, PauseRules
 

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
+from respread.api.fields import MAX_COUNT
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.api.reasons import Reason
-from respread.api.recorded import MAX_COUNT, MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
+from respread.api.record import MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from respread.cluster.decode.decoder import Kind
-from respread.stores.watched_kinds import watched_kinds
+from respread.stores.watched_kinds import RECORDS, watched_kinds
 
 Spoil = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -70,7 +70,7 @@ class ScriptedCluster:
 
     def _discovery(self, path: str) -> web.Response:
         groups: dict[tuple[str, str], list[Kind]] = {}
-        for kind in self._kinds.values():
+        for kind in (*self._kinds.values(), *RECORDS.values()):
             groups.setdefault((kind.group, kind.version), []).append(kind)
         if path == "/api":
             return web.json_response({"versions": ["v1"]})

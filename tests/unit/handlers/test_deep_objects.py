@@ -77,4 +77,4 @@ class Policies(FakeRequests):
 
 def test_deep_fields_do_not_keep_a_new_leader_from_reading_statuses() -> None:
     found = asyncio.run(read_statuses(Policies(), POLICY_KINDS))
-    assert {each.status.summary.evicted for each in found.policies.values()} == {3}
+    assert {each.status.summary.evicted for each in found.values()} == {3}

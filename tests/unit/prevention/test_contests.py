@@ -9,7 +9,7 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
-from respread.api.status import PolicyStatus
+from respread.api.record import Recorded, decode_record, encode_record
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.prevention.contests import (
@@ -172,10 +172,8 @@ def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
     new = Cluster(*BARE)
     new.now = cluster.now
     moment = CostClock(new.now, NOW + timedelta(seconds=new.now))
-    status = msgspec.json.decode(
-        msgspec.json.encode(PolicyStatus(contested_costs=remembered["prevents"])), type=PolicyStatus
-    )
-    new.prevention = CostPlanner(new.now, recalled_contests({"prevents": status}, moment))
+    record = decode_record(encode_record(Recorded(contested_costs=remembered["prevents"])))
+    new.prevention = CostPlanner(new.now, recalled_contests([record], moment))
     assert new.taken(after=1) == []
     assert [each.contest.times for each in new.prevention.contests.repeated()] == [4]
     assert names(new.carry_out(after=8 * FIRST_WAIT_SECONDS)) == EVERYONE

@@ -84,14 +84,6 @@ EXAMPLES: Final = (
     help="Whether to use RebalancePolicies, which are namespaced. ClusterRebalancePolicies are always used."
 )
 @click.option(
-    "--records",
-    type=click.Choice(["objects", "status"]),
-    default="objects",
-    show_default=True,
-    help="Where to keep what the next leader must know: in records, or in the statuses of policies, as versions that "
-    "have no records do. Choose that before a downgrade to one of them.",
-)
-@click.option(
     "--placeholder-image",
     metavar="IMAGE",
     default=DEFAULT_PLACEHOLDER_IMAGE,
@@ -133,7 +125,6 @@ def run(
     lease_seconds: int,
     scheduler_configuration: SchedulerConfiguration,
     namespaced_policies: str,
-    records: str,
     placeholder_image: str,
     permissions_seconds: float,
     helm_release: str | None,
@@ -158,7 +149,6 @@ def run(
         lease_namespace=lease_namespace,
         scheduler_configuration=scheduler_configuration,
         namespaced_policies=namespaced_policies == "honor",
-        records_in_status=records == "status",
         placeholder_image=placeholder_image,
         permissions_seconds=permissions_seconds,
         helm_release=helm_release,

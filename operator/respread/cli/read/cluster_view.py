@@ -8,6 +8,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.policy import Policy
+from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 
@@ -20,6 +21,8 @@ class ReadCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Of both kinds, sorted by name."""
     statuses: Map[str, PolicyStatus] = Map()
     """What the operator reports, by the policies' names."""
+    records: Map[str, Recorded] = Map()
+    """What the operator has recorded, by the policies' names."""
     priority_classes: Map[str, int] = Map()
     time: datetime
     """The time of the snapshot, with a time zone."""

@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 from immutables import Map
 
-from respread.api.record import record_of, with_former, with_record
-from respread.api.status import PolicyStatus
+from respread.api.record import Recorded
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cluster.decode.decoder import KINDS, Decoder, Kind
 from respread.cluster.errors import DecodeError
@@ -127,7 +126,8 @@ class Gathering:
         return ReadCluster(
             snapshot=self._state.snapshot,
             policies=tuple(policies[name] for name in sorted(policies)),
-            statuses=self._statuses(),
+            statuses=self._policies.statuses,
+            records=self._recorded(),
             priority_classes=self._priority_classes.values,
             time=time,
             source=source,
@@ -137,11 +137,8 @@ class Gathering:
             notes=tuple(notes),
         )
 
-    def _statuses(self) -> Map[str, PolicyStatus]:
-        """Return the policies' statuses, each with what is in its policy's record."""
-        statuses = self._policies.statuses.mutate()
-        for name, policy in self._policies.policies.items():
-            key = ObjectKey(policy.namespace, policy.uid)
-            for record in (store.records[key] for _, store in self._records if key in store.records):
-                statuses[name] = with_record(statuses[name], with_former(record, record_of(statuses[name])))
-        return statuses.finish()
+    def _recorded(self) -> Map[str, Recorded]:
+        """Return the policies' records, by the policies' names."""
+        by_uid = {key: record for _, store in self._records for key, record in store.records.items()}
+        keys = {name: ObjectKey(each.namespace, each.uid) for name, each in self._policies.policies.items()}
+        return Map({name: by_uid[key] for name, key in keys.items() if key in by_uid})

@@ -168,7 +168,7 @@ class Planning:
             _refuse(reports)
         setting = PolicySetting(policies, view.priority_classes)
         spread = self.spread_index(view).update(view.snapshot)
-        in_flight = moves_under_way(view.statuses, view.snapshot, view.time)
+        in_flight = moves_under_way(view.records, view.snapshot, view.time)
         under_way = in_flight.for_planning(view.snapshot)
         plan = self._planner.plan(
             under_way.snapshot,

@@ -34,7 +34,7 @@ def protection_reports(
     workloads = workloads_of(view.snapshot, spread, {name.namespace for name in names})
     index = PolicyIndex(view.policies)
     return tuple(
-        protection_report(name, protection_of(workloads[name], index, view.snapshot, view.statuses))
+        protection_report(name, protection_of(workloads[name], index, view.snapshot, view.records))
         for name in names
         if name in workloads  # Otherwise all its pods are being deleted.
     )

@@ -135,7 +135,7 @@ class Simulator:
 
     def _plan(self, planned: Planned, snapshot: ClusterSnapshot, spread: Spread) -> Plan:
         now = planned.view.time
-        under_way = moves_under_way(planned.view.statuses, snapshot, now).for_planning(snapshot)
+        under_way = moves_under_way(planned.view.records, snapshot, now).for_planning(snapshot)
         return self._planner.plan(
             under_way.snapshot,
             spread,
@@ -154,6 +154,6 @@ def _protections(
     policies = () if planned.default_policy else planned.setting.policies
     index, view = PolicyIndex(policies), planned.view
     return {
-        name: (len(workloads[name].pods), protection_of(workloads[name], index, view.snapshot, view.statuses))
+        name: (len(workloads[name].pods), protection_of(workloads[name], index, view.snapshot, view.records))
         for name, _ in changes.scale
     }

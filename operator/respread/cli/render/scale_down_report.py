@@ -37,7 +37,7 @@ def scale_down_reports(
     names = list(workloads)
     found = workloads_of(view.snapshot, spread, {name.namespace for name in names})
     return tuple(
-        _report(found[name], protection_of(found[name], policies, view.snapshot, view.statuses), view.time)
+        _report(found[name], protection_of(found[name], policies, view.snapshot, view.records), view.time)
         for name in names
         if name in found
     )

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.announcements import Announcements
@@ -46,14 +45,10 @@ class Remembered:
         self._history = history
         self._snapshot = snapshot
 
-    def in_status(self, policy: Policy, status: PolicyStatus) -> PolicyStatus:
-        """Return a policy's status with everything that its record must contain now."""
-        return msgspec.structs.replace(
-            status,
-            recent_evictions=self._history.recent_evictions(policy),
-            group_evictions=self._history.group_evictions(policy.name),
-            failures_in_a_row=self._history.failures_in_a_row(policy.name),
-            moves_in_flight=self._register.for_records(self._snapshot()).get(policy.name, ()),
+    def in_record(self, policy: Policy, record: Recorded) -> Recorded:
+        """Return a policy's record with everything that it must contain now."""
+        return self._history.in_record(
+            policy, record, self._register.for_records(self._snapshot()).get(policy.name, ())
         )
 
 

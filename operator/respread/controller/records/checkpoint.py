@@ -1,4 +1,4 @@
-"""What the next leader must know of what was done before, stored in the policies' statuses.
+"""What the next leader must know of what was done before, stored in the policies' records.
 
 It contains the groups in back-off, the evictions that count for `limits.perHour` and `limits.perHourPerGroup`, and the
 failures in a row. Groups and situations are stored as digests: short names that are the same in every process.
@@ -14,18 +14,17 @@ from typing import Any, TypeAlias
 import msgspec
 from immutables import Map
 
-from respread.api.fields import LATEST
-from respread.api.recorded import (
+from respread.api.fields import LATEST, MAX_COUNT
+from respread.api.record import (
     MAX_BACK_OFFS,
-    MAX_COUNT,
     MAX_FAILURES,
     MAX_GROUP_EVICTIONS,
     FailuresInARow,
     GroupEvictionCount,
     RecentEvictions,
+    Recorded,
     RememberedBackOff,
 )
-from respread.api.status import PolicyStatus
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, Failures, PauseRules
 from respread.eviction.group_history import GroupHistory
@@ -67,15 +66,15 @@ def situation_of(group: SpreadGroup) -> str:
 
 
 def recalled(
-    statuses: Mapping[str, PolicyStatus], rules: BackOffRules, groups: GroupsByNamespace, now: float
+    records: Mapping[str, Recorded], rules: BackOffRules, groups: GroupsByNamespace, now: float
 ) -> tuple[BackOffs, EvictionHistory]:
-    """Return what the policies' statuses contain.
+    """Return what the policies' records contain.
 
-    The author of a policy's status must not affect more than the policy does: the status of a RebalancePolicy only
+    The author of a policy's record must not affect more than the policy does: the record of a RebalancePolicy only
     counts for groups of its own namespace.
 
     Args:
-        statuses: by the policies' names.
+        records: by the policies' names.
         rules: how long groups back off.
         groups: the spread groups, by namespace.
         now: seconds since the epoch.
@@ -83,14 +82,14 @@ def recalled(
     names = _Names(groups)
     back_offs: dict[str, BackOff] = {}
     history = EvictionHistory()
-    for policy, status in statuses.items():
+    for policy, record in records.items():
         namespace = policy.rpartition("/")[0]
-        for each in status.back_offs:
+        for each in record.back_offs:
             known = back_offs.get(each.group)
             if (known is None or known.failures < each.failures) and names.has(each.group, namespace):
                 until = min(each.until.timestamp(), now + rules.delay_seconds(each.group, each.failures))
                 back_offs[each.group] = BackOff(each.failures, until, each.situation)
-        for minute in sorted(status.recent_evictions, key=lambda each: each.minute):
+        for minute in sorted(record.recent_evictions, key=lambda each: each.minute):
             # As if all had been made at the end of their minute, so that rather too few evictions follow than too many.
             last = min(minute.minute.timestamp(), now) + MINUTE_SECONDS
             history = history.with_evictions([policy], last, minute.evictions)
@@ -119,7 +118,7 @@ class _Names:
 def back_offs_to_remember(
     back_offs: BackOffs, groups: Iterable[GroupKey], name_of: Callable[[GroupKey], str] = group_name
 ) -> tuple[RememberedBackOff, ...]:
-    """Return the back-offs for a policy's status, those with the most failures first."""
+    """Return the back-offs for a policy's record, those with the most failures first."""
     names = map(name_of, groups) if back_offs.groups else ()
     found = [(name, known) for name in names if (known := back_offs.groups.get(name)) is not None]
     found.sort(key=lambda each: (-each[1].failures, -each[1].until, each[0]))
@@ -135,7 +134,7 @@ def back_offs_to_remember(
 
 
 def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> tuple[RecentEvictions, ...]:
-    """Return the evictions of the last hour for a policy's status.
+    """Return the evictions of the last hour for a policy's record.
 
     Args:
         history: when evictions were made.
@@ -148,14 +147,14 @@ def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> 
     )
 
 
-def without_one(status: PolicyStatus, groups: Iterable[GroupKey], now: float) -> PolicyStatus:
-    """Return a policy's status without one of the evictions of the last hour that it counts.
+def without_one(record: Recorded, groups: Iterable[GroupKey], now: float) -> Recorded:
+    """Return a policy's record without one of the evictions of the last hour that it counts.
 
     Of the evictions for the policy the first one goes. It was not made later than the one that is meant, so none is
     forgotten too early.
 
     Args:
-        status: the status.
+        record: the record.
         groups: the groups for which the eviction counts.
         now: seconds since the epoch.
     """
@@ -163,33 +162,33 @@ def without_one(status: PolicyStatus, groups: Iterable[GroupKey], now: float) ->
     first = min(
         (
             each
-            for each in status.recent_evictions
+            for each in record.recent_evictions
             if each.evictions and min(each.minute.timestamp(), now) + MINUTE_SECONDS > now - HOUR_SECONDS
         ),
         key=lambda each: each.minute,
         default=None,
     )
     return msgspec.structs.replace(
-        status,
+        record,
         recent_evictions=tuple(
             msgspec.structs.replace(each, evictions=each.evictions - 1) if each is first else each
-            for each in status.recent_evictions
+            for each in record.recent_evictions
         ),
         group_evictions=tuple(
             msgspec.structs.replace(each, evictions=each.evictions - 1)
             if each.group in names and each.evictions
             else each
-            for each in status.group_evictions
+            for each in record.group_evictions
         ),
     )
 
 
-def recalled_failures(statuses: Mapping[str, PolicyStatus], rules: PauseRules, now: float) -> Breakers:
-    """Return the failures in a row from the policies' statuses.
+def recalled_failures(records: Mapping[str, Recorded], rules: PauseRules, now: float) -> Breakers:
+    """Return the failures in a row from the policies' records.
 
     Args:
-        statuses: by the policies' names.
-        rules: how long policies are paused. No pause is longer, whatever a status contains.
+        records: by the policies' names.
+        rules: how long policies are paused. No pause is longer, whatever a record contains.
         now: seconds since the epoch.
     """
     found = {
@@ -198,14 +197,14 @@ def recalled_failures(statuses: Mapping[str, PolicyStatus], rules: PauseRules, n
             failed.pauses,
             0.0 if failed.paused_until is None else min(failed.paused_until.timestamp(), now + rules.longest_seconds),
         )
-        for policy, status in statuses.items()
-        if (failed := status.failures_in_a_row).workloads
+        for policy, record in records.items()
+        if (failed := record.failures_in_a_row).workloads
     }
     return Breakers(rules, Map(found))
 
 
 def failures_to_remember(breakers: Breakers, policy: str) -> FailuresInARow:
-    """Return the failures in a row for a policy's status."""
+    """Return the failures in a row for a policy's record."""
     known = breakers.policies.get(policy)
     if known is None:
         return FailuresInARow()
@@ -216,19 +215,19 @@ def failures_to_remember(breakers: Breakers, policy: str) -> FailuresInARow:
     )
 
 
-def recalled_group_history(statuses: Mapping[str, PolicyStatus], groups: GroupsByNamespace, now: float) -> GroupHistory:
-    """Return the evictions by group from the policies' statuses, as if all had been made with the last one.
+def recalled_group_history(records: Mapping[str, Recorded], groups: GroupsByNamespace, now: float) -> GroupHistory:
+    """Return the evictions by group from the policies' records, as if all had been made with the last one.
 
     Args:
-        statuses: by the policies' names. That of a RebalancePolicy only counts for its own namespace.
+        records: by the policies' names. That of a RebalancePolicy only counts for its own namespace.
         groups: the spread groups, by namespace.
         now: seconds since the epoch.
     """
     names = _Names(groups)
     found: dict[str, tuple[str, GroupEvictionCount]] = {}
-    for policy, status in statuses.items():
+    for policy, record in records.items():
         namespace = policy.rpartition("/")[0]
-        for each in status.group_evictions:
+        for each in record.group_evictions:
             known = found.get(each.group)
             more = known is None or known[1].evictions < each.evictions
             if more and (not namespace or names.has(each.group, namespace)):
@@ -241,7 +240,7 @@ def recalled_group_history(statuses: Mapping[str, PolicyStatus], groups: GroupsB
 
 
 def group_evictions_to_remember(history: GroupHistory, policy: str, now: float) -> tuple[GroupEvictionCount, ...]:
-    """Return the last hour's evictions for groups for a policy's status, the highest number first."""
+    """Return the last hour's evictions for groups for a policy's record, the highest number first."""
     found = [
         GroupEvictionCount(
             group=name,

@@ -1,13 +1,12 @@
-"""Contested pod deletion costs in policies' statuses: for users, and for the next leader."""
+"""Contested pod deletion costs in records, for the next leader."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from respread.api.recorded import MAX_CONTESTED, ContestedCosts
-from respread.api.status import PolicyStatus
+from respread.api.record import ContestedCosts, Recorded
 from respread.prevention.contests import LONGEST_WAIT_SECONDS, Contest, Contested, Contests
 from respread.prevention.prevention import CostClock
 
@@ -15,7 +14,7 @@ _LONGEST_WRITER: Final = 128
 
 
 def contested_to_remember(contested: Iterable[Contested]) -> dict[str, tuple[ContestedCosts, ...]]:
-    """Return what statuses record, by the policies' names, those that were lost most often first."""
+    """Return what is recorded, by the policies' names, those that were lost most often first."""
     found: defaultdict[str, list[ContestedCosts]] = defaultdict(list)
     for replica_set, policy, contest in contested:
         found[policy].append(
@@ -35,14 +34,10 @@ def contested_to_remember(contested: Iterable[Contested]) -> dict[str, tuple[Con
     }
 
 
-def recalled_contests(statuses: Mapping[str, PolicyStatus], moment: CostClock) -> Contests:
+def recalled_contests(records: Iterable[Recorded], moment: CostClock) -> Contests:
     """Return what an earlier leader has recorded. A time further away than any wait means that a clock was set."""
     return Contests(
-        {
-            each.replica_set: _recalled(each, moment)
-            for status in statuses.values()
-            for each in status.contested_costs[:MAX_CONTESTED]
-        }
+        {each.replica_set: _recalled(each, moment) for record in records for each in record.contested_costs}
     )
 
 

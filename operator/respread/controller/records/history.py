@@ -8,12 +8,13 @@ from copy import copy
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+import msgspec
 from immutables import Map
 
+from respread.api.fields import MAX_COUNT
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.api.recorded import MAX_COUNT, FailuresInARow, GroupEvictionCount, RecentEvictions, RememberedBackOff
-from respread.api.status import PolicyStatus
+from respread.api.record import MoveInFlight, Recorded, RememberedBackOff
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
@@ -49,7 +50,7 @@ LATE_SECONDS: Final = 60.0
 
 
 class Expected(NamedTuple):
-    """A move that is recorded in statuses, and may be made by the time that they are read."""
+    """A move that is recorded, and may be made by the time that the record is read."""
 
     policy: str
     bounded: tuple[str, ...]
@@ -72,7 +73,7 @@ class _Counts(NamedTuple):
 
 
 class History:
-    """The leader's memory. A new leader starts with the contents of the statuses."""
+    """The leader's memory. A new leader starts with the contents of the records."""
 
     def __init__(self, wall_clock: Callable[[], float], rules: BackOffRules | None = None) -> None:
         """Start empty.
@@ -99,18 +100,19 @@ class History:
         self._evicted: Counter[str] = Counter()
         self._last_eviction: dict[str, datetime] = {}
 
-    def recall(self, statuses: Mapping[str, PolicyStatus], groups: GroupsByNamespace) -> None:
-        """Start again with the contents of the policies' statuses.
+    def recall(self, records: Mapping[str, Recorded], groups: GroupsByNamespace, evicted: Mapping[str, int]) -> None:
+        """Start again with what earlier leaders have written.
 
         Args:
-            statuses: by the policies' names.
+            records: by the policies' names.
             groups: the spread groups, by namespace.
+            evicted: all evictions so far, by the policies' names.
         """
         now = self._wall_clock()
-        self.back_offs, of_policies = recalled(statuses, self.back_offs.rules, groups, now)
-        self.breakers = recalled_failures(statuses, self.breakers.rules, now)
-        self._count(_Counts(of_policies, recalled_group_history(statuses, groups, now)))
-        self._evicted = Counter({policy: status.summary.evicted for policy, status in statuses.items()})
+        self.back_offs, of_policies = recalled(records, self.back_offs.rules, groups, now)
+        self.breakers = recalled_failures(records, self.breakers.rules, now)
+        self._count(_Counts(of_policies, recalled_group_history(records, groups, now)))
+        self._evicted = Counter(evicted)
         self._last_eviction = {}
 
     def at(self, seconds: float, chosen: Mapping[str, Expected]) -> History:
@@ -373,28 +375,31 @@ class History:
         """When this process last evicted, by policy."""
         return self._last_eviction
 
-    # Statuses
-
-    def failures_in_a_row(self, policy: str) -> FailuresInARow:
-        """Return the failures in a row for a policy's status."""
-        return failures_to_remember(self.breakers, policy)
-
-    def group_evictions(self, policy: str) -> tuple[GroupEvictionCount, ...]:
-        """Return the evictions by group for a policy's status."""
-        return group_evictions_to_remember(self.group_history, policy, self._wall_clock())
+    # Records
 
     def remembered_back_offs(self, groups: Iterable[GroupKey]) -> tuple[RememberedBackOff, ...]:
-        """Return the back-offs of a policy's groups for its status."""
+        """Return the back-offs of a policy's groups for its record."""
         return back_offs_to_remember(self.back_offs, groups, self._names.of)
 
-    def recent_evictions(self, policy: Policy) -> tuple[RecentEvictions, ...]:
-        """Return the evictions of the last hour for a policy's status; none if no limit needs them.
+    def in_record(self, policy: Policy, record: Recorded, moves: tuple[MoveInFlight, ...]) -> Recorded:
+        """Return a policy's record with the evictions of the last hour and the failures as they are now.
 
-        An invalid policy keeps them, because its limits may be what is invalid.
+        If no limit needs the evictions by minute, there are none. An invalid policy keeps them, because its limits may
+        be what is invalid.
+
+        Args:
+            policy: the policy.
+            record: its record.
+            moves: those in flight, which it contains too.
         """
-        if policy.spec.limits.per_hour is None and not policy.problems:
-            return ()
-        return evictions_to_remember(self.history, policy.name, self._wall_clock())
+        now, unlimited = self._wall_clock(), policy.spec.limits.per_hour is None and not policy.problems
+        return msgspec.structs.replace(
+            record,
+            recent_evictions=() if unlimited else evictions_to_remember(self.history, policy.name, now),
+            group_evictions=group_evictions_to_remember(self.group_history, policy.name, now),
+            failures_in_a_row=failures_to_remember(self.breakers, policy.name),
+            moves_in_flight=moves,
+        )
 
 
 def was_ready(ended: Ended) -> bool | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from respread.api.owner_reference import owner_reference
 from respread.api.policy import API_VERSION, GROUP, VERSION, Policy
-from respread.api.record import MAX_RECORD_LENGTH, NOTHING, RECORD_KINDS, RECORD_PLURALS, encode_record
-from respread.api.recorded import Recorded
+from respread.api.record import MAX_RECORD_LENGTH, NOTHING, RECORD_KINDS, RECORD_PLURALS, Recorded, encode_record
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.status_reader import FoundStatus
 from respread.kube.api_status import status_of
@@ -22,30 +21,37 @@ _log: Final = get_logger(__name__)
 class RecordWriter:
     """Writes records that differ from what is stored. Requests for one policy must be made one after another."""
 
-    __slots__ = ("_requests", "_stored", "_troubles")
+    __slots__ = ("_known", "_requests", "_troubles", "_uncertain")
 
     def __init__(self, requests: ExclusiveRequests) -> None:
         self._requests = requests
-        self._stored: dict[str, Recorded | None] = {}
-        """What the objects contain, by the policies' UIDs; None if that is not known. Others don't exist."""
+        self._known: dict[str, Recorded] = {}
+        """What the objects certainly contained last, by the policies' UIDs. Others don't exist."""
+        self._uncertain: set[str] = set()
+        """Those that may contain something else, because a request was not confirmed, or be gone, by the same."""
         self._troubles: dict[str, str] = {}
         """Why the last write failed, by the same."""
 
     def begin(self, policies: Iterable[FoundStatus]) -> None:
         """Start to lead, with the records just read."""
-        self._stored = {found.uid: found.record for found in policies if found.record is not None}
+        self._known = {found.uid: found.record for found in policies if found.record is not None}
+        self._uncertain = set()
         self._troubles = {}
 
     def keep(self, uids: set[str]) -> None:
         """Forget the records of other policies than these."""
-        self._stored = {uid: record for uid, record in self._stored.items() if uid in uids}
+        self._known = {uid: record for uid, record in self._known.items() if uid in uids}
+        self._uncertain &= uids
         self._troubles = {uid: trouble for uid, trouble in self._troubles.items() if uid in uids}
 
-    def gone(self, uids: Iterable[str]) -> None:
-        """Take note that the records of these policies don't exist any more, because their definition was deleted."""
-        for uid in uids:
-            self._stored.pop(uid, None)
-            self._troubles.pop(uid, None)
+    def known(self, policy: Policy) -> Recorded:
+        """Return the record last read or certainly written; an empty one if there is none."""
+        return self._known.get(policy.uid, NOTHING)
+
+    @property
+    def all_known(self) -> Collection[Recorded]:
+        """All records last read or certainly written."""
+        return self._known.values()
 
     def trouble(self, policy: Policy) -> str:
         """Return why the record of a policy could not be written last; empty if it was, or was never tried."""
@@ -53,7 +59,7 @@ class RecordWriter:
 
     def is_stored(self, policy: Policy, record: Recorded) -> bool:
         """Return whether the API certainly has exactly this record of a policy; an empty one need not exist."""
-        return self._stored.get(policy.uid, NOTHING) == record
+        return policy.uid not in self._uncertain and self.known(policy) == record
 
     async def write(self, policy: Policy, record: Recorded) -> bool:
         """Write a record if it differs, and return whether the API certainly has it now."""
@@ -62,27 +68,30 @@ class RecordWriter:
         text = encode_record(record)
         if len(text) > MAX_RECORD_LENGTH:
             return self._failed(policy, f"it has {len(text)} characters, more than {MAX_RECORD_LENGTH}")
-        exists = policy.uid in self._stored
+        exists = policy.uid in self._known
         try:
             response = await self._send(policy, text, exists=exists)
             if response is not None and exists and response.status_code == HTTPStatus.NOT_FOUND:  # somebody removed it
-                del self._stored[policy.uid]
+                self._uncertain.add(policy.uid)
                 response = await self._send(policy, text, exists=False)
             elif response is not None and not exists and response.status_code == HTTPStatus.CONFLICT:
                 # An attempt of ours that nobody answered has made it.
                 response = await self._send(policy, text, exists=True)
         except NoResponseError as error:
             if error.sent:
-                self._stored[policy.uid] = None
+                self._uncertain.add(policy.uid)
             return self._failed(policy, error.message)
         if response is None:
             return self._failed(policy, "this replica does not lead any more")
         if not response.succeeded:
+            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                self._uncertain.add(policy.uid)
             message = status_of(response.body).message or "no reason given"
             return self._failed(
                 policy, f"the API server refused it: {response.status_code}, {message}", logged=response.sent
             )
-        self._stored[policy.uid] = record
+        self._known[policy.uid] = record
+        self._uncertain.discard(policy.uid)
         self._troubles.pop(policy.uid, None)
         return True
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from respread.api.recorded import Recorded
-from respread.api.status import PolicyStatus
+from respread.api.record import Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import group_name, without_one
 from respread.eviction.flight import Flight, Stage
@@ -31,7 +30,7 @@ from respread.spread.index import Spread
 
 
 class AskingRules(NamedTuple):
-    """What decides whether a recovered move may be sent again, because a status is not a plan of ours."""
+    """What decides whether a recovered move may be sent again, because a record is not a plan of ours."""
 
     setting: PolicySetting
     limiters: tuple[Limiter, ...]
@@ -67,17 +66,17 @@ class AskingRules(NamedTuple):
 
 def resumed(
     known: InFlight,
-    statuses: Mapping[str, PolicyStatus],
+    records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     spread: Spread,
     rules: AskingRules,
     moment: ClockReading,
 ) -> InFlight:
-    """Return exactly the moves that are in flight according to the policies' statuses.
+    """Return exactly the moves that are in flight according to the policies' records.
 
     Args:
-        known: the moves known here. Those that are no longer in a status were followed to their end by others.
-        statuses: by the policies' names.
+        known: the moves known here. Those that are no longer in a record were followed to their end by others.
+        records: by the policies' names.
         snapshot: the cluster as the watch shows it.
         spread: its spread groups.
         rules: decide whether those that may not have been made may be sent again.
@@ -90,42 +89,39 @@ def resumed(
             names[namespace] = {group_name(key): key for key in spread.by_namespace.get(namespace, ())}
         return names[namespace]
 
-    flights = list(remembered_flights(statuses, snapshot, groups_named, moment, known.patience))
+    flights = list(remembered_flights(records, snapshot, groups_named, moment, known.patience))
     allowed = rules.allow(flights, snapshot)
     return known.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in flights)
 
 
-def in_doubt(in_flight: InFlight, recorded: Mapping[str, Recorded], now: float) -> tuple[Move, ...]:
+def in_doubt(in_flight: InFlight, records: Mapping[str, Recorded], now: float) -> tuple[Move, ...]:
     """Return the moves that a former leader may not have made and whose counts the records contain.
 
     Args:
         in_flight: the moves according to the policies' records.
-        recorded: what the records contain themselves, by the policies' names. Who may write a status, but no record,
-            can make nothing forgotten.
+        records: by the policies' names. A move that is known here may have been made for another policy than the
+            recorded one of the same pod.
         now: seconds since the epoch.
     """
-    listed = {name: {each.uid for each in record.moves_in_flight} for name, record in recorded.items()}
+    listed = {name: {each.uid for each in record.moves_in_flight} for name, record in records.items()}
     # The minute of the count may differ from that of the move by one, and must be within the last hour.
     since = now - HOUR_SECONDS + 2 * MINUTE_SECONDS
     return tuple(
         flight.move
         for flight in in_flight.flights
-        if flight.counted
-        and flight.stage <= Stage.SENT
-        and flight.sent_time > since
-        and flight.uid in listed.get(flight.move.policy, ())
+        if flight.stage <= Stage.SENT and flight.sent_time > since and flight.uid in listed.get(flight.move.policy, ())
     )
 
 
-def without(doubtful: Iterable[Move], statuses: Mapping[str, PolicyStatus], now: float) -> dict[str, PolicyStatus]:
-    """Return the policies' statuses without the counts of some moves for the limits of an hour.
+def without(doubtful: Iterable[Move], records: Mapping[str, Recorded], now: float) -> dict[str, Recorded]:
+    """Return the policies' records without the counts of some moves for the limits of an hour.
 
     Args:
         doubtful: the moves; see `in_doubt`.
-        statuses: by the policies' names, with their records.
+        records: by the policies' names.
         now: seconds since the epoch.
     """
-    left = dict(statuses)
+    left = dict(records)
     for move in doubtful:
         left[move.policy] = without_one(left[move.policy], move.groups, now)
     return left

@@ -1,4 +1,4 @@
-"""Every move: chosen by a reconcile, recorded in its policy's status, in flight, or just finished."""
+"""Every move: chosen by a reconcile, recorded in its policy's record, in flight, or just finished."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from time import time
 from typing import NamedTuple
 
-from respread.api.recorded import MoveInFlight
+from respread.api.record import MoveInFlight
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer

@@ -16,7 +16,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from respread.api.recorded import (
+from respread.api.record import (
     MAX_GROUPS_OF_MOVE,
     MAX_MOVES_IN_FLIGHT,
     MAX_NEWEST_PODS,
@@ -112,7 +112,6 @@ def _recorded(flight: Flight, siblings: _YoungSiblings) -> MoveInFlight:
             LeftDomain(group_name(key), domain) for key, domain in zip(move.groups, move.from_domains, strict=True)
         )[:MAX_GROUPS_OF_MOVE],
         sent=datetime.fromtimestamp(int(flight.sent_time), UTC),
-        counted=flight.counted,
         newest=newest,
         newest_pods=newest_pods,
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from respread.api.reasons import Reason
-from respread.api.recorded import MAX_MOVES_IN_FLIGHT
+from respread.api.record import MAX_MOVES_IN_FLIGHT
 from respread.cluster.meta import Labels
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.history import EvictionHistory
