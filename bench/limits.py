@@ -7,14 +7,17 @@ clusters of the benches, enough nodes have pods to evict.
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from bench.judge import Flight, Key
 
 STEP_SECONDS: Final = 0.05
+FIRST: Final = 5
+"""How many pods of a workload Respread promises to evict before a replacement is Ready (docs/eviction.md)."""
 
 
 class AtOnce(NamedTuple):
@@ -23,6 +26,8 @@ class AtOnce(NamedTuple):
     in_total: int
     per_namespace: int
     per_workload: int
+    first: int = sys.maxsize
+    """How many of a workload may be in flight before one of its replacements is Ready."""
 
     @classmethod
     def of(cls, limits: Mapping[str, Any], replicas: int, max_unavailable: str = "", *, ordered: bool = False) -> Self:
@@ -39,12 +44,13 @@ class AtOnce(NamedTuple):
             most.append(_part(max_unavailable, replicas, math.ceil))
         if ordered:
             most.append(1)
-        return cls(int(limits["inFlight"]), int(limits["inFlightPerNamespace"]), min(most))
+        return cls(int(limits["inFlight"]), int(limits["inFlightPerNamespace"]), min(most), FIRST)
 
     def rounds(self, moves: Mapping[Key, int]) -> int:
         """Return how many times in a row a replacement must be waited for if these are the evictions of each workload.
 
-        Limits of workloads are within those of namespaces, so no combination of them needs more rounds than one alone.
+        Limits of workloads are within those of namespaces, so no combination of them needs more rounds than one alone,
+        except, now and then, where workloads begin with few.
         """
         per_namespace = Counter[str]()
         for (namespace, _), number in moves.items():
@@ -52,14 +58,24 @@ class AtOnce(NamedTuple):
         return max(
             math.ceil(sum(moves.values()) / self.in_total),
             math.ceil(max(per_namespace.values(), default=0) / self.per_namespace),
-            math.ceil(max(moves.values(), default=0) / self.per_workload),
+            self._rounds_of_one(max(moves.values(), default=0)),
         )
 
-    def most(self, wanted: Mapping[Key, int]) -> int:
-        """Return how many of the evictions that are in flight or left, of each workload, may be in flight at once."""
+    def _rounds_of_one(self, moves: int) -> int:
+        first = min(self.first, self.per_workload)
+        return math.ceil(moves / first) if moves <= first else 1 + math.ceil((moves - first) / self.per_workload)
+
+    def most(self, wanted: Mapping[Key, int], begun: Collection[Key] = ()) -> int:
+        """Return how many of the evictions that are in flight or left, of each workload, may be in flight at once.
+
+        Args:
+            wanted: the evictions.
+            begun: the workloads of which a replacement is Ready.
+        """
         per_namespace = Counter[str]()
-        for (namespace, _), number in wanted.items():
-            per_namespace[namespace] += min(self.per_workload, number)
+        for key, number in wanted.items():
+            most = self.per_workload if key in begun else min(self.first, self.per_workload)
+            per_namespace[key[0]] += min(most, number)
         return min(self.in_total, sum(min(self.per_namespace, number) for number in per_namespace.values()))
 
     def has_room(self, in_flight: Mapping[Key, int], key: Key) -> bool:
@@ -94,7 +110,8 @@ class AtOnce(NamedTuple):
             in_flight = {key: bisect_right(started[key], at) - bisect_right(ended[key], at) for key in moves}
             left = {key: max(0, number - bisect_right(started[key], at)) for key, number in moves.items()}
             were += sum(in_flight.values())
-            could_be += self.most({key: in_flight[key] + left[key] for key in moves})
+            begun = {key for key in moves if bisect_right(ended[key], at)}
+            could_be += self.most({key: in_flight[key] + left[key] for key in moves}, begun)
         return were / could_be if could_be else None
 
 

@@ -10,9 +10,10 @@ The ideal time is computed from limits, budgets and the time until a replacement
 
     time of the change + quietPeriod + rounds * time until Ready
 
-where a round is as many evictions as may be in flight at once. The time until Ready is the median of those observed,
-but at most what the pods themselves take and 2 s. "limits used" is the share of the possible evictions in flight that
-were, from the end of the quiet period until the last eviction, where more than one round is needed.
+where a round is as many evictions as may be in flight at once; in its first one, at most five of a workload. The time
+until Ready is the median of those observed, but at most what the pods themselves take and 2 s. "limits used" is the
+share of the possible evictions in flight that were, from the end of the quiet period until the last eviction, where
+more than one round is needed.
 
 The programs are Respread, its peer as in bench/busy, and evictions alone: a process gets the names of the fewest
 sufficient victims and evicts them as fast as the same limits allow, without a quiet period.

@@ -47,7 +47,7 @@ def is_allowed(at_once: AtOnce, chosen: dict[Key, int]) -> bool:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.builds(AtOnce, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)).map(lambda each: AtOnce(*each)),
     st.fixed_dictionaries({WEB: st.integers(0, 3), API: st.integers(0, 3), DB: st.integers(0, 3)}),
 )
 def test_the_rounds_and_the_most_in_flight_equal_an_exhaustive_search(at_once: AtOnce, moves: dict[Key, int]) -> None:
@@ -65,7 +65,14 @@ def test_limits_and_budgets_of_a_workload_of_25_pods(
     per_workload: int | str, max_unavailable: str, *, ordered: bool, expected: int
 ) -> None:
     limits = {**LIMITS, "inFlightPerWorkload": per_workload}
-    assert AtOnce.of(limits, 25, max_unavailable, ordered=ordered) == (50, 40, expected)
+    assert AtOnce.of(limits, 25, max_unavailable, ordered=ordered)[:3] == (50, 40, expected)
+
+
+@pytest.mark.parametrize(("moves", "rounds"), [(0, 0), (5, 1), (6, 2), (15, 2), (16, 3)])
+def test_a_workload_begins_with_five_and_goes_on_when_one_is_ready(moves: int, rounds: int) -> None:
+    at_once = AtOnce.of({**LIMITS, "inFlightPerWorkload": 10}, 120)
+    assert at_once.rounds({WEB: moves}) == rounds
+    assert at_once.most({WEB: moves, API: 20}, {API}) == min(5, moves) + 10
 
 
 def test_the_share_of_the_limits_that_is_used() -> None:
