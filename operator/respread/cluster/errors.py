@@ -1,4 +1,4 @@
-"""What is wrong with an object that cannot be decoded."""
+"""What is wrong with an object that cannot be decoded, and what is known about it all the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,29 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from respread.cluster.unread import Outline
+from respread.cluster.node import Node
+from respread.cluster.pod import Pod
+
+
+class Unread(msgspec.Struct, frozen=True):
+    """An object that could not be decoded in full."""
+
+    fault: str
+    """The object and what is wrong with it, in one line."""
+    node_name: str | None = ""
+    """For a pod: the node on which it uses more than is known. Empty: none. None: any node, because its node can't be
+    decoded, or because it may have an anti-affinity that can't be decoded."""
+    labels_read: bool = True
+    """Whether its labels are known."""
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """The parts that could be decoded."""
+
+    unread: Unread
+    known: Pod | Node | None = None
+    """The object with the known parts; None if there are too few."""
+
 
 ReadingError: TypeAlias = msgspec.DecodeError | UnicodeDecodeError | RecursionError
 READING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -10,8 +10,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.cluster.meta import Labels, ObjectKey, OwnerReference
-from respread.cluster.pod import NodeSelector, NodeSelectorTerm
-from respread.cluster.volumes import MigratedVolume
+from respread.cluster.pod import MigratedVolume, NodeSelector, NodeSelectorTerm
 
 UnhealthyPodEvictionPolicy = Literal["IfHealthyBudget", "AlwaysAllow"]
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from immutables import Map, MapMutation
 
+from respread.cluster.errors import Unread
 from respread.cluster.grouped_pods import GroupedPods, PodsByName
 from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.node import Node
@@ -27,7 +28,6 @@ from respread.cluster.objects import (
     Workload,
 )
 from respread.cluster.pod import Pod
-from respread.cluster.unread import Unread
 
 StateObject: TypeAlias = (
     Pod

@@ -55,10 +55,9 @@ from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_view import RoomView
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
-from respread.telemetry.forgetting import Forgetting
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import Forgetting, Metrics
 
 _log: Final = get_logger(__name__)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from respread.kube.leadership import LeaseTimes
 from respread.scheduling.configuration import SchedulerConfiguration
-from respread.telemetry.listen_address import ListenAddress
+from respread.telemetry.server import ListenAddress
 
 DEFAULT_PLACEHOLDER_IMAGE = "registry.k8s.io/pause:3.10"
 DEFAULT_PERMISSIONS_SECONDS = 310.0

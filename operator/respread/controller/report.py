@@ -31,7 +31,7 @@ from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.victims.policies import PolicyReach
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
-from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
+from respread.telemetry.gauges import PlanFigures, PolicyFigures, SkewFigure
 
 
 class Reconciled(NamedTuple):

@@ -53,11 +53,11 @@ from respread.provisioning.ends import RoomEnd
 from respread.provisioning.placeholders import Placeholders
 from respread.provisioning.room_loop import RoomLoop
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
+from respread.telemetry.gauges import register_watch_gauges
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
 from respread.telemetry.server import serve_telemetry
-from respread.telemetry.watch_gauges import register_watch_gauges
 
 _log: Final = get_logger(__name__)
 

@@ -13,8 +13,7 @@ from respread.cluster.state import ClusterState
 from respread.handlers.health import WatchHealth
 from respread.handlers.informer import Informer
 from respread.stores.changes import ChangeSignal
-from respread.stores.policy_store import PolicyStore
-from respread.stores.priority_classes import PriorityClassStore
+from respread.stores.policy_store import PolicyStore, PriorityClassStore
 from respread.stores.stores import KindStore, PolicyKindStore, PriorityClassKindStore, StateKindStore
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, PRIORITY_CLASSES
 from respread.telemetry.metrics import Metrics

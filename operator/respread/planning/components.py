@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from respread.cluster.filing import Filed, file, under, unfile
+from respread.cluster.matching import Filed, file, under, unfile
 from respread.cluster.meta import Labels
 from respread.spread.group import GroupKey, SpreadGroup
 

@@ -9,9 +9,8 @@ from typing import TypeAlias
 from immutables import Map
 
 from respread.cluster.differences import changed_keys
-from respread.cluster.filing import Filed, file, under, unfile
 from respread.cluster.grouped_pods import PodsByName
-from respread.cluster.matching import Matching
+from respread.cluster.matching import Filed, Matching, file, under, unfile
 from respread.cluster.meta import Labels
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot

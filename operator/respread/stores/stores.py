@@ -11,14 +11,11 @@ from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
 from respread.api.nesting import decoded
 from respread.api.policy import PLURALS, PolicyKind
 from respread.api.record import Recorded, decode_record
-from respread.cluster.decode.decoder import Decoder, Kind
-from respread.cluster.decode.pages import NotAListError, split_list
-from respread.cluster.errors import DecodeError
+from respread.cluster.decode.decoder import Decoder, Kind, NotAListError, split_list
+from respread.cluster.errors import DecodeError, Unread
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState, StateObject
-from respread.cluster.unread import Unread
-from respread.stores.policy_store import PolicyObject, PolicyStore
-from respread.stores.priority_classes import PriorityClassStore
+from respread.stores.policy_store import PolicyObject, PolicyStore, PriorityClassStore
 
 T = TypeVar("T")
 

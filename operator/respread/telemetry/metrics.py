@@ -17,9 +17,16 @@ from typing import Final, Literal, NamedTuple, Self, get_args
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from respread.telemetry.figures import PlanFigures, PolicyFigures
-from respread.telemetry.gauges import GaugeDefinition, ReplacedGauges
-from respread.telemetry.plan_gauges import PLAN_GAUGES, POLICY, plan_samples, policy_labels
+from respread.telemetry.gauges import (
+    PLAN_GAUGES,
+    POLICY,
+    GaugeDefinition,
+    PlanFigures,
+    PolicyFigures,
+    ReplacedGauges,
+    plan_samples,
+    policy_labels,
+)
 
 # From what a person notices to what somebody ought to look at.
 _REBALANCE_BUCKETS_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
@@ -337,3 +344,23 @@ class Metrics:
         for metric in (self._evictions, self._other_evictions):
             metric.remove_by_labels({"namespace": namespace})
         self._counted.update({policy: known - {namespace} for policy, known in self._counted.items()})
+
+
+class Forgetting:
+    """Remembers the policies and namespaces for which there may be counters."""
+
+    __slots__ = ("_metrics", "_namespaces", "_policies")
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._policies: frozenset[str] = frozenset()
+        self._namespaces: frozenset[str] = frozenset()
+
+    def keep(self, policies: Iterable[str], namespaces: Iterable[str]) -> None:
+        """Forget all others that were named in an earlier call."""
+        before = self._policies, self._namespaces
+        self._policies, self._namespaces = frozenset(policies), frozenset(namespaces)
+        for policy in before[0] - self._policies:
+            self._metrics.forget_policy(policy)
+        for namespace in before[1] - self._namespaces:
+            self._metrics.forget_namespace(namespace)

@@ -12,6 +12,8 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.node import Node, Taint
 from respread.cluster.objects import CSINode, Namespace, PersistentVolume, PersistentVolumeClaim, Service, Workload
 from respread.cluster.pod import (
+    AWSElasticBlockStore,
+    GCEPersistentDisk,
     HostPort,
     NodeSelector,
     NodeSelectorRequirement,
@@ -23,7 +25,6 @@ from respread.cluster.pod import (
     TopologySpreadConstraint,
 )
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.cluster.volumes import AWSElasticBlockStore, GCEPersistentDisk
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

@@ -24,8 +24,7 @@ from respread.cluster.objects import (
     StorageClass,
     Workload,
 )
-from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from respread.cluster.volumes import MigratedVolume
+from respread.cluster.pod import MigratedVolume, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d-1", "controller": True}
 

@@ -13,22 +13,20 @@ from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import (
+    AWSElasticBlockStore,
+    GCEPersistentDisk,
     HostPort,
+    ISCSIVolume,
+    MigratedVolume,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
     PodSpec,
+    RBDVolume,
     Toleration,
     TopologySpreadConstraint,
-)
-from respread.cluster.volumes import (
-    AWSElasticBlockStore,
-    GCEPersistentDisk,
-    ISCSIVolume,
-    MigratedVolume,
-    RBDVolume,
 )
 
 

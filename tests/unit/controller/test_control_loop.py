@@ -33,8 +33,7 @@ from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import HealthReport, Heartbeat
-from respread.telemetry.listen_address import ListenAddress
-from respread.telemetry.server import serve_telemetry
+from respread.telemetry.server import ListenAddress, serve_telemetry
 from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page

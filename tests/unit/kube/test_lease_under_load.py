@@ -26,8 +26,7 @@ from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.renewal import Renewal
 from respread.kube.requests import CONNECTIONS, Response, open_requests
 from respread.telemetry.health import HealthReport
-from respread.telemetry.listen_address import ListenAddress
-from respread.telemetry.server import serve_telemetry
+from respread.telemetry.server import ListenAddress, serve_telemetry
 from tests.informer_parts import Parts, page, pod
 from tests.plans import plan_cluster
 from tests.unit.kube.test_access import write_kubeconfig

@@ -373,7 +373,7 @@ def test_buffers_are_tried_again_later() -> None:
 
 
 def test_a_placeholder_requests_room_if_a_buffer_is_rejected() -> None:
-    """The component of an earlier version grants no permission for buffers."""
+    """An admission policy may forbid buffers, or the permission for them may be missing."""
     scenario = Scenario()
     scenario.buffers.result = Result.REFUSED
     scenario.asked()

@@ -12,16 +12,19 @@ from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
 from respread.cluster.node import Node
 from respread.cluster.objects import CSINode, Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
 from respread.cluster.pod import (
+    AWSElasticBlockStore,
+    GCEPersistentDisk,
     HostPort,
+    ISCSIVolume,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
     PodSpec,
+    RBDVolume,
     Toleration,
 )
-from respread.cluster.volumes import AWSElasticBlockStore, GCEPersistentDisk, ISCSIVolume, RBDVolume
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.volume_restrictions import disks_conflict
 from respread.scheduling.predictor import Predictor

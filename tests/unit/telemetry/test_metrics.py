@@ -18,9 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
-from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
+from respread.telemetry.gauges import PlanFigures, PolicyFigures, SkewFigure, register_watch_gauges
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
-from respread.telemetry.watch_gauges import register_watch_gauges
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 LINUX = platform.system() == "Linux"

@@ -9,7 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.cluster.meta import ObjectKey
-from respread.telemetry.redaction import redact, redact_fields, redact_text
+from respread.telemetry.logs import redact, redact_fields, redact_text
 
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl"
 

@@ -20,10 +20,8 @@ from respread.cluster.meta import ObjectKey
 from respread.kube.access import load_access
 from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import open_requests
-from respread.telemetry.exposition import BusyError, Exposition
 from respread.telemetry.health import Check, HealthReport
-from respread.telemetry.listen_address import ListenAddress
-from respread.telemetry.server import ClientBounds, serve_telemetry
+from respread.telemetry.server import BusyError, ClientBounds, Exposition, ListenAddress, serve_telemetry
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer
 

@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 
 from respread.telemetry.health import Check, HealthReport
-from respread.telemetry.listen_address import ListenAddress, parse_listen_address
-from respread.telemetry.server import serve_telemetry
+from respread.telemetry.server import ListenAddress, parse_listen_address, serve_telemetry
 
 LOCAL = ListenAddress("127.0.0.1", 0)
 

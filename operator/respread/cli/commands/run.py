@@ -23,8 +23,8 @@ from respread.controller.run import run as run_operator
 from respread.kube.access import AccessError
 from respread.kube.leadership import LeaseTimes
 from respread.scheduling.configuration import SchedulerConfiguration
-from respread.telemetry.listen_address import ListenAddress, parse_listen_address
 from respread.telemetry.logs import LogFormat, LogLevel, configure_logging
+from respread.telemetry.server import ListenAddress, parse_listen_address
 
 if sys.platform == "win32":
     new_event_loop = asyncio.new_event_loop

@@ -26,8 +26,7 @@ from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError,
 from respread.cli.read.snapshot_content import snapshot_content
 from respread.cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
 from respread.cli.read.wanted import WantedKind
-from respread.cluster.decode.decoder import Kind
-from respread.cluster.decode.pages import NotAListError, split_list
+from respread.cluster.decode.decoder import Kind, NotAListError, split_list
 from respread.kube.connection import Connection
 from respread.stores.watched_kinds import full_name
 

@@ -15,8 +15,7 @@ from respread.cluster.decode.decoder import KINDS, Decoder, Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState
-from respread.stores.policy_store import PolicyStore
-from respread.stores.priority_classes import PriorityClassStore
+from respread.stores.policy_store import PolicyStore, PriorityClassStore
 from respread.stores.stores import (
     DecodedPage,
     KindStore,

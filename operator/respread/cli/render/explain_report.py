@@ -29,8 +29,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.explain.explaining import Explainer, Fate
 from respread.planning.victims.policies import PolicyIndex
-from respread.spread.group import SpreadGroup
-from respread.spread.ineligible import IneligibleNodes, ineligible_nodes
+from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
 
 _NODES_NAMED: Final = 3
 

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from respread.cluster.volumes import MigratedVolume
+from respread.cluster.pod import MigratedVolume, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 _ZONE: Final = "topology.kubernetes.io/zone"
 _REGION: Final = "topology.kubernetes.io/region"

@@ -7,6 +7,7 @@ reported and left out. It never stops the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,7 +17,6 @@ from respread.api.maps import decode_map
 from respread.api.nesting import decoded
 from respread.cluster.decode.nodes import WireNode, decode_node
 from respread.cluster.decode.outlines import outline_of
-from respread.cluster.decode.pages import NotAListError, split_list
 from respread.cluster.decode.pods import PodDecoder, RawPod
 from respread.cluster.decode.storage import (
     WireClaim,
@@ -43,6 +43,35 @@ from respread.cluster.decode.workloads import (
 from respread.cluster.errors import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
 from respread.cluster.interning import Interning
 from respread.cluster.state import StateObject
+
+
+class ListDocument(msgspec.Struct, frozen=True):
+    """A page of a LIST."""
+
+    items: list[msgspec.Raw]
+    remainder: bytes
+    """The same document with every member unchanged, but without items."""
+
+
+class NotAListError(ValueError):
+    """A document that is not a LIST: a Status, a Table, or not a JSON object."""
+
+
+def split_list(body: bytes) -> ListDocument:
+    """Split a page of a LIST.
+
+    Raises:
+        NotAListError: the document is something else.
+    """
+    try:
+        members = decoded(partial(msgspec.json.decode, type=dict[str, msgspec.Raw]), body)
+        items = msgspec.json.decode(members["items"], type=list[msgspec.Raw] | None)
+    except KeyError:
+        raise NotAListError("there are no items in the document: it is not a list") from None
+    except READING_ERRORS as error:
+        raise NotAListError(f"it is not a list in JSON: {field_error_of(error)}") from error
+    members["items"] = msgspec.Raw(b"[]")
+    return ListDocument(items or [], msgspec.json.encode(members))
 
 
 class Kind(NamedTuple):

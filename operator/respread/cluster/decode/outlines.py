@@ -8,12 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from respread.api.nesting import decoded
-from respread.cluster.errors import READING_ERRORS, FieldError
+from respread.cluster.errors import READING_ERRORS, FieldError, Outline, Unread
 from respread.cluster.interning import Interning
 from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, PodSpec
-from respread.cluster.unread import Outline, Unread
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _ANTI_AFFINITY: Final = b'"podAntiAffinity"'

@@ -11,9 +11,19 @@ from respread.cluster.decode.csi_migration import migrated
 from respread.cluster.decode.metadata import WireAmounts, checked_selector, nano_amounts
 from respread.cluster.decode.pod_content import Present, WireNodeAffinity, WireVolume
 from respread.cluster.errors import FieldError
-from respread.cluster.pod import HostPort, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint
+from respread.cluster.pod import (
+    AWSElasticBlockStore,
+    Disk,
+    GCEPersistentDisk,
+    HostPort,
+    ISCSIVolume,
+    PodAffinityTerm,
+    PodSpec,
+    RBDVolume,
+    Toleration,
+    TopologySpreadConstraint,
+)
 from respread.cluster.requests import ContainerRequests, PodRequests, requests_of_spec
-from respread.cluster.volumes import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, RBDVolume
 
 
 class WireResources(msgspec.Struct):

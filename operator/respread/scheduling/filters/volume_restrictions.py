@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from respread.cluster.meta import ObjectKey
-from respread.cluster.pod import Pod
+from respread.cluster.pod import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, Pod, RBDVolume
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.volumes import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, RBDVolume
 from respread.scheduling.filters.claims import claim_named, not_found
 from respread.scheduling.filters.filter import Filter, RejectsEverywhere
 from respread.scheduling.verdict import Plugin, Rejection
