@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -13,6 +14,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.flight import Ended, Patience, Stage
+from respread.eviction.following import ReplacementPods, followed
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Move
@@ -302,6 +304,39 @@ def test_plans_treat_pods_in_flight_as_terminating() -> None:
     assert in_flight.overlay(already_going) is already_going
     namesake = Pod(**{name: getattr(A, name) for name in A.__struct_fields__} | {"uid": "another"})
     assert not in_flight.overlay(world(namesake, B, C)).pods[A.key].terminating
+
+
+GATED = msgspec.structs.replace(SPEC, has_scheduling_gates=True)
+DB = pod("db-0", "node-1", SPEC, controller=OwnerReference("apps/v1", "StatefulSet", "db", "uid-db"))
+
+
+@pytest.mark.parametrize(
+    ("victim", "shown", "wanted", "unreplaced", "replacement", "late"),
+    [
+        (A, (A, B), True, True, False, False),
+        (A, (B,), True, True, False, True),
+        (A, (B,), False, False, False, False),
+        (DB, (B,), True, True, False, False),  # it may take long to stop, and is replaced only then
+        (A, (B, web("d", "")), True, False, True, True),
+        (A, (B, pod("d", "", GATED, labels=LABELS)), True, True, True, False),
+        (A, (B, web("d", "node-2", ready=False)), True, False, False, False),
+    ],
+)
+def test_plans_reckon_with_replacements_that_need_a_node(
+    victim: Pod, shown: tuple[Pod, ...], *, wanted: bool, unreplaced: bool, replacement: bool, late: bool
+) -> None:
+    """A replacement that has none after 15 s is late."""
+    snapshot = world(*shown)
+    in_flight = evicted(victim, snapshot=world(victim, B))
+    if not wanted:
+        in_flight = in_flight.not_wanted(move(victim))
+    stages = tuple(followed(flight, snapshot, 5.0, ReplacementPods(snapshot, ())) for flight in in_flight.flights)
+    in_flight = InFlight().resumed(stages)
+    for now, is_late in ((5.0, False), (19.9, False), (20.0, late)):
+        under_way = in_flight.for_planning(snapshot, now)
+        assert under_way.unreplaced == (victim,) * unreplaced
+        assert len(under_way.replacements) == replacement
+        assert under_way.late == (victim,) * is_late
 
 
 def test_budgets_count_pods_in_flight_as_watched_and_deleted_ones_as_terminating() -> None:

@@ -110,3 +110,67 @@ def test_fields_that_admission_adds_to_every_pod_are_ignored() -> None:
         "containers": [*CONTAINERS, sidecar],
     }
     assert difference(given, {}) is None
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", **fields}]}
+
+
+def tolerating(key: str, effect: str = "NoSchedule", operator: str = "Exists", **fields: Any) -> dict[str, Any]:
+    return {"tolerations": [{"key": key, "operator": operator, "effect": effect}], **fields}
+
+
+LIMITED = {"limits": {"cpu": "1"}}
+GPU = with_container(resources={"requests": {"example.org/gpu": "1", "cpu": "1"}})
+KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations": [{"key": "kata"}]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "template", "differs"),
+    [
+        (with_container(resources={**LIMITED, "requests": {"cpu": "1"}}), with_container(resources=LIMITED), False),
+        (with_container(resources={**LIMITED, "requests": {"cpu": "2"}}), with_container(resources=LIMITED), True),
+        ({"resources": {**LIMITED, "requests": {"cpu": "1"}}}, {"resources": LIMITED}, False),
+        (
+            {"hostNetwork": True, **with_container(ports=[{"containerPort": 80, "hostPort": 80}])},
+            {"hostNetwork": True, **with_container(ports=[{"containerPort": 80}])},
+            False,
+        ),
+        (
+            with_container(ports=[{"containerPort": 80, "hostPort": 80}]),
+            with_container(ports=[{"containerPort": 80}]),
+            True,
+        ),
+        ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata"}, False),
+        ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "other"}, True),
+        (KATA, {}, True),
+        ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "high"}, False),
+        ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "low", "priority": 9}, True),
+        ({"initContainers": [{"name": "proxy", "resources": {"requests": {"cpu": "2"}}}]}, {}, False),
+        (tolerating("node.kubernetes.io/memory-pressure"), {}, False),
+        (tolerating("node.kubernetes.io/memory-pressure", "NoExecute"), {}, True),
+        (tolerating("node.kubernetes.io/memory-pressure", operator="Equal"), {}, True),
+        (tolerating("node.kubernetes.io/not-ready", "NoExecute"), {}, False),
+        (tolerating("node.kubernetes.io/not-ready", "NoExecute", "Equal"), {}, True),
+        (tolerating("node.kubernetes.io/unreachable"), {}, True),
+        (tolerating("example.org/gpu", **GPU), GPU, False),
+        (tolerating("example.org/gpu", operator="Equal", **GPU), GPU, True),
+        (tolerating("example.org/gpu"), {}, True),
+        (tolerating("cpu", **GPU), GPU, True),
+    ],
+    ids=str,
+)
+def test_a_replacement_gets_from_admission_what_the_pod_has_got(
+    pod: dict[str, Any], template: dict[str, Any], *, differs: bool
+) -> None:
+    assert (difference(pod, template) is not None) is differs
+
+
+@pytest.mark.parametrize("name", ["data", "other"])
+def test_the_claims_of_a_stateful_set_replace_volumes_of_their_names(name: str) -> None:
+    volume = {"name": name, "emptyDir": {}}
+    document = {"metadata": {"name": "db-3"}, "spec": {"containers": CONTAINERS}}
+    template = {"spec": {"containers": CONTAINERS, "volumes": [volume]}}
+    made = admitted(template, document, (), [{"metadata": {"name": "data"}}])
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-3"}}
+    assert made["spec"]["volumes"] == [claim, *([volume] if name == "other" else [])]
