@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ NOT_SLOW: Final = ("-m", "not controlplane and not long")
 NOT_A_CATCH: Final = "tests/unit/project/test_mutants.py"
 """It fails with every change, because none can be put in twice."""
 NOTES: Final = ROOT / "build" / "mutants.json"
-"""What the tests enter, until a file changes."""
+"""What the tests enter, until they or the code change."""
 MOST_SECONDS: Final = 60
 """Of a test. A change may make it endless."""
 FIRST: Final = 40
@@ -125,31 +125,47 @@ def trials(always: Sequence[str] = ()) -> Iterator[Trials]:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout.splitlines()  # fmt: skip
-    content = hashlib.sha256()
+    contents: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="respread-mutants-") as directory:
         copy = Path(directory)
         for name in names:
             if (ROOT / name).is_file():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, copy / name)
-                content.update(name.encode() + (ROOT / name).read_bytes())
+                contents[name] = hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
         subprocess.run(["git", "init", "--quiet", "."], cwd=copy, check=True)
         # By times, Python would take a file that changes twice within a second for the one before.
         by_content = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "operator"]
         subprocess.run([sys.executable, *by_content], cwd=copy, check=True)
-        yield Trials(copy, [] if always else _noted(copy, content.hexdigest()), always)
+        yield Trials(copy, [] if always else _noted(copy, contents), always)
 
 
-def _noted(copy: Path, content: str) -> list[Noted]:
-    """Return what each fast test enters, from the last run if nothing has changed since."""
+def _noted(copy: Path, contents: Mapping[str, str]) -> list[Noted]:
+    """Return what each fast test enters, by the last run as far as nothing has changed since.
+
+    Args:
+        copy: the copy of the code.
+        contents: the digest of each of its files.
+    """
+    files = {name: digest for name, digest in contents.items() if name.startswith(FAST) and "/test_" in name}
+    others = sorted(contents.items() - files.items())
+    code = hashlib.sha256(json.dumps(others).encode()).hexdigest()
     known = json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
-    if known.get("content") != content:
-        print("Noting which functions each fast test enters …", flush=True)
+    if known.get("code") != code:
+        known = {"files": {}, "failed": [], "by_test": {}}
+    same = files.items() & known["files"].items()
+    if changed := sorted(files.keys() - dict(same).keys()):
+        print(f"Noting which functions the tests of {len(changed)} files enter …", flush=True)
         with tempfile.NamedTemporaryFile(suffix=".json") as notes:
-            done = _pytest(copy, [*NOT_SLOW, *FAST], RESPREAD_MUTANTS_NOTES=notes.name)
-            if done.returncode not in {0, 1}:
+            done = _pytest(
+                copy, [*NOT_SLOW, *(FAST if len(changed) == len(files) else changed)], RESPREAD_MUTANTS_NOTES=notes.name
+            )
+            if done.returncode not in {0, 1, 5}:
                 raise ChildProcessError(f"the fast tests ended with {done.returncode}: {done.stdout[-2000:]}")
-            known = {"content": content, **json.loads(notes.read())}
+            new = json.loads(notes.read())
+        kept = {test: noted for test, noted in known["by_test"].items() if test.partition("::")[0] in dict(same)}
+        failed = [test for test in known["failed"] if test.partition("::")[0] in dict(same)]
+        known = {"code": code, "files": files, "failed": failed + new["failed"], "by_test": kept | new["by_test"]}
         NOTES.parent.mkdir(exist_ok=True)
         NOTES.write_text(json.dumps(known), encoding="utf-8")
     if known["failed"]:
