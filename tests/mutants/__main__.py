@@ -42,9 +42,10 @@ def main() -> int:
     parser.add_argument("--only-random", action="store_true", help="leave those of faults.py out")
     parser.add_argument("--seed", default=random.randrange(10**6), type=int, help="for those; by default another each")
     parser.add_argument("--tests", nargs="+", default=[], metavar="TEST", help="try these tests alone")
+    parser.add_argument("--seconds", default=120, type=float, help="the longest time of tests of a fault (%(default)s)")
     parser.add_argument("--with-control-plane", action="store_true", help="then run tests on the control plane, too")
     options = parser.parse_args()
-    with trials(options.tests) as tried:
+    with trials(options.tests, options.seconds) as tried:
         named = [] if options.only_random else [each for each in FAULTS if options.only in f"{each.file} {each.name}"]
         others = drawn(ROOT / CODE, options.random, options.seed, options.only)
         listed = [

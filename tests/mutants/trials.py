@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -64,15 +65,17 @@ class Selection(NamedTuple):
 class Trials:
     """A copy of the code, and the tests that may catch a change of it."""
 
-    def __init__(self, copy: Path, noted: Sequence[Noted], always: Sequence[str]) -> None:
+    def __init__(self, copy: Path, noted: Sequence[Noted], always: Sequence[str], most_seconds: float) -> None:
         """Create it; `trials` also makes the copy.
 
         Args:
             copy: the files under version control.
             noted: what each fast test enters.
             always: tests to run for every change instead.
+            most_seconds: for a change, as the tests took without any.
         """
         self._copy = copy
+        self._most_seconds = most_seconds
         self._noted = noted
         self._always = always
 
@@ -107,19 +110,21 @@ class Trials:
             yield Selection([*NOT_SLOW, f"tests/unit/{change.file.partition('/')[0]}"])
             return
         entering.sort(key=lambda each: (each.is_property, len(each.functions)))
-        others = sorted(entering[FIRST:], key=lambda each: each.seconds)
-        properties = [each for each in others if each.is_property]
-        for noted in (entering[:FIRST], [each for each in others if not each.is_property], properties):
+        others = sorted(entering[FIRST:], key=lambda each: (each.is_property, each.seconds))
+        seconds = accumulate(each.seconds for each in others)
+        others = [each for each, until in zip(others, seconds, strict=True) if until <= self._most_seconds]
+        for noted in (entering[:FIRST], others):
             if noted:
                 yield Selection.of(noted)
 
 
 @contextmanager
-def trials(always: Sequence[str] = ()) -> Iterator[Trials]:
+def trials(always: Sequence[str] = (), most_seconds: float = 120) -> Iterator[Trials]:
     """Copy the files under version control, and note what the fast tests enter.
 
     Args:
         always: tests to run for every change instead, as arguments of pytest.
+        most_seconds: for a change, as the tests took without any.
     """
     names = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -137,7 +142,7 @@ def trials(always: Sequence[str] = ()) -> Iterator[Trials]:
         # By times, Python would take a file that changes twice within a second for the one before.
         by_content = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "operator"]
         subprocess.run([sys.executable, *by_content], cwd=copy, check=True)
-        yield Trials(copy, [] if always else _noted(copy, contents), always)
+        yield Trials(copy, [] if always else _noted(copy, contents), always, most_seconds)
 
 
 def _noted(copy: Path, contents: Mapping[str, str]) -> list[Noted]:
@@ -148,7 +153,11 @@ def _noted(copy: Path, contents: Mapping[str, str]) -> list[Noted]:
         contents: the digest of each of its files.
     """
     files = {name: digest for name, digest in contents.items() if name.startswith(FAST) and "/test_" in name}
-    others = sorted(contents.items() - files.items())
+    others = sorted(
+        (name, digest)
+        for name, digest in contents.items() - files.items()
+        if name.endswith(".py") and name.startswith(("operator/", "tests/")) and not name.startswith("tests/mutants/")
+    )
     code = hashlib.sha256(json.dumps(others).encode()).hexdigest()
     known = json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
     if known.get("code") != code:

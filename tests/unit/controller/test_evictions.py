@@ -13,6 +13,7 @@ from aiohttp import web
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
+from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
@@ -28,6 +29,7 @@ from respread.controller.records.history import History
 from respread.eviction.answers import Answer
 from respread.eviction.owners.last_look import FRESH_SECONDS
 from respread.kube.requests import Requests
+from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.stores.policy_store import PolicyObject
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES
@@ -284,6 +286,23 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
     assert history.evicted == {}
     assert not history.history.minutes.get("default")
     assert world.counted("HeldByBudget") == 1
+
+
+@pytest.mark.parametrize(("status", "reason"), [(429, Reason.HELD_BY_BUDGET), (404, None)])
+def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason: Reason | None) -> None:
+    world = Cluster(policy())
+    refusal = {"kind": "Status", "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}}
+    world.stub.on("POST", EVICTION, answering(refusal, status=status))
+
+    async def scenario() -> Held | None:
+        async with world.stub.running() as requests:
+            acting = world.acting(requests)
+            await asyncio.gather(*acting.evictions.begin([move(A)], world.batch(acting, [move(A)])))
+            await acting.aclose()
+            return acting.held_lately.why_not(move(A))
+
+    held = asyncio.run(scenario())
+    assert (held and held.reason) is reason
 
 
 @pytest.mark.parametrize(("status", "evicted"), [(429, []), (404, ["b"])])

@@ -126,6 +126,9 @@ class TestUnansweredEvictions:
     def test_an_unanswered_eviction_counts_as_in_flight(self) -> None:
         assert len(self.in_flight) == 1
         assert self.in_flight.overlay(BEFORE).pods[A.key].terminating
+        assert self.in_flight.unmade
+        assert self.in_flight.uncertain
+        assert not evicted(A).unmade
 
     def test_an_unanswered_eviction_is_followed_once_the_pod_terminates(self) -> None:
         after, over = ended(self.in_flight, world(B, C), 60)

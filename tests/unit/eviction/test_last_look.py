@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
+from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import NoResponseError, Response
-from tests.eviction_moves import SPEC
+from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
 from tests.worlds import NOW, cluster, pod
 
@@ -74,3 +76,12 @@ def test_a_pod_of_a_stateful_set_is_wanted_by_its_ordinal(ordinal: int, *, is_wa
 def test_no_replacement_comes_from_a_controller_that_makes_none(kind: str) -> None:
     assert not wants(Server(replicas=3), owned("web-0", kind))
     assert not wants(Server(replicas=3), pod("web-0", "node-1", SPEC, controller=None))
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("", Reason.BARE_POD), ("Job", Reason.UNKNOWN_REPLACEMENT)])
+def test_a_pod_that_nothing_replaces_is_held_before_anything_is_read(kind: str, reason: Reason) -> None:
+    victim = owned("web-0", kind) if kind else pod("web-0", "node-1", SPEC, controller=None)
+    owners = Owners(FakeRequests(), lambda: 0.0)
+    held = asyncio.run(owners.why_not_at_rest(move(victim), cluster([], [victim]), InFlight()))
+    assert held is not None
+    assert held.reason is reason

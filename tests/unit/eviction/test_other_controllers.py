@@ -39,8 +39,9 @@ def world(controllers: int) -> tuple[ClusterSnapshot, Pod]:
 class Answering(FakeRequests):
     """An API server where every ReplicaSet wants some pods, which answers some requests only on command."""
 
-    def __init__(self, slow: frozenset[str] = frozenset(), *, wanted: int = 1) -> None:
+    def __init__(self, slow: frozenset[str] = frozenset(), *, wanted: int = 1, status_code: int = 200) -> None:
         super().__init__()
+        self._status_code = status_code
         self._wanted = wanted
         self.read: Counter[str] = Counter()
         self.most = self._now = 0
@@ -57,7 +58,7 @@ class Answering(FakeRequests):
             await asyncio.Event().wait()
         self._now -= 1
         found = {"metadata": {"name": name, "uid": name.replace("web", "uid")}, "spec": {"replicas": self._wanted}}
-        return Response(status_code=200, body=msgspec.json.encode(found))
+        return Response(status_code=self._status_code, body=msgspec.json.encode(found))
 
 
 def look(requests: Answering, controllers: int, reading_seconds: float = 60.0) -> list[Held | None]:
@@ -88,6 +89,17 @@ def test_a_pod_in_flight_hides_no_other_that_is_missing(wanted: int, *, is_missi
     others = OtherControllers(Answering(wanted=wanted), lambda: 0.0)
     held = asyncio.run(others.why_incomplete(move(mine, groups=(group("default"),)), snapshot, in_flight))
     assert (held is not None) is is_missing
+
+
+@pytest.mark.parametrize(
+    ("status_code", "reason"), [(404, Reason.IN_MOTION), (500, Reason.API_UNAVAILABLE), (403, Reason.API_UNAVAILABLE)]
+)
+def test_another_controller_that_is_gone_holds_the_move_for_a_moment(status_code: int, reason: Reason) -> None:
+    """Its pods go, too. One that can't be read holds it until it can."""
+    held, _ = look(Answering(status_code=status_code), 1)
+    assert held is not None
+    assert held.reason is reason
+    assert held.message.startswith("pods of another workload are in its spread group, and ReplicaSet web-1 ")
 
 
 class Fat(Answering):

@@ -202,7 +202,9 @@ class TestRollout:
         )
 
     def test_pods_of_an_older_template_hold_the_move(self) -> None:
-        assert "3 of its pods are of an older template" in words(self.check(replicas=6))
+        for older in (1, 3):
+            held = self.check(replicas=3 + older)
+            assert f"{older} of its pods are of an older template" in words(held)
 
     def test_a_restart_of_its_pods_holds_the_move(self) -> None:
         asked = {"restartAt": "2026-11-21T10:00:00Z"}

@@ -310,6 +310,10 @@ class TestPerHourPerGroup:
             "consolidation or another descheduler"
         )
 
+    def test_a_single_eviction_is_reported_as_one(self) -> None:
+        paced = self.paced(limits(per_hour_per_group=1), [victim(1, groups=(self.shared,))], 3, 1)
+        assert "is 1 for this spread group, and 1 eviction was made for it" in paced.held[0].held.message
+
     @pytest.mark.parametrize("made", [0, 1000])
     def test_a_limit_of_zero_holds_every_move(self, made: int) -> None:
         moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]

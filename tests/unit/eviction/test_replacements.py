@@ -36,8 +36,10 @@ TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "spec": {"co
 class Server(FakeRequests):
     """An API server without LimitRanges and with one pod and some ResourceQuotas."""
 
-    def __init__(self, uid: str = POD.uid, quotas: Sequence[dict[str, Any]] = ()) -> None:
+    def __init__(self, uid: str = POD.uid, quotas: Sequence[dict[str, Any]] = (), answer: str = "") -> None:
+        super().__init__()
         self.uid = uid
+        self.body = answer
         self.quotas = list(quotas)
         self.read: list[str] = []
 
@@ -47,14 +49,20 @@ class Server(FakeRequests):
         body: dict[str, Any] = {"items": self.quotas if path.endswith("quotas") else []}
         if "/pods/" in path:
             body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}}
+            if self.body:
+                return Response(status_code=200, body=self.body.encode())
+        if "/controllerrevisions/" in path:
+            body = {"data": {"spec": {"template": TEMPLATE}}}
         return Response(status_code=200, body=json.dumps(body).encode())
 
 
-def why_not(server: Server, template: bytes, *, listed: bool = True, kept: bool = True, of: Pod = POD) -> Held | None:
+def why_not(
+    server: Server, template: bytes, *, listed: bool = True, kept: bool = True, of: Pod = POD, **controller: Any
+) -> Held | None:
     """Return the result of the last look at a template, for a pod that the list of pods contains and shows, or not."""
     given = {
-        "kind": "CloneSet",
-        "controller": {"metadata": {"name": "web", "uid": "uid-web"}},
+        "kind": "CloneSet" if of.controller is None else of.controller.kind,
+        "controller": {"metadata": {"name": "web", "uid": "uid-web"}, **controller},
         "pods": [SHOWN] if listed else [],
     }
     read = msgspec.convert(given, type=OwnerReading)
@@ -96,3 +104,35 @@ def test_a_full_quota_has_room_for_what_is_created_after_the_pod_is_deleted(kind
     of = pod("web-1", "node-1", SPEC, controller=OwnerReference("apps/v1", kind, "web", "uid-web"))
     held = why_not(Server(quotas=[quota]), json.dumps(TEMPLATE).encode(), of=of)
     assert (held and held.reason) is reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "current", "reads", "holds"),
+    [
+        ("StatefulSet", "web-1", True, False),
+        ("StatefulSet", "web-2", False, True),
+        ("StatefulSet", "", False, True),
+        ("ReplicaSet", "web-1", False, True),
+    ],
+)
+def test_a_pod_of_a_stateful_set_is_compared_with_the_revision_that_it_gets(
+    kind: str, current: str, *, reads: bool, holds: bool
+) -> None:
+    """The newest template has another node selector. With partition 9, the pod is created again at the current one."""
+    of = pod("web-1", "node-1", SPEC, controller=OwnerReference("apps/v1", kind, "web", "uid-web"))
+    newest = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "nodeSelector": {"disk": "ssd"}}}
+    server = Server()
+    held = why_not(
+        server,
+        json.dumps(newest).encode(),
+        of=of,
+        spec={"updateStrategy": {"rollingUpdate": {"partition": 9}}},
+        status={"currentRevision": current, "updateRevision": "web-2"},
+    )
+    assert any("/controllerrevisions/web-1" in each for each in server.read) is reads
+    assert (held is not None) is holds
+
+
+def test_an_answer_that_is_no_object_holds_the_move() -> None:
+    held = why_not(Server(answer="[]"), json.dumps(TEMPLATE).encode(), kept=False)
+    assert held == Held(Reason.API_UNAVAILABLE, "pod web-1 could not be read")
