@@ -116,6 +116,19 @@ def test_a_back_off_survives_a_restart() -> None:
     assert after.held(group_name(key), situation, until + 1) is None
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_of_two_policies_that_remember_a_group_the_one_with_more_failures_counts(order: tuple[int, ...]) -> None:
+    key, found = group(3, 1)
+    records = {}
+    for failures in order:
+        before = BackOffs(RULES)
+        for _ in range(failures):
+            before = before.failed(group_name(key), "s", NOW)
+        records[f"policy-{failures}"] = Recorded(back_offs=back_offs_to_remember(before, [key]))
+    after, _ = recalled(records, RULES, {key.namespace: {key: found}}, NOW)
+    assert after.groups[group_name(key)].failures == 2
+
+
 def test_the_groups_with_most_failures_are_kept_if_there_are_too_many() -> None:
     of = [spec(constraint(max_skew=skew)) for skew in range(1, 151)]
     nodes = [node("a1", "a")]

@@ -14,6 +14,7 @@ from respread.controller.records.doubts import CERTAIN_SECONDS, Doubts
 from respread.controller.records.history import Expected, History
 from respread.controller.records.recovery import in_doubt, without
 from respread.controller.records.remembered_moves import RememberedMoves
+from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.in_flight import InFlight
 from tests.eviction_moves import move
 from tests.worlds import cluster
@@ -118,6 +119,13 @@ def test_a_move_of_a_policy_without_its_record_reduces_no_count() -> None:
     assert MOVE not in leader.doubts
     assert leader.counted == (1, 1)
     assert in_doubt(sent(30.0), {}, NOW) == ()
+
+
+def test_a_move_whose_eviction_was_confirmed_is_in_no_doubt() -> None:
+    made = sent(30.0).answered(MOVE, Answer(result=EvictionResult.EVICTED), 0.0)
+    leader = Leader(recorded(made, 30.0), made)
+    assert MOVE not in leader.doubts
+    assert leader.counted == (1, 1)
 
 
 def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:
