@@ -117,7 +117,7 @@ def test_a_back_off_survives_a_restart() -> None:
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
-def test_of_two_policies_that_remember_a_group_the_one_with_more_failures_counts(order: tuple[int, ...]) -> None:
+def test_the_policy_that_remembers_more_failures_of_a_group_counts(order: tuple[int, ...]) -> None:
     key, found = group(3, 1)
     records = {}
     for failures in order:
