@@ -15,8 +15,7 @@ import pytest
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
-from respread.kube.access import load_access
-from respread.kube.renewal import Renewal
+from respread.kube.access import Renewal, load_access
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 from respread_sandbox import Sandbox

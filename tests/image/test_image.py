@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from respread import __version__
-from respread.kube.service_account import FOLDER as SERVICE_ACCOUNT
+from respread.kube.access import FOLDER as SERVICE_ACCOUNT
 from respread_sandbox import Sandbox
 from tests import debian_base
 from tests.image_sbom import Image, document, read_image

@@ -351,7 +351,7 @@ FAULTS: Final = (
     ),
     Fault(
         "costs stay though no integers are left for the pods between them",
-        "prevention/costs.py",
+        "prevention/ranks.py",
         "if cost is None or not above + position < cost <= position - len(order):",
         "if cost is None or not above < cost < 0:",
     ),

@@ -52,7 +52,7 @@ from respread.planning.plan import Move, Plan
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex, reach
 from respread.provisioning.room_loop import RoomLoop
-from respread.provisioning.room_view import RoomView
+from respread.provisioning.term import RoomView
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
 from respread.telemetry.health import Heartbeat

@@ -23,11 +23,11 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.kube.retry import Retry
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.avoided import Avoided
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
+from respread.prevention.scale_down import Avoided
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger

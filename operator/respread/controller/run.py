@@ -39,19 +39,17 @@ from respread.eviction.outcomes import Outcome
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
-from respread.kube.access import AccessError, ClusterAccess, load_access
+from respread.kube.access import AccessError, ClusterAccess, Renewal, load_access
 from respread.kube.election import Election
 from respread.kube.events import record_events
 from respread.kube.leadership import Elector, seconds_since_boot
 from respread.kube.lease_place import LeasePlace
-from respread.kube.renewal import Renewal
 from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
-from respread.provisioning.buffers import Buffers
-from respread.provisioning.ends import RoomEnd
-from respread.provisioning.placeholders import Placeholders
 from respread.provisioning.room_loop import RoomLoop
+from respread.provisioning.room_objects import Buffers, Placeholders
+from respread.provisioning.term import RoomEnd
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from respread.telemetry.gauges import register_watch_gauges
 from respread.telemetry.health import HealthReport, Heartbeat

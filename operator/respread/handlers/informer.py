@@ -6,7 +6,10 @@ are gone. Each watch event changes one object.
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -15,13 +18,116 @@ from immutables import Map
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
-from respread.handlers.backlog import Backlog
 from respread.handlers.event_buffer import EventBuffer, LightEvent, identity_of
 from respread.handlers.health import WatchHealth
-from respread.handlers.versions import Versions
 from respread.stores.stores import KindStore
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
+
+_EVENTS_PER_GENERATION = 20_000
+
+
+class Versions:
+    """The known versions of the objects of one resource, which distinguish old events from new ones.
+
+    Kopf passes the events of one object to its handler in order, but a slow worker may still hold an event from before
+    a list, and a proxy or a restored connection may repeat a watch. If such an event were applied after the list, it
+    would bring back a deleted pod for good.
+
+    Resource versions of one resource are comparable as integers (KEP-5504; this was always so in practice). If one is
+    not an integer, nothing is known and everything counts as new.
+
+    Memory is bounded: versions are stored in two generations. When the younger is full, the older is dropped, and
+    everything not newer than the dropped versions counts as old. The process handles far fewer events at once than a
+    generation.
+    """
+
+    __slots__ = ("_events_per_generation", "_floor", "_older", "_younger")
+
+    def __init__(self, events_per_generation: int = _EVENTS_PER_GENERATION) -> None:
+        self._events_per_generation = events_per_generation
+        self._floor = 0
+        self._older: dict[ObjectKey, int] = {}
+        self._younger: dict[ObjectKey, int] = {}
+
+    def restart(self, list_version: str) -> None:
+        """Start again from a complete list, whose version applies to all objects in it and to all absent ones."""
+        self._floor = _as_number(list_version) or 0
+        self._older, self._younger = {}, {}
+
+    def is_news(self, key: ObjectKey, version: str, *, deleted: bool = False) -> bool:
+        """Return whether this version of the object is newer than all known ones, and store it.
+
+        A deletion has a version of its own in etcd, but the API only reports the object's last version. So it is new if
+        it is not older.
+        """
+        number = _as_number(version)
+        if number is None:
+            return True
+        seen = self._younger.get(key) or self._older.get(key) or self._floor
+        if number < seen or (number == seen and not deleted):
+            return False
+        self._younger[key] = number
+        if len(self._younger) >= self._events_per_generation:
+            self._floor = max(self._floor, max(self._older.values(), default=0))
+            self._older, self._younger = self._younger, {}
+        return True
+
+
+def _as_number(version: str) -> int | None:
+    return int(version) if version.isascii() and version.isdigit() else None
+
+
+if sys.platform != "win32":
+    import fcntl
+    import termios
+
+
+class Backlog:
+    """Since when there has always been something to read.
+
+    An event does not say when it was sent. But when everything that had arrived has been read, nothing older remains.
+    So what is unread now, here or at the API server, came after that.
+    """
+
+    __slots__ = ("_clock", "since")
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """Start with nothing to read.
+
+        Args:
+            clock: a monotonic clock in seconds.
+        """
+        self._clock = clock
+        self.since: float | None = None
+        """Since when; None if everything that arrived was read."""
+
+    def came(self) -> None:
+        """Record that something has arrived."""
+        if self.since is None:
+            self.since = self._clock()
+
+    def emptied(self) -> None:
+        """Record that everything that has arrived was read."""
+        self.since = None
+
+    def lag_seconds(self) -> float:
+        """Return the maximum age of the oldest unread data; 0 if there is none. Any thread may call this."""
+        since = self.since
+        return 0.0 if since is None else self._clock() - since
+
+
+def unread_bytes(transport: asyncio.BaseTransport | None) -> int:
+    """Return the number of unread bytes that the system holds for a connection; 0 if it does not report it."""
+    socket = None if transport is None else transport.get_extra_info("socket")
+    if socket is None or sys.platform == "win32":
+        return 0
+    try:
+        answer = fcntl.ioctl(socket.fileno(), termios.FIONREAD, bytes(4))
+    except (OSError, ValueError):  # It was closed just now.
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
+
 
 _log: Final = get_logger(__name__)
 

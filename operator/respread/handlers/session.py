@@ -36,16 +36,15 @@ import aiohttp
 from yarl import URL
 
 from respread.cluster.errors import DecodeError
-from respread.handlers.backlog import unread_bytes
 from respread.handlers.discovery import Discovery, is_server_error
-from respread.handlers.informer import Informer
+from respread.handlers.informer import Informer, unread_bytes
 from respread.handlers.watch_stream import ExpiredStream, WatchStream, or_lost
 from respread.kube.access import ClusterAccess
 from respread.kube.api_status import status_of
 from respread.kube.credentials import CredentialsError
-from respread.kube.outage import Outage
-from respread.kube.page_size import PageSize
+from respread.kube.listing import PageSize
 from respread.kube.requests import retry_after_seconds
+from respread.kube.retry import Outage
 from respread.stores.watched_kinds import POLICY_KINDS, full_name
 from respread.telemetry.logs import get_logger
 

@@ -1,17 +1,52 @@
-"""How the API server is reached: from within the cluster or by a kubeconfig, as with kubectl and client-go."""
+"""How the API server is reached: from within the cluster or by a kubeconfig, as with kubectl and client-go.
+
+Credentials are loaded again when the API server no longer accepts them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import ssl
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from time import monotonic
 from typing import Final
 
-from respread.kube.credentials import CredentialsError, Endpoint, Identity
+from respread.kube.credentials import CredentialsError, Endpoint, Identity, Pem, TokenFile
 from respread.kube.kubeconfig import NoContextError, NoKubeconfigError, find_in_kubeconfig
 from respread.kube.proxies import ProxyError, proxy_of_environment, proxy_url
-from respread.kube.service_account import SERVICE_HOST, find_service_account
 from respread.kube.tls import TlsContext
+from respread.telemetry.logs import get_logger
+
+SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
+SERVICE_PORT: Final = "KUBERNETES_SERVICE_PORT"
+FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def find_service_account(folder: Path = FOLDER, clock: Callable[[], float] = monotonic) -> tuple[Endpoint, TokenFile]:
+    """Return the API server of the cluster in which this process runs, and the pod's token.
+
+    Args:
+        folder: where the kubelet puts them.
+        clock: a monotonic clock in seconds.
+
+    Raises:
+        CredentialsError: there is none, or it is incomplete.
+        OSError: a file can't be read.
+    """
+    host, port = os.environ.get(SERVICE_HOST), os.environ.get(SERVICE_PORT)
+    if not host or not port:
+        raise CredentialsError(f"{SERVICE_HOST} and {SERVICE_PORT} are not both set")
+    token = TokenFile(folder / "token", clock)
+    token.authorization()
+    return Endpoint(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=(folder / "namespace").read_text(encoding="utf-8").strip(),
+        certificate_authority=Pem(path=str(folder / "ca.crt")),
+    ), token
+
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 _ADVICE: Final = "Give one by --kubeconfig or KUBECONFIG (and --context), or run in a cluster"
@@ -170,3 +205,56 @@ def _said(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"a certificate in it is of no use ({error})"
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+_log: Final = get_logger(__name__)
+
+LEAST_INTERVAL_SECONDS: Final = 2.0
+
+
+class Renewal:
+    """Loads credentials from their source, and passes them to all users of the access."""
+
+    __slots__ = ("_clock", "_find", "_looked_at", "_looking", "access")
+
+    def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
+        """Create it.
+
+        Args:
+            access: the shared access.
+            find: loads an access. It may read files and run plugins, so it is called in a thread.
+            clock: a monotonic clock in seconds.
+        """
+        self.access = access
+        self._find = find
+        self._clock = clock
+        self._looked_at = -inf
+        self._looking: asyncio.Task[None] | None = None
+
+    def load(self) -> ClusterAccess:
+        """Load an access. The shared one continues with its credentials.
+
+        Raises:
+            AccessError: there is none.
+        """
+        found = self._find()
+        self.access.adopt(found)
+        return found
+
+    async def __call__(self) -> None:
+        """Do this in a thread, once for all callers meanwhile, and not again at once.
+
+        If nothing is found, nothing changes. A caller may be cancelled; the loading continues.
+        """
+        if self._looking is None or self._looking.done():
+            if self._clock() - self._looked_at < LEAST_INTERVAL_SECONDS:
+                return
+            self._looked_at = self._clock()
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
+        try:
+            await asyncio.to_thread(self.load)
+        except AccessError as error:
+            _log.warning("The API server does not accept the credentials, and there are no others", error=str(error))

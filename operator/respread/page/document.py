@@ -4,11 +4,39 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from hashlib import sha256
 from html import escape
-from typing import Final
+from importlib.resources import files
+from typing import Final, NamedTuple
 
-from respread.page.assets import ASSETS
+_CONTENT_TYPES: Final = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
+
+class Asset(NamedTuple):
+    """A file of the page."""
+
+    content: bytes
+    content_type: str
+
+
+def _read() -> dict[str, Asset]:
+    found = {}
+    for file in files("respread.page").joinpath("files").iterdir():
+        content_type = _CONTENT_TYPES.get("." + file.name.rpartition(".")[2])
+        if content_type is not None:
+            found[file.name] = Asset(file.read_bytes(), content_type)
+    return found
+
+
+ASSETS: Final[Mapping[str, Asset]] = _read()
+"""The files by name. Nothing else is served."""
+
 
 _FIRST: Final = "app.js"
 _IMPORT: Final = re.compile(r'^import (\{[^}]*\}) from "\./([a-z-]+\.js)";$', re.MULTILINE)

@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from respread.cluster.pod import Pod
-from respread.prevention.costs import NoRoomError
-from respread.prevention.ranks import CostOf, Costs, HeldCost, cost_of, rank_new, rerank, roles_of
+from respread.prevention.ranks import CostOf, Costs, HeldCost, NoRoomError, cost_of, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.prevention.scale_down import (
     deletion_order,

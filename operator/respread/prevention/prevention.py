@@ -17,9 +17,7 @@ from respread.allowance import Allowance
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.avoided import Avoided, avoided_between
 from respread.prevention.contests import Contests
-from respread.prevention.costs import NoRoomError
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.pace import (
     GATHER_SECONDS,
@@ -31,8 +29,9 @@ from respread.prevention.pace import (
     UNREADY_REST_SECONDS,
 )
 from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
-from respread.prevention.ranks import Costs, HeldCost, Roles, rank_new, rerank, roles_of
+from respread.prevention.ranks import Costs, HeldCost, NoRoomError, Roles, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.scale_down import Avoided, avoided_between
 from respread.prevention.selection import CostSelection, Wish, select
 from respread.spread.index import Spread
 

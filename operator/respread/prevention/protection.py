@@ -12,8 +12,7 @@ from immutables import Map
 from respread.api.record import ContestedCosts, Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.costs import NoRoomError
-from respread.prevention.ranks import rank_new, roles_of
+from respread.prevention.ranks import NoRoomError, rank_new, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.prevention.selection import CostSelection, Wish, select
 from respread.prevention.workload_pods import WorkloadPods

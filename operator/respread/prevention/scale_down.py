@@ -1,4 +1,7 @@
-"""What a scale-down would leave: the ReplicaSet controller's own order of deletion, and the spread after it."""
+"""What a scale-down would leave: the ReplicaSet controller's own order of deletion, and the spread after it.
+
+A complete one is compared with what it would have been without costs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from math import log2
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +17,7 @@ from respread.cluster.pod import Pod
 from respread.planning.search.closed_form import Bounds, fewest_moves
 from respread.prevention.ranks import PHASES, CostOf, HeldCost, cost_of
 from respread.prevention.replica_set import ReplicaSetPods, counted_in
+from respread.prevention.selection import CostSelection
 from respread.spread.group import SpreadGroup
 
 
@@ -90,3 +95,42 @@ def _age_class(pod: Pod, now: datetime) -> int:
         return -1
     nanoseconds = (now - pod.creation_timestamp).total_seconds() * 1e9
     return int(log2(nanoseconds)) if nanoseconds > 0 else -1
+
+
+class Avoided(NamedTuple):
+    """A scale-down that followed our costs."""
+
+    replica_set: ReplicaSetPods
+    """The ReplicaSet before it."""
+    policy: str
+    deleted: int
+    evictions: int
+    """An estimate of the additional evictions that would have been needed without costs."""
+
+
+def avoided_between(
+    before: ReplicaSetPods | None, after: ReplicaSetPods, selection: CostSelection, time: datetime
+) -> Avoided | None:
+    """Return what costs saved between two rests of a ReplicaSet; None if nothing was scaled down by them.
+
+    Args:
+        before: the earlier rest; None if there was none.
+        after: the later one.
+        selection: the policy that asks for the costs.
+        time: the time, with a time zone.
+    """
+    if before is None:
+        return None
+    left = {pod.uid for pod in after.pods}
+    deleted = [pod for pod in before.pods if pod.uid not in left]
+    if not deleted or len(before.pods) - len(deleted) != len(left):
+        return None
+    in_order = deletion_order(before, time)
+    if {pod.uid for pod in deleted} != {pod.uid for pod in in_order[: len(deleted)]}:
+        return None  # Something other than a scale-down removed them.
+    without_costs = deletion_order(before, time, without_ours)[: len(deleted)]
+    needed = [
+        evictions_needed(group for group in groups_without(before.groups, gone) if group.key in selection.restored)
+        for gone in (without_costs, deleted)
+    ]
+    return Avoided(before, selection.policy, len(deleted), max(0, needed[0] - needed[1]))

@@ -26,17 +26,16 @@ from immutables import Map
 from respread.api.conditions import RoomMissing
 from respread.api.policy import Policy
 from respread.kube.retry import Retry
-from respread.provisioning.asked import Asked, Way
-from respread.provisioning.buffer import READY_FOR_PROVISIONING
-from respread.provisioning.buffers import Buffers
-from respread.provisioning.ends import RoomEnd, why_ended
-from respread.provisioning.missing import room_missing
-from respread.provisioning.placeholder import placeholder_name
-from respread.provisioning.placeholders import Placeholders
-from respread.provisioning.room_objects import Result, RoomAnswer
-from respread.provisioning.room_view import RoomView
+from respread.provisioning.room_objects import (
+    READY_FOR_PROVISIONING,
+    Buffers,
+    Placeholders,
+    Result,
+    RoomAnswer,
+    placeholder_name,
+)
 from respread.provisioning.rooms import WantedRoom, asks_for_room, wanted_rooms
-from respread.provisioning.term import Term
+from respread.provisioning.term import Asked, RoomEnd, RoomView, Term, Way, room_missing, why_ended
 from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics

@@ -1,4 +1,13 @@
-"""Creates, lists and deletes the objects of one kind by which room is asked for."""
+"""The objects by which room is asked for: their content, and how they are created, listed and deleted.
+
+A placeholder is a Deployment of pods that do nothing, as large as those that are to come. Autoscalers launch nodes for
+Pending pods. These are Pending until the domain has a node, and hold its room until the Deployment is deleted.
+
+A CapacityBuffer has pods that exist only in the autoscaler's simulation. The API is Cluster Autoscaler's
+(`autoscaling.x-k8s.io/v1beta1`, cluster-autoscaler/apis/capacitybuffer in kubernetes/autoscaler); Karpenter serves it
+too. The autoscaler launches nodes until the pods would have room, and keeps that room free until the buffer is deleted.
+Nothing but the autoscaler respects it: kube-scheduler may use the room.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +18,137 @@ from typing import Any, Final
 
 import msgspec
 
+from respread.api.owner_reference import owner_reference
+from respread.cluster.annotations import EVICT
+from respread.cluster.pod import Resources
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response
-from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder_name
+from respread.provisioning.rooms import WantedRoom
+
+ROOM_CLASS: Final = "respread-placeholder"
+"""The PriorityClass that the component manifests/components/room creates, beside the right to ask for room."""
+PLACEHOLDER_LABEL: Final = "respread.dev/placeholder"
+"""Of every object that asks for a room, and of the pods. The value is `RoomKey.id`."""
+_NAME: Final = "respread-placeholder"
+_NOBODY: Final = 65_535
+
+
+def placeholder_name(room_id: str) -> str:
+    """Return the name of every object that asks for a room."""
+    return f"{_NAME}-{room_id}"
+
+
+def placeholder(room: WantedRoom, namespace: str, image: str) -> dict[str, Any]:
+    """Return the Deployment for a room."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(room, namespace),
+        "spec": {
+            "replicas": room.pods,
+            "selector": {"matchLabels": _labels(room)},
+            "template": pod_template(room, image),
+        },
+    }
+
+
+def metadata(room: WantedRoom, namespace: str) -> dict[str, Any]:
+    """Return the metadata of every object that asks for a room.
+
+    If its policy is a ClusterRebalancePolicy, the garbage collector deletes it with the policy, also while no replica
+    of Respread runs. A RebalancePolicy can't own an object in another namespace: then the next leader deletes it.
+    """
+    owners = {"ownerReferences": [owner_reference(room.policy)]} if room.policy.is_cluster_policy else {}
+    return {
+        "name": placeholder_name(room.key.id),
+        "namespace": namespace,
+        "labels": _labels(room),
+        "annotations": {"respread.dev/placeholder-for": f"{room}, for policy {room.key.policy}"},
+        **owners,
+    }
+
+
+def pod_template(room: WantedRoom, image: str) -> dict[str, Any]:
+    """Return the template of the pods that ask for a room.
+
+    They can be placed where the group's pods can, by requests, tolerations, node selector and node affinity. They meet
+    the Pod Security Standard `restricted`.
+    """
+    return {"metadata": {"labels": _labels(room), "annotations": {EVICT: "false"}}, "spec": _pod(room, image)}
+
+
+def _labels(room: WantedRoom) -> dict[str, str]:
+    return {"app.kubernetes.io/name": _NAME, PLACEHOLDER_LABEL: room.key.id}
+
+
+def _pod(room: WantedRoom, image: str) -> dict[str, Any]:
+    spec = room.spec
+    resources = _quantities(spec.requests)
+    affinity = (
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": msgspec.to_builtins(spec.node_affinity)}}
+        if spec.node_affinity is not None
+        else None
+    )
+    return {
+        "schedulerName": spec.scheduler_name,
+        "priorityClassName": room.priority_class,
+        "nodeSelector": {**spec.node_selector, room.key.group.topology_key: room.key.domain},
+        "tolerations": [msgspec.to_builtins(each) for each in spec.tolerations],
+        **({} if affinity is None else {"affinity": affinity}),
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "placeholder",
+                "image": image,
+                "resources": {"requests": resources, "limits": resources},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    }
+
+
+def _quantities(requests: Resources) -> dict[str, str]:
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in requests.items() if amount}
+
+
+API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"
+KIND: Final = "CapacityBuffer"
+READY_FOR_PROVISIONING: Final = "ReadyForProvisioning"
+"""The condition that an autoscaler sets to True when it has read the buffer and its template."""
+_ACTIVE: Final = "buffer.x-k8s.io/active-capacity"
+"""The strategy: nodes are launched at once and stay."""
+
+
+def buffer(room: WantedRoom, namespace: str) -> dict[str, Any]:
+    """Return the CapacityBuffer for a room. It refers to `buffer_template`."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": metadata(room, namespace),
+        "spec": {
+            "provisioningStrategy": _ACTIVE,
+            "podTemplateRef": {"name": placeholder_name(room.key.id)},
+            "replicas": room.pods,
+        },
+    }
+
+
+def buffer_template(room: WantedRoom, namespace: str, image: str, buffer_uid: str) -> dict[str, Any]:
+    """Return the PodTemplate of a room's CapacityBuffer, with which it is deleted."""
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": placeholder_name(room.key.id), "uid": buffer_uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {**metadata(room, namespace), "ownerReferences": [owner]},
+        "template": pod_template(room, image),
+    }
+
 
 TIMEOUT_SECONDS: Final = 10.0
 
@@ -143,3 +280,74 @@ def _failure(response: Response) -> RoomAnswer:
         HTTPStatus.TOO_MANY_REQUESTS,
     }
     return RoomAnswer(result=Result.REFUSED if refused else Result.FAILED, message=message, sent=response.sent)
+
+
+_PLACEHOLDERS_PATH: Final = "/apis/apps/v1/namespaces/{namespace}/deployments"
+
+
+class Placeholders:
+    """The placeholder Deployments of a cluster."""
+
+    __slots__ = ("_image", "_objects")
+
+    def __init__(self, requests: Requests, image: str) -> None:
+        """Create it.
+
+        Args:
+            requests: to the API server.
+            image: of the container, which does nothing until it is stopped.
+        """
+        self._objects = RoomObjects(requests, _PLACEHOLDERS_PATH)
+        self._image = image
+
+    async def list(self, namespace: str) -> RoomAnswer:
+        """List all of them."""
+        return await self._objects.list(namespace)
+
+    async def create(self, room: WantedRoom, namespace: str) -> RoomAnswer:
+        """Create that of a room. One that is there already stays as it is, and its UID is not known."""
+        return await self._objects.create(placeholder(room, namespace, self._image), namespace)
+
+    async def delete(self, room_id: str, uid: str, namespace: str) -> RoomAnswer:
+        """Delete that of a room, and its pods. None of that UID is as good."""
+        return await self._objects.delete(room_id, uid, namespace)
+
+
+_BUFFERS_PATH: Final = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{namespace}/capacitybuffers"
+_TEMPLATES: Final = "/api/v1/namespaces/{namespace}/podtemplates"
+
+
+class Buffers:
+    """The CapacityBuffers of a cluster that ask for room, each with its PodTemplate."""
+
+    __slots__ = ("_image", "_objects", "_templates")
+
+    def __init__(self, requests: Requests, image: str) -> None:
+        """Create it.
+
+        Args:
+            requests: to the API server.
+            image: of the templates' container. No pod is made of them.
+        """
+        self._objects = RoomObjects(requests, _BUFFERS_PATH)
+        self._templates = RoomObjects(requests, _TEMPLATES)
+        self._image = image
+
+    async def list(self, namespace: str) -> RoomAnswer:
+        """List all of them."""
+        return await self._objects.list(namespace)
+
+    async def create(self, room: WantedRoom, namespace: str) -> RoomAnswer:
+        """Create that of a room, and its PodTemplate.
+
+        One that is there already stays as it is, and its UID is not known. The buffer comes first, so that its template
+        can belong to it and is deleted with it. An autoscaler waits for the template, and takes up no buffer without.
+        """
+        made = await self._objects.create(buffer(room, namespace), namespace)
+        if uid := made.uids.get(room.key.id, ""):
+            await self._templates.create(buffer_template(room, namespace, self._image, uid), namespace)
+        return made
+
+    async def delete(self, room_id: str, uid: str, namespace: str) -> RoomAnswer:
+        """Delete that of a room. The garbage collector deletes its PodTemplate. None of that UID is as good."""
+        return await self._objects.delete(room_id, uid, namespace)

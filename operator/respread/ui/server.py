@@ -14,7 +14,7 @@ import msgspec
 from respread.cli.cancellation import Cancellation
 from respread.cli.errors import CommandError
 from respread.lean_imports import no_authorities
-from respread.page.assets import ASSETS
+from respread.page.document import ASSETS
 from respread.ui.engine import Engine, Update
 from respread.ui.guard import HEADERS, Guard
 from respread.ui.what_if import WhatIfRequest

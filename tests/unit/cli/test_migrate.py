@@ -17,7 +17,7 @@ from respread.api.decoding import decode_manifest
 from respread.api.policy import Policy
 from respread.cli.commands.migrate import migrate
 from respread.cli.migrate.descheduler import SPREAD, DefaultEvictorArgs, DeschedulerPolicy, SpreadArgs
-from respread.cli.migrate.v1alpha1 import SpreadParams, V1alpha1Policy
+from respread.cli.migrate.profiles import SpreadParams, V1alpha1Policy
 from tests.descheduler_policies import EXAMPLES, FILES, lines, named
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "coming-from-descheduler.md").read_text(encoding="utf-8")

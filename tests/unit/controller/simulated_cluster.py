@@ -22,9 +22,8 @@ from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.scheduler_model import SchedulerModel
 from respread.kube.requests import Requests, Response
 from respread.prevention.deletion_costs import DeletionCosts
-from respread.provisioning.buffers import Buffers
-from respread.provisioning.placeholders import Placeholders
 from respread.provisioning.room_loop import RoomLoop
+from respread.provisioning.room_objects import Buffers, Placeholders
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.metrics import Metrics
 from tests.fake_requests import FakeRequests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from respread.handlers.backlog import Backlog, unread_bytes
+from respread.handlers.informer import Backlog, unread_bytes
 
 
 def test_the_lag_counts_from_the_last_time_at_which_nothing_was_unread() -> None:

@@ -20,7 +20,7 @@ from respread.cluster.meta import ObjectKey
 from respread.handlers.session import open_plain_session, open_session
 from respread.kube.access import ClusterAccess, load_access
 from respread.kube.credentials import CredentialsError, Endpoint, FixedIdentity
-from respread.kube.page_size import MOST_BYTES
+from respread.kube.listing import MOST_BYTES
 from tests.informer_parts import Parts, page, pod
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -371,7 +371,7 @@ def test_the_retry_after_of_a_busy_server_is_respected_up_to_a_maximum(
 
     async def scenario() -> None:
         async with session_with(Script(busy, answer(200, page(pod("web")))), Parts(), tmp_path) as (session, server):
-            monkeypatch.setattr("respread.kube.outage.asyncio.sleep", sleep)
+            monkeypatch.setattr("respread.kube.retry.asyncio.sleep", sleep)
             await get(session, server + PODS)
             monkeypatch.undo()
 

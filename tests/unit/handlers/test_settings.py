@@ -11,7 +11,7 @@ import kopf
 import pytest
 
 from respread.cluster.decode.decoder import KINDS
-from respread.handlers.settings import make_settings, quieten_kopf
+from respread.handlers.operator import make_settings, quieten_kopf
 from respread.stores.watched_kinds import watched_kinds
 
 

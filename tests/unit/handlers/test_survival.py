@@ -16,8 +16,7 @@ import pytest
 from aiohttp import web
 
 from respread.handlers.operator import run_operator
-from respread.kube.access import ClusterAccess, load_access
-from respread.kube.renewal import Renewal
+from respread.kube.access import ClusterAccess, Renewal, load_access
 from respread.stores.watched_kinds import watched_kinds
 from tests.informer_parts import Parts, pod
 from tests.unit.handlers.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
@@ -129,7 +128,7 @@ def test_discovery_is_repeated_until_it_contains_every_watched_kind(tmp_path: Pa
 
 def test_the_kind_of_a_silent_watch_is_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list shows what the watch did not deliver, even if the version of the watch is one of the future."""
-    for module in ("settings", "health"):
+    for module in ("operator", "health"):
         monkeypatch.setattr(f"respread.handlers.{module}.SILENT_SECONDS", 0.3)
 
     async def recovers(cluster: ScriptedCluster, parts: Parts) -> None:

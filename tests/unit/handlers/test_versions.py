@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respread.cluster.meta import ObjectKey
-from respread.handlers.versions import Versions
+from respread.handlers.informer import Versions
 
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respread.handlers import watch_stream
-from respread.handlers.backlog import Backlog
+from respread.handlers.informer import Backlog
 from respread.handlers.watch_stream import WatchStream
 from respread.kube.retry import Retry, RetryDelays
 from tests.informer_parts import Parts, pod

@@ -20,11 +20,10 @@ from kubernetes import client
 from kubernetes.config import load_kube_config
 
 from respread.kube import access as access_module
-from respread.kube.access import AccessError, load_access
+from respread.kube.access import AccessError, find_service_account, load_access
 from respread.kube.credentials import CredentialsError, TokenFile
 from respread.kube.kubeconfig import find_in_kubeconfig
 from respread.kube.plugins import PluginIdentity
-from respread.kube.service_account import find_service_account
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,8 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.options import OperatorOptions
 from respread.controller.run import leadership_of
-from respread.kube.access import load_access
+from respread.kube.access import Renewal, load_access
 from respread.kube.leadership import Elector, LeaseTimes
-from respread.kube.renewal import Renewal
 from respread.kube.requests import CONNECTIONS, Response, open_requests
 from respread.telemetry.health import HealthReport
 from respread.telemetry.server import ListenAddress, serve_telemetry

@@ -7,8 +7,7 @@ import asyncio
 import msgspec
 from aiohttp import web
 
-from respread.kube.listing import pages
-from respread.kube.page_size import MOST_BYTES
+from respread.kube.listing import MOST_BYTES, pages
 from tests.integration.stub_api_server import StubApiServer
 
 OBJECTS = 36

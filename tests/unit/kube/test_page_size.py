@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.kube.page_size import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
+from respread.kube.listing import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
 
 
 def test_the_page_size_grows_for_small_objects() -> None:

@@ -17,9 +17,8 @@ from respread.api.reasons import Reason
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.handlers.session import open_plain_session
-from respread.kube.access import ClusterAccess, load_access
+from respread.kube.access import LEAST_INTERVAL_SECONDS, ClusterAccess, Renewal, load_access
 from respread.kube.credentials import Endpoint
-from respread.kube.renewal import LEAST_INTERVAL_SECONDS, Renewal
 from respread.kube.requests import NoResponseError, Requests, open_requests
 from respread.planning.held import Held
 from tests.evicting import evict

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread.prevention.costs import LEAST_COST, STEP, NoRoomError, assign_costs
+from respread.prevention.ranks import LEAST_COST, STEP, NoRoomError, assign_costs
 
 
 def test_initial_costs_are_spaced_below_zero() -> None:

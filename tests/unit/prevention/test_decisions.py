@@ -17,7 +17,6 @@ from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.avoided import Avoided
 from respread.prevention.pace import (
     GATHER_SECONDS,
     PATCHES_AT_ONCE,
@@ -30,6 +29,7 @@ from respread.prevention.pace import (
 from respread.prevention.patches import Patch, Purpose
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
+from respread.prevention.scale_down import Avoided
 from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, constraint, node, pod, spec
 

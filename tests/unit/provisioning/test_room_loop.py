@@ -13,14 +13,16 @@ from immutables import Map
 from respread.api.policy import ConstraintRules, ExpectedDomains, Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.provisioning.asked import PATIENCE_SECONDS, TAKEN_UP_SECONDS
-from respread.provisioning.buffer import READY_FOR_PROVISIONING
-from respread.provisioning.placeholder import PLACEHOLDER_LABEL, ROOM_CLASS
 from respread.provisioning.room_loop import AT_ONCE, REFUSED_SECONDS, RoomLoop
-from respread.provisioning.room_objects import Result, RoomAnswer
-from respread.provisioning.room_view import RoomView
+from respread.provisioning.room_objects import PLACEHOLDER_LABEL, READY_FOR_PROVISIONING, ROOM_CLASS, Result, RoomAnswer
 from respread.provisioning.rooms import WantedRoom
-from respread.provisioning.term import REST_SECONDS, WITHOUT_BUFFERS_SECONDS
+from respread.provisioning.term import (
+    PATIENCE_SECONDS,
+    REST_SECONDS,
+    TAKEN_UP_SECONDS,
+    WITHOUT_BUFFERS_SECONDS,
+    RoomView,
+)
 from tests.informer_parts import Parts
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of

@@ -14,8 +14,7 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
-from respread.provisioning.buffer import buffer
-from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder
+from respread.provisioning.room_objects import PLACEHOLDER_LABEL, buffer, placeholder
 from respread.provisioning.rooms import WantedRoom, is_short, wanted_rooms
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of

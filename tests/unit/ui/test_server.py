@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from respread.cli.cancellation import Cancellation
-from respread.page.assets import ASSETS
+from respread.page.document import ASSETS
 from respread.ui.engine import Engine
 from respread.ui.guard import HEADERS
 from respread.ui.server import listener_on

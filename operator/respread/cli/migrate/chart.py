@@ -7,9 +7,7 @@ from typing import Any, Final
 
 from respread.api.structures import shown, suggestion
 from respread.cli.migrate.descheduler import EVICTOR, SPREAD
-from respread.cli.migrate.lines import Remark
-from respread.cli.migrate.place import SourcePlace
-from respread.cli.migrate.reading import Reading
+from respread.cli.migrate.reading import Reading, Remark, SourcePlace
 from respread.cli.migrate.runs import CommandOption, DeschedulerRun
 
 POLICY: Final = "deschedulerPolicy"

@@ -10,9 +10,7 @@ import yaml
 from respread.api.structures import shown
 from respread.cli.migrate import chart
 from respread.cli.migrate.descheduler import GROUP
-from respread.cli.migrate.lines import Remark
-from respread.cli.migrate.place import SourcePlace
-from respread.cli.migrate.reading import Reading
+from respread.cli.migrate.reading import Reading, Remark, SourcePlace
 from respread.cli.migrate.runs import DeschedulerRun, read_manifest
 from respread.cli.read.yaml_documents import read_documents
 

@@ -5,23 +5,180 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 from respread.api.decoding import decode_manifest
-from respread.api.policy import API_VERSION, PolicyKind
-from respread.api.structures import shown
-from respread.cli.migrate import v1alpha1
-from respread.cli.migrate.descheduler import GROUP, SPREAD, DeschedulerPolicy, SpreadArgs
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import API_VERSION, NAMESPACE_NAME_LABEL, PolicyKind
+from respread.api.structures import shown, write_value
+from respread.cli.migrate.descheduler import GROUP, SPREAD, DefaultEvictorArgs, DeschedulerPolicy, SpreadArgs
 from respread.cli.migrate.evictor import lines_of_evictor
 from respread.cli.migrate.inputs import FoundPolicy
-from respread.cli.migrate.limits import lines_of_limits
-from respread.cli.migrate.lines import Line, Remark, Setting
-from respread.cli.migrate.place import SourcePlace
-from respread.cli.migrate.profiles import ProfileParts, read_profile
-from respread.cli.migrate.reading import Reading, Sourced
+from respread.cli.migrate.profiles import ProfileParts, read_profile, read_v1alpha1
+from respread.cli.migrate.reading import Line, Reading, Remark, Setting, Sourced, SourcePlace
 from respread.cli.migrate.runs import pace_of
-from respread.cli.migrate.selection import selection_of
-from respread.cli.migrate.spread_plugin import lines_of_spread
+
+_MOST_IN_FLIGHT: Final = 10_000
+_MOST_PER_HOUR: Final = 1_000_000
+_LONGEST_GRACE_SECONDS: Final = 86_400
+_FIELDS: Final = {
+    "max_no_of_pods_to_evict_total": "limits.inFlight",
+    "max_no_of_pods_to_evict_per_namespace": "limits.inFlightPerNamespace",
+    "max_no_of_pods_to_evict_per_node": "limits.inFlightPerNode",
+}
+
+
+def lines_of_limits(policy: Sourced[DeschedulerPolicy], runs_per_hour: Fraction | None) -> Iterator[Line]:
+    """Yield the result for the limits and the grace period of a policy.
+
+    Args:
+        policy: the settings for all profiles.
+        runs_per_hour: how often descheduler runs; None if unknown.
+    """
+    args, places = policy
+    for source, field in _FIELDS.items():
+        count: int | None = getattr(args, source)
+        if count is None:
+            continue
+        if count == 0:
+            why = "With 0 descheduler evicts nothing. A policy of Respread does so as long as its mode is DryRun."
+            yield Remark((places[source],), why, caution=True)
+            continue
+        why = "descheduler counts the evictions of a run; this counts those whose replacement is not Ready yet."
+        yield Setting(field, min(count, _MOST_IN_FLIGHT), why, (places[source],))
+    total = args.max_no_of_pods_to_evict_total
+    if total:
+        place = places["max_no_of_pods_to_evict_total"]
+        if runs_per_hour is None:
+            yield Remark((place,), "How often descheduler runs is not known from this, so limits.perHour is left out.")
+        else:
+            per_hour = total * runs_per_hour
+            why = "As many as its runs of an hour may evict" + (", rounded up." if per_hour.denominator > 1 else ".")
+            yield Setting("limits.perHour", min(ceil(per_hour), _MOST_PER_HOUR), why, (place,))
+    if (grace := args.grace_period_seconds) is not None:
+        place = places["grace_period_seconds"]
+        if grace == 0:
+            yield Remark(
+                (place,),
+                "0 takes a pod off the API server before it has stopped, which Respread refuses: two pods of one "
+                "StatefulSet identity could run at once. Pods get the time that they ask for.",
+            )
+        else:
+            why = "" if grace <= _LONGEST_GRACE_SECONDS else f"{grace} there; Respread takes a day at most."
+            yield Setting("eviction.gracePeriodSeconds", min(grace, _LONGEST_GRACE_SECONDS), why, (place,))
+
+
+def lines_of_spread(spread: Sourced[SpreadArgs]) -> Iterator[Line]:
+    """Yield the result for each argument that is set."""
+    args, places = spread
+    kinds = list(dict.fromkeys(args.constraints or ("DoNotSchedule",)))
+    if args.include_soft_constraints and "ScheduleAnyway" not in kinds:
+        kinds.append("ScheduleAnyway")
+    given = tuple(places[field] for field in ("constraints", "include_soft_constraints") if field in places)
+    if given:
+        yield Setting("constraints.whenUnsatisfiable", kinds, "", given)
+    if args.topology_balance_node_fit is not None:
+        yield Remark(
+            (places["topology_balance_node_fit"],),
+            "Respread only evicts where it can prove that a replacement fits into a better domain"
+            + ("." if args.topology_balance_node_fit else "; that can't be turned off."),
+        )
+
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class PolicyScope(NamedTuple):
+    """The kind of policy that fits, its namespace, and the settings that select."""
+
+    kind: PolicyKind
+    namespace: str
+    """Empty for a ClusterRebalancePolicy."""
+    namespace_places: tuple[SourcePlace, ...]
+    settings: tuple[Setting, ...]
+
+
+def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading) -> PolicyScope:
+    """Return which policy selects the pods of a profile.
+
+    A single included namespace gets a RebalancePolicy of its own. For everything else, a ClusterRebalancePolicy selects
+    namespaces by the label with their name.
+    """
+    pods = tuple(_pods(evictor, spread))
+    given = spread.args.namespaces
+    at = spread.places.get("namespaces")
+    included = tuple(dict.fromkeys(given.include or ())) if given else ()
+    excluded = tuple(dict.fromkeys(given.exclude or ())) if given else ()
+    if at and included and excluded:
+        reading.mistake(at, "set either include or exclude, not both")
+    if given and at:
+        _check_names(given.include, at.at("include"), reading)
+        _check_names(given.exclude, at.at("exclude"), reading)
+    by_label = evictor.args.namespace_label_selector
+    label_at = evictor.places.get("namespace_label_selector")
+    if at and len(included) == 1 and by_label is None:
+        return PolicyScope("RebalancePolicy", included[0], (at.at("include"),), pods)
+    selectors: list[dict[str, Any]] = [write_value(by_label)] if by_label else []
+    places = [label_at] if label_at else []
+    for operator, names, field in (("In", included, "include"), ("NotIn", excluded, "exclude")):
+        if at and names:
+            requirement = {"key": NAMESPACE_NAME_LABEL, "operator": operator, "values": list(names)}
+            selectors.append({"matchExpressions": [requirement]})
+            places.append(at.at(field))
+    if included:
+        why = ""
+    else:
+        why = (
+            "descheduler leaves no namespace out by itself, kube-system neither. Left out, the field means all but "
+            "kube-system, kube-public and kube-node-lease."
+        )
+    setting = Setting("namespaceSelector", _all_of(selectors), why, tuple(places))
+    return PolicyScope("ClusterRebalancePolicy", "", (), (setting, *pods))
+
+
+def _check_names(names: Iterable[str] | None, place: SourcePlace, reading: Reading) -> None:
+    for index, name in enumerate(names or ()):
+        if not _NAMESPACE.fullmatch(name):
+            reading.mistake(place.item(index), f"must be the name of a namespace, not {shown(name)}")
+
+
+def _pods(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs]) -> Iterator[Setting]:
+    given: list[tuple[LabelSelector, SourcePlace]] = [
+        (source.args.label_selector, source.places["label_selector"])
+        for source in (evictor, spread)
+        if source.args.label_selector is not None
+    ]
+    if given:
+        yield Setting(
+            "podSelector",
+            _all_of(write_value(selector) for selector, _ in given),
+            "All pods that a constraint selects count, as for the kube-scheduler; descheduler counts those it "
+            "selects only.",
+            tuple(place for _, place in given),
+        )
+
+
+def _all_of(selectors: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the selector that selects what all of them do."""
+    labels: dict[str, str] = {}
+    expressions: list[dict[str, Any]] = []
+    for selector in selectors:
+        for key, value in (selector.get("matchLabels") or {}).items():
+            if labels.setdefault(key, value) != value:
+                expressions.append({"key": key, "operator": "In", "values": [value]})
+        expressions += [
+            {name: value for name, value in each.items() if name != "values" or value}
+            for each in selector.get("matchExpressions") or ()
+        ]
+    merged: dict[str, Any] = {}
+    if labels:
+        merged["matchLabels"] = labels
+    if expressions:
+        merged["matchExpressions"] = expressions
+    return merged
+
 
 _NAME: Final = "descheduler"
 _LONGEST_NAME: Final = 63
@@ -115,7 +272,7 @@ def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
 def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPolicy], tuple[ProfileParts, ...]]:
     version = found.document.get("apiVersion")
     if version == f"{GROUP}/v1alpha1":
-        return v1alpha1.read(found.document, found.place, reading)
+        return read_v1alpha1(found.document, found.place, reading)
     if version != f"{GROUP}/v1alpha2":
         given = "is required" if version is None else f"{shown(version)} can't be read"
         reading.mistake(found.place.at("apiVersion"), f"{given}: it must be {GROUP}/v1alpha1 or {GROUP}/v1alpha2")

@@ -1,4 +1,4 @@
-"""Reads documents that others wrote, and collects their errors."""
+"""Reads documents that others wrote, and collects their errors and the results for their lines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,59 @@ import msgspec
 
 from respread.api.problem import UnknownField
 from respread.api.structures import read_structure, shown
-from respread.cli.migrate.lines import Remark
-from respread.cli.migrate.place import SourcePlace
+
+
+class SourcePlace(NamedTuple):
+    """A field of a document."""
+
+    document: str
+    """Its name in messages: a file and the document in it."""
+    path: str = ""
+    """Such as `profiles[0].name`; empty for the document itself."""
+
+    def at(self, name: str) -> SourcePlace:
+        """Return the place of a field of the object here."""
+        return SourcePlace(self.document, f"{self.path}.{name}" if self.path else name)
+
+    def beside(self, name: str) -> SourcePlace:
+        """Return the place of another field of the same object."""
+        above, _, _ = self.path.rpartition(".")
+        return SourcePlace(self.document, above).at(name)
+
+    def item(self, index: int) -> SourcePlace:
+        """Return the place of an item of the list here."""
+        return SourcePlace(self.document, f"{self.path}[{index}]")
+
+    def __str__(self) -> str:
+        """Return both, as an error starts."""
+        return f"{self.document}: {self.path}" if self.path else self.document
+
+
+class Setting(NamedTuple):
+    """A field of a policy of Respread."""
+
+    field: str
+    """Below `spec`, such as `victims.minAge`."""
+    value: Any
+    """As in JSON."""
+    why: str = ""
+    """What a reader should know: one or two sentences, or nothing if its places are enough."""
+    places: tuple[SourcePlace, ...] = ()
+    """The fields that it was made from; none for a default of descheduler."""
+
+
+class Remark(NamedTuple):
+    """A line without a corresponding field."""
+
+    places: tuple[SourcePlace, ...]
+    why: str
+    """Why there is none, and what to do."""
+    caution: bool = False
+    """Whether pods may be evicted without it that descheduler protects."""
+
+
+Line = Setting | Remark
+
 
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 _Args_co = TypeVar("_Args_co", bound=msgspec.Struct, covariant=True)

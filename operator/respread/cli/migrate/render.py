@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import yaml
 
-from respread.cli.migrate.lines import Remark, Setting
-from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.policies import Draft, Migrated, manifest
+from respread.cli.migrate.reading import Remark, Setting, SourcePlace
 
 _COLUMNS: Final = 118
 _INDENT: Final = "  "
