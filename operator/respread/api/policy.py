@@ -149,7 +149,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ] = 10
     in_flight_per_namespace: Annotated[
         int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once in one namespace.")
-    ] = 5
+    ] = 10
     in_flight_per_node: Annotated[
         int, Meta(ge=1, le=10_000, description="How many evictions of pods on one node may be in flight at once.")
     ] = 2
@@ -162,7 +162,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ),
             extra=expects("a number from 1 to 10000, or a percentage from 1% to 100%"),
         ),
-    ] = 1
+    ] = "10%"
     per_hour: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000)] | None,
         described("How many evictions may be made within any hour. 0: none at all. Left out: no limit."),

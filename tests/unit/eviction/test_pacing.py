@@ -135,7 +135,7 @@ def test_places_go_first_to_what_has_most_steps_left() -> None:
 
 def test_the_default_limits_apply() -> None:
     paced = pace([victim(number) for number in range(1, 21)], cluster_policy(Limits()))
-    assert len(paced.now) == 5  # inFlightPerNamespace
+    assert len(paced.now) == 10  # inFlight
     assert numbers(pace([victim(1, on="a"), victim(2, on="a"), victim(3, on="a")], cluster_policy(Limits())).now) == [
         1,
         2,
