@@ -316,8 +316,26 @@ FAULTS: Final = (
     Fault(
         "evictions are kept for groups that nobody has begun",
         "controller/permits/begun_groups.py",
-        "        if not observation.history.pace_of(group).in_last_hour:\n            continue\n",
+        "        and observation.history.pace_of(group).in_last_hour\n",
         "",
+    ),
+    Fault(
+        "evictions in flight take no time of those that are left",
+        "eviction/limits/remaining.py",
+        "return self.left + self.in_flight",
+        "return self.left",
+    ),
+    Fault(
+        "the limit that takes least is said to bound the rest",
+        "eviction/limits/remaining.py",
+        "max(bounds[policy], key=",
+        "min(bounds[policy], key=",
+    ),
+    Fault(
+        "a pod that was Ready before says how long its like take to start",
+        "eviction/limits/lots.py",
+        "if each is not None and each <= LONGEST_START_SECONDS",
+        "if each is not None",
     ),
     Fault(
         "what begun groups still need within the hour is given to others",

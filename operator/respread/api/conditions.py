@@ -26,6 +26,7 @@ from respread.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,
+    PaceEstimate,
     PolicyStatus,
     Summary,
     Violation,
@@ -89,6 +90,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one plan found for one policy, and what was done for it."""
 
     summary: Summary
+    pace: PaceEstimate = PaceEstimate()
     violations: tuple[Violation, ...] = ()
     """All violations, in any order, with all their domains. The status contains only the worst."""
     blocked: tuple[BlockedCount, ...] = ()
@@ -178,6 +180,7 @@ def next_status(
         observed_generation=policy.generation,
         conditions=ours + others,
         summary=outcome.summary,
+        pace=outcome.pace,
         violations=tuple(_shortened(each) for each in _worst(outcome.violations)),
         blocked=tuple(sorted(outcome.blocked, key=lambda each: (-each.groups, -each.pods, each.reason))),
         last_plan_time=previous.last_plan_time,

@@ -55,8 +55,11 @@ _COLUMNS: Final = (
     ("Worst-Skew", "integer", ".status.summary.worstSkew", "The greatest skew of any spread group"),
     ("Planned", "integer", ".status.summary.plannedEvictions", "Evictions in the plan"),
     ("Evicted", "integer", ".status.summary.evicted", "Evictions made so far"),
+    ("Remaining", "string", ".status.pace.remaining", "About how long the planned evictions take within limits"),
     ("Age", "date", ".metadata.creationTimestamp", ""),
 )
+_WIDE_COLUMNS: Final = (("Bound-By", "string", ".status.pace.boundBy", "The limit that bounds the time that remains"),)
+"""Those that `kubectl get -o wide` shows besides."""
 _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 _SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
@@ -73,7 +76,10 @@ def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
         version={
             "subresources": {"status": {}},
             "selectableFields": [{"jsonPath": each} for each in _SELECTABLE],
-            "additionalPrinterColumns": [_column(*each) for each in _COLUMNS],
+            "additionalPrinterColumns": [
+                *(_column(*each) for each in _COLUMNS),
+                *({**_column(*each), "priority": 1} for each in _WIDE_COLUMNS),
+            ],
             "schema": {
                 "openAPIV3Schema": _object_schema(
                     kind, ClusterPolicySpec if kind == "ClusterRebalancePolicy" else PolicySpec

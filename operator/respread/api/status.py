@@ -101,6 +101,29 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evicted: Annotated[Count, described("Evictions made for this policy so far.")] = 0
 
 
+class PaceEstimate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An estimate of how long the evictions that are left take at the present limits."""
+
+    evictions_left: Annotated[
+        Count,
+        described(
+            "Evictions that are left to be made: those of the plan, and the fewest for constraints that are left alone "
+            "only for the moment."
+        ),
+    ] = 0
+    remaining: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            description="About how long it takes until their last replacement is Ready, such as 41m, or Unknown.",
+        ),
+    ] = ""
+    seconds: Annotated[Count | None, described("The same in seconds. Absent if it is unknown.")] = None
+    bound_by: Annotated[
+        str, Meta(max_length=400, description="The limit that bounds it, with its value: inFlightPerWorkload 1.")
+    ] = ""
+
+
 class DomainCount(msgspec.Struct, frozen=True):
     """A topology domain and the number of pods in it."""
 
@@ -189,6 +212,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = ()
     summary: Summary = Summary()
+    pace: PaceEstimate = PaceEstimate()
     violations: Annotated[
         tuple[Violation, ...],
         Meta(

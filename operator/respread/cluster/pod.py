@@ -201,6 +201,9 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """The node on which the scheduler made room for the pod by preemption, until it is bound."""
     phase: str = "Pending"
     ready: bool = False
+    ready_seconds: int | None = None
+    """How long after its creation it became Ready; None if it is not Ready, or if that is not known. It may have been
+    Ready before."""
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     start_time: datetime | None = None

@@ -25,6 +25,7 @@ from respread.controller.conclusions import Conclusions
 from respread.controller.observation import Observation
 from respread.controller.permits.choosing import choose
 from respread.controller.permits.left_alone import left_alone, left_alone_until
+from respread.controller.permits.left_to_do import left_to_do
 from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading
 from respread.controller.permits.permission_needs import PermissionNeeds
@@ -50,6 +51,7 @@ from respread.handlers.informers import Informers
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import PolicySetting
+from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.policies import PolicyIndex, reach
 from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.term import RoomView
@@ -120,6 +122,7 @@ class ControlLoop:
         self._departures = Departures()
         self._others = others
         self._limiters = Limiters()
+        self._budgets = BudgetIndex()
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
         )
@@ -373,12 +376,14 @@ class ControlLoop:
     async def _told(self, observation: Observation, planned: Plan, chosen: Paced) -> list[Wanted]:
         """Show the results in metrics, and return them as statuses."""
         under_way = self._register.with_chosen(observation.snapshot)
+        remaining = await self._thread.compute(left_to_do, planned, chosen, under_way.moves, observation, self._budgets)
         reconciled = Reconciled(
             spread=observation.spread,
             plan=planned,
             reach=await self._thread.compute(reach, observation.index, observation.snapshot),
             held=chosen.held,
             in_flight=under_way.moves,
+            remaining=remaining,
             remembered=self._register.for_records(observation.snapshot),
             other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,

@@ -15,6 +15,7 @@ from respread.api.status import (
     AffectedWorkload,
     BlockedCount,
     DomainCount,
+    PaceEstimate,
     PolicyStatus,
     Summary,
     ViolatedConstraint,
@@ -25,6 +26,7 @@ from respread.controller.observation import Observation
 from respread.controller.records.history import History
 from respread.controller.records.other_evictions import OtherEvictor
 from respread.controller.records.status_writer import Wanted
+from respread.eviction.limits.remaining import NOTHING_LEFT, Remaining, in_short
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
@@ -43,6 +45,8 @@ class Reconciled(NamedTuple):
     held: Sequence[HeldMove]
     """Moves of the plan that are not made now."""
     in_flight: Sequence[Move]
+    remaining: Mapping[str, Remaining]
+    """What is left, and how long that takes, by policy; nothing for others."""
     remembered: Mapping[str, tuple[MoveInFlight, ...]]
     """The same by policy, for the next leader."""
     other_evictors: Mapping[WorkloadName, OtherEvictor]
@@ -111,6 +115,7 @@ def _outcome(
             in_flight=share.in_flight,
             evicted=history.evicted.get(policy.name, 0),
         ),
+        pace=_pace(reconciled.remaining.get(policy.name, NOTHING_LEFT)),
         violations=tuple(
             _violation(group, planned[group.key], _why(group.key, blocked, waiting)) for group in violated
         ),
@@ -129,6 +134,16 @@ def _outcome(
         missing_permissions=reconciled.missing_permissions.get(policy.name, ()),
         plan_time=reconciled.time,
         last_eviction_time=history.last_eviction_time.get(policy.name),
+    )
+
+
+def _pace(remaining: Remaining) -> PaceEstimate:
+    seconds = remaining.about_seconds
+    return PaceEstimate(
+        evictions_left=remaining.evictions,
+        remaining="Unknown" if seconds is None else in_short(seconds),
+        seconds=seconds,
+        bound_by="" if remaining.bound is None else str(remaining.bound),
     )
 
 
@@ -163,6 +178,7 @@ def figures_of(
                 shares.get(policy.name, nothing),
                 outcomes.get(policy.name),
                 reconciled.missing_permissions.get(policy.name, ()),
+                reconciled.remaining.get(policy.name, NOTHING_LEFT),
             )
             for policy in policies
         ),
@@ -232,7 +248,11 @@ def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
 
 
 def _policy_figures(
-    policy: str, share: _Share, outcome: PolicyOutcome | None, missing: Iterable[MissingPermission]
+    policy: str,
+    share: _Share,
+    outcome: PolicyOutcome | None,
+    missing: Iterable[MissingPermission],
+    remaining: Remaining,
 ) -> PolicyFigures:
     return PolicyFigures(
         policy=policy,
@@ -242,6 +262,9 @@ def _policy_figures(
         blocked=Counter(each.reason for each in share.blocked.values()),
         planned_evictions=len(share.moves),
         paused=outcome is not None and bool(outcome.paused),
+        remaining_seconds=remaining.seconds,
+        bound_by="" if remaining.bound is None else remaining.bound.name,
+        limits_used=remaining.used,
         oscillating=0 if outcome is None else len(outcome.oscillating),
         contested=0 if outcome is None else len(outcome.contested_costs),
         missing_permissions={each.permission: len(each.namespaces) for each in missing},

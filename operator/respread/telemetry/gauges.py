@@ -121,6 +121,12 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Whether evictions have failed in a row, so that none, or only a single one, is made now."""
     oscillating: int = 0
     """Violated groups that have had as many evictions as an hour allows."""
+    remaining_seconds: float | None = 0.0
+    """About how long the rest takes within limits; None if that is not known."""
+    bound_by: str = ""
+    """The name of the limit that bounds it."""
+    limits_used: float | None = None
+    """Of the evictions that limits allow in flight at once, the share that is; None if none can be made now."""
     contested: int = 0
     """ReplicaSets whose pod deletion costs somebody else removes or replaces again and again."""
     missing_permissions: Mapping[str, int] = Map()
@@ -195,6 +201,16 @@ PLAN_GAUGES: Final = (
     ),
     GaugeDefinition("respread_evictions_planned", "Evictions that the last plan holds.", POLICY),
     GaugeDefinition(
+        "respread_remaining_seconds",
+        "About how long the evictions that are left take within limits, by the limit that bounds it.",
+        (*POLICY, "bound_by"),
+    ),
+    GaugeDefinition(
+        "respread_limits_used_ratio",
+        "Of the evictions that limits allow in flight at once, the share that is, while more can be made.",
+        POLICY,
+    ),
+    GaugeDefinition(
         "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", POLICY
     ),
 )
@@ -217,6 +233,10 @@ def plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
             (*name, which): n for name, p in policies for which, n in p.missing_permissions.items()
         },
         "respread_evictions_planned": {name: p.planned_evictions for name, p in policies},
+        "respread_remaining_seconds": {
+            (*name, p.bound_by): p.remaining_seconds for name, p in policies if p.remaining_seconds is not None
+        },
+        "respread_limits_used_ratio": {name: p.limits_used for name, p in policies if p.limits_used is not None},
         "respread_policy_paused": {name: float(p.paused) for name, p in policies},
     }
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from respread.cli.read.planned import Planned
+from respread.cli.render.pace_report import PaceReport, pace_in_words
 from respread.cli.render.plan_report import PolicyReport, group_after
 from respread.cli.render.skew_report import GroupReport, ProtectionReport, group_report, worst_first
 from respread.cluster.workload import WorkloadName
@@ -165,7 +166,7 @@ class Overviews:
             source=planned.view.source,
             time=planned.view.time,
             notes=planned.notes,
-            summary=_sentence(rows, len(plan.moves)),
+            summary=_sentence(rows, len(plan.moves), planned.pace(plan.moves)),
             violated=len(violated),
             hard_violated=sum(row.group.when_unsatisfiable == "DoNotSchedule" for row in violated),
             blocked=states[State.BLOCKED],
@@ -225,7 +226,7 @@ def _state(group: SpreadGroup, blocked: BlockedGroup | None, policy: str | None,
     return State.VIOLATED if blocked is None else State.BLOCKED
 
 
-def _sentence(rows: Collection[Row], evictions: int) -> str:
+def _sentence(rows: Collection[Row], evictions: int, pace: PaceReport) -> str:
     """Return the state of the cluster: its violations, the plan, and what the plan can't restore."""
     if not rows:
         return "No pod of this cluster has a topology spread constraint."
@@ -245,7 +246,8 @@ def _sentence(rows: Collection[Row], evictions: int) -> str:
         which = (
             "it" if restored == len(violated) == 1 else "all of them" if restored == len(violated) else f"{restored:,}"
         )
-        parts.append(f"{_counted(evictions, 'eviction')} would restore {which}")
+        took = "" if pace.seconds is None else f" ({pace_in_words(pace)})"
+        parts.append(f"{_counted(evictions, 'eviction')} would restore {which}{took}")
     if blocked:
         parts.append(f"{blocked:,} {'is' if blocked == 1 else 'are'} blocked")
     if ignored:

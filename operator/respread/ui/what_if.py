@@ -35,6 +35,7 @@ class WhatIfRequest(Typed, frozen=True, kw_only=True, forbid_unknown_fields=True
         options: tuple[tuple[str, tuple[str, ...]], ...] = (
             ("--add-nodes", self.add_nodes),
             ("--remove-domain", self.remove_domain),
+            ("--restore-domain", self.restore_domain),
             ("--cordon", self.cordon),
             ("--drain", self.drain),
             ("--scale", self.scale),

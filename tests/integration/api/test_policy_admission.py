@@ -21,6 +21,7 @@ from respread.api.status import (
     AffectedWorkload,
     BlockedCount,
     DomainCount,
+    PaceEstimate,
     PolicyStatus,
     Summary,
     ViolatedConstraint,
@@ -58,6 +59,11 @@ def policies(cluster: Sandbox) -> Iterator[Sandbox]:
 def path(kind: PolicyKind, name: str = "", *, query: str = "") -> str:
     place = f"/namespaces/{NAMESPACE}" if kind == NAMESPACED else ""
     return f"/apis/{API_VERSION}{place}/{PLURALS[kind]}{f'/{name}' if name else ''}{query}"
+
+
+def _of(kind: PolicyKind) -> list[str]:
+    """Return kubectl's arguments for policies of a kind."""
+    return [PLURALS[kind], *(["-n", NAMESPACE] if kind == NAMESPACED else [])]
 
 
 def manifest(kind: PolicyKind, spec: Any, name: str = "tested") -> dict[str, Any]:
@@ -218,13 +224,16 @@ def test_the_status_is_a_subresource_and_shown_in_columns(policies: Sandbox, kin
     assert decode_status(changed) == status
     assert changed["metadata"]["generation"] == created["metadata"]["generation"] + 1
 
-    shown = policies.kubectl("get", PLURALS[kind], *(["-n", NAMESPACE] if kind == NAMESPACED else []), "tested")
+    shown = policies.kubectl("get", *_of(kind), "tested")
     header, row = shown.splitlines()
     assert header.split() == [
         *("NAME", "MODE", "READY", "REASON", "BALANCED"),
-        *("GROUPS", "VIOLATED", "WORST-SKEW", "PLANNED", "EVICTED", "AGE"),
+        *("GROUPS", "VIOLATED", "WORST-SKEW", "PLANNED", "EVICTED", "REMAINING", "AGE"),
     ]
-    assert row.split()[:-1] == ["tested", "DryRun", "True", "PartlyOverridden", "False", "412", "25", "40", "5", "87"]
+    cells = ["tested", "DryRun", "True", "PartlyOverridden", "False", "412", "25", "40", "5", "87", "41m"]
+    assert row.split()[:-1] == cells
+    wide = policies.kubectl("get", *_of(kind), "tested", "-o", "wide").splitlines()
+    assert [line.split(maxsplit=12)[-1].strip() for line in wide] == ["BOUND-BY", "inFlightPerWorkload 1"]
 
 
 def test_policies_are_selected_by_their_mode(policies: Sandbox) -> None:
@@ -351,6 +360,7 @@ def full_outcome(now: datetime, *, plan_time: datetime | None = None) -> PolicyO
         summary=Summary(
             groups=412, violated=25, worst_skew=40, pods=9120, planned_evictions=5, in_flight=1, evicted=87
         ),
+        pace=PaceEstimate(evictions_left=5, remaining="41m", seconds=2460, bound_by="inFlightPerWorkload 1"),
         violations=violations,
         blocked=(BlockedCount(reason="NoFeasibleNode", groups=25), BlockedCount(reason="ProtectedPod", pods=30)),
         overridden_by=tuple(f"shop/{'p' * 240}-{index}" for index in range(40)),

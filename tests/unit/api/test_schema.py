@@ -127,8 +127,9 @@ def test_the_printer_columns_and_short_names_are_as_documented(kind: PolicyKind)
     columns = [column["name"] for column in version["additionalPrinterColumns"]]
     assert columns == [
         *("Mode", "Ready", "Reason", "Balanced"),
-        *("Groups", "Violated", "Worst-Skew", "Planned", "Evicted", "Age"),
+        *("Groups", "Violated", "Worst-Skew", "Planned", "Evicted", "Remaining", "Age", "Bound-By"),
     ]
+    assert [column["name"] for column in version["additionalPrinterColumns"] if "priority" in column] == ["Bound-By"]
     fields = {f".{path}" for path, _ in nodes(root(kind))} | {".metadata.creationTimestamp"}
     plain = [re.sub(r"\[\?.*\]", "[]", column["jsonPath"]) for column in version["additionalPrinterColumns"]]
     assert set(plain) <= fields

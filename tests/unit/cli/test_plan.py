@@ -16,6 +16,7 @@ from rich.console import Console
 
 from respread.cli.main import respread
 from respread.cli.read.snapshot_file import ABOUT
+from respread.cli.render.pace_report import PaceReport
 from respread.cli.render.plan_report import PlanReport
 from respread.cli.render.plan_table import PlanView, summary
 from tests.unit.cli.snapshots import (
@@ -257,7 +258,30 @@ def test_moves_are_shown_with_their_target_domains(tmp_path: Path) -> None:
     ],
 )
 def test_the_last_line_summarizes_the_plan(tmp_path: Path, counts: tuple[int, ...], said: str) -> None:
-    assert summary(report(tmp_path, [*zones("a", "b"), *web(*counts)])).plain == said
+    first, second = summary(report(tmp_path, [*zones("a", "b"), *web(*counts)])).plain.splitlines()
+    assert (first, second) == (
+        said,
+        "Within limits they take an unknown time: no pod shows how long it takes to become Ready.",
+    )
+
+
+def test_a_plan_says_how_long_it_takes_and_which_limit_bounds_it(tmp_path: Path) -> None:
+    """The pods took 30 s to become Ready, and one of the workload is moved at a time."""
+    pods = web(7, 1)
+    for each in pods:
+        (ready,) = each["status"]["conditions"]
+        ready["lastTransitionTime"] = "2020-01-01T00:00:30Z"
+    plan = report(tmp_path, [*zones("a", "b"), *pods])
+    assert plan.evictions == 3
+    assert (plan.pace, summary(plan).plain.splitlines()[1]) == (
+        PaceReport(seconds=90, bound_by="inFlightPerWorkload 1"),
+        "Within limits they take about 90 s: inFlightPerWorkload 1.",
+    )
+    file = tmp_path / "policy.json"
+    file.write_text(policy(limits={"inFlightPerWorkload": "50%"}), encoding="utf-8")
+    half = report(tmp_path, [*zones("a", "b"), *pods], "-f", str(file))
+    assert half.pace == PaceReport(seconds=60, bound_by="inFlightPerNode 2")
+    assert report(tmp_path, [*zones("a", "b"), *web(1, 1)]).pace == PaceReport(seconds=0, bound_by=None)
 
 
 def test_violations_that_no_policy_selects_are_mentioned(tmp_path: Path) -> None:

@@ -183,6 +183,26 @@ def test_a_lost_domain_is_no_longer_eligible(cluster: Path) -> None:
     assert report == report_of(cluster, "--remove-domain", f"{ZONE}=zone-c")
 
 
+def test_a_domain_that_was_away_is_back_without_pods_and_it_is_said_how_long_the_rest_takes(cluster: Path) -> None:
+    items = json.loads(cluster.read_text(encoding="utf-8"))
+    for each in items["items"]:
+        if each["kind"] == "Pod":
+            created = datetime.fromisoformat(each["metadata"]["creationTimestamp"])
+            each["status"]["conditions"][0]["lastTransitionTime"] = (created + timedelta(seconds=20)).isoformat()
+    cluster.write_text(json.dumps(items), encoding="utf-8")
+    report = report_of(cluster, "--restore-domain", "zone=zone-c")
+    assert report["restoredNodes"] == ["node-c1", "node-c2"]
+    after = {group["group"]["workloads"][0]["name"]: group["asItIs"] for group in report["groups"]}
+    assert after["web"]["counts"] == {"zone-a": 6, "zone-b": 6, "zone-c": 0}
+    assert after["web"]["violated"]
+    assert report["asItIs"]["evictions"] == 7  # four of web, two of db, one of cart
+    # 30 s of quiet, and four of one workload one after another.
+    assert report["asItIs"]["pace"] == {"seconds": 110, "boundBy": "inFlightPerWorkload 1"}
+    shown = simulate(cluster, "--restore-domain", "zone=zone-c").stdout
+    assert "Node node-c1: lost and back." in shown
+    assert "Evictions needed afterwards: 7. They take about 110 s: inFlightPerWorkload 1." in " ".join(shown.split())
+
+
 def test_bare_pods_on_a_lost_node_are_not_replaced(tmp_path: Path) -> None:
     bare = manifest_of_pod("lone", "node-a1", "lone", {}, ownerReferences=[])
     agent = manifest_of_pod(

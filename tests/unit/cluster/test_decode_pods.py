@@ -77,6 +77,7 @@ def test_metadata_and_status_are_decoded() -> None:
         nominated_node_name="node-2",
         phase="Running",
         ready=True,
+        ready_seconds=10,
         creation_timestamp=datetime(2026, 3, 1, tzinfo=UTC),
         deletion_timestamp=datetime(2026, 3, 2, tzinfo=UTC),
     )
@@ -111,6 +112,30 @@ def test_a_null_field_equals_an_absent_one() -> None:
 @pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False)])
 def test_a_pod_is_ready_if_its_ready_condition_is_true(status: str, *, ready: bool) -> None:
     assert pod(status={"conditions": [{"type": "Ready", "status": status}]}).ready is ready
+
+
+@pytest.mark.parametrize(
+    ("created", "became_ready", "seconds"),
+    [
+        ("2026-03-01T00:00:00Z", "2026-03-01T00:01:30Z", 90),
+        ("2026-03-01T00:00:00Z", "2026-03-01T01:00:10+01:00", 10),
+        ("2026-03-01T00:00:00Z", "2026-02-28T00:00:00Z", None),
+        ("2026-03-01T00:00:00Z", None, None),
+        ("2026-03-01T00:00:00Z", "2026-03-01T00:00:00", None),
+        ("2026-03-01T00:00:00Z", "soon", None),
+        (None, "2026-03-01T00:01:30Z", None),
+    ],
+)
+def test_how_long_a_pod_took_to_become_ready(
+    created: str | None, became_ready: str | None, seconds: int | None
+) -> None:
+    """Whatever is no time says nothing; the pod counts all the same."""
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": became_ready}
+    decoded = pod(status={"conditions": [ready]}, creationTimestamp=created)
+    assert decoded.ready
+    assert decoded.ready_seconds == seconds
+    not_ready = pod(status={"conditions": [{**ready, "status": "False"}]}, creationTimestamp=created)
+    assert not_ready.ready_seconds is None
 
 
 def test_the_reason_of_the_disruption_target_condition_is_decoded() -> None:

@@ -21,10 +21,14 @@ from respread.controller.records.remembered_moves import RememberedMoves
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limits.lots import lots_of
+from respread.eviction.limits.remaining import PresentLimits
+from respread.eviction.limits.trust import Trust
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Pace, Paced
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
+from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.policies import PolicyIndex, reach
 from respread.spread.index import Spread, SpreadIndex
@@ -127,6 +131,12 @@ class PlannedCluster(NamedTuple):
         first = [move for move in self.plan.moves if move.wave == 0]
         return Pace(snapshot=self.state.snapshot, limiters=(Limiter.of(UNBOUND),), now=0.0).of(first)
 
+    def count_what_is_left(self) -> None:
+        """Compute how long the moves take that are left."""
+        lots = lots_of(self.state.snapshot, BudgetIndex(), self.plan.moves, self.in_flight.moves)
+        limiters = (Limiter.of(POLICY),)
+        PresentLimits(snapshot=self.state.snapshot, limiters=limiters, now=0.0, trust=Trust()).remaining(lots)
+
     def tell(self) -> None:
         """Compute status and metrics."""
         history = History(lambda: 0.0)
@@ -140,6 +150,7 @@ class PlannedCluster(NamedTuple):
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),
             held=(),
             in_flight=self.in_flight.moves,
+            remaining={},
             remembered=RememberedMoves().of(self.in_flight, self.state.snapshot),
             time=NOW,
         )
@@ -160,6 +171,7 @@ STEPS: Final[dict[str, Callable[[PlannedCluster], object]]] = {
     "what is made now": PlannedCluster.pace,
     "budgets": PlannedCluster.ask_budgets,
     "moves under way": lambda scene: scene.in_flight.updated(scene.state.snapshot, 1.0, lambda *_: Outcome.UNKNOWN),
+    "what is left": PlannedCluster.count_what_is_left,
     "status and metrics": PlannedCluster.tell,
 }
 

@@ -110,6 +110,7 @@ def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistr
                     blocked={Reason.NO_FEASIBLE_NODE: 1},
                     planned_evictions=4,
                     missing_permissions={"patch pods": 3},
+                    limits_used=0.5,
                 ),
             ),
         )
@@ -160,6 +161,21 @@ def test_a_new_plan_replaces_all_samples_of_the_last(registry: CollectorRegistry
     assert samples(registry, "respread_spread_groups_violated") == {("", "new", "ScheduleAnyway"): 1}
     assert samples(registry, "respread_spread_groups_blocked") == {}
     assert samples(registry, "respread_evictions_planned") == {("", "new"): 0}
+
+
+def test_how_long_the_rest_takes_is_shown_with_the_limit_that_bounds_it(
+    registry: CollectorRegistry, metrics: Metrics
+) -> None:
+    bounded = PolicyFigures(
+        policy="shop/web", remaining_seconds=2460.0, bound_by="inFlightPerWorkload", limits_used=0.9
+    )
+    unknown = PolicyFigures(policy="new", remaining_seconds=None)
+    metrics.show_plan(PlanFigures(policies=(bounded, unknown, PolicyFigures(policy="done"))))
+    assert samples(registry, "respread_remaining_seconds") == {
+        ("shop", "web", "inFlightPerWorkload"): 2460.0,
+        ("", "done", ""): 0.0,
+    }
+    assert samples(registry, "respread_limits_used_ratio") == {("shop", "web"): 0.9}
 
 
 def test_zero_violated_groups_are_exposed_as_zero(registry: CollectorRegistry, metrics: Metrics) -> None:

@@ -87,6 +87,17 @@ def test_the_summary_counts_violated_restorable_and_remaining_groups() -> None:
     assert engine_for(ChangingSource(zones("a"))).page().overview.summary.startswith("No pod")
 
 
+def test_the_summary_says_how_long_the_evictions_take_if_pods_show_it() -> None:
+    pods = web(5, 1)
+    for each in pods:
+        created = each["metadata"]["creationTimestamp"]
+        each["status"]["conditions"][0]["lastTransitionTime"] = created.replace("00:00Z", "01:00Z")
+    overview = engine_for(ChangingSource([*zones("a", "b"), *pods])).page().overview
+    assert overview.summary == (
+        "1 of 1 constraint is violated: 2 evictions would restore it (about 2 min: inFlightPerWorkload 1)."
+    )
+
+
 def test_the_workload_view_is_what_explain_reports(tmp_path: Path) -> None:
     page = engine_for(ChangingSource(CLUSTER)).workload("default", "deploy/web")
     report = command(tmp_path, "explain", "deploy/web", "-n", "default")

@@ -78,6 +78,7 @@ def plan(
             default_policy=planned.default_policy,
             namespace=namespace,
             origin=planned.origin,
+            pace=planned.pace,
             selector=selector,
             target=wanted,
         )

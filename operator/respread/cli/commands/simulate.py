@@ -24,6 +24,7 @@ from respread.cli.render.watching import show_results
 EXAMPLES: Final = (
     Example("What a scale-down would leave", "simulate --scale deploy/web=4 -n shop"),
     Example("What the loss of a zone would do", "simulate --remove-domain zone=zone-c"),
+    Example("How long the spread takes after a zone was away", "simulate --restore-domain zone=zone-c"),
     Example("Whether two more nodes would help", "simulate --add-nodes 2,like=node-a1 --scale deploy/web=12"),
     Example("Fail a pipeline if a drain would leave a constraint violated", "simulate --drain node-a1 --exit-code"),
 )
@@ -47,6 +48,12 @@ EXAMPLES: Final = (
 )
 @click.option("--remove-domain", metavar="KEY=VALUE", multiple=True, help="Lose all nodes of a domain at once: zone=c.")
 @click.option(
+    "--restore-domain",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Lose all nodes of a domain at once, and get them back without their pods.",
+)
+@click.option(
     "--add-nodes",
     metavar="N[,like=NODE]",
     multiple=True,
@@ -61,6 +68,7 @@ def simulate(
     drain: tuple[str, ...],
     cordon: tuple[str, ...],
     remove_domain: tuple[str, ...],
+    restore_domain: tuple[str, ...],
     add_nodes: tuple[str, ...],
     namespace: str | None,
     planning: PlanningOptions,
@@ -71,15 +79,23 @@ def simulate(
 
     A scale-down deletes the pods that its controller would delete, with and without Respread's pod deletion costs. New
     pods, and pods that lose their node, go to the feasible nodes that the scheduler prefers. This is likely, not
-    certain. The changes are applied one after another: add nodes, remove domains, cordon and drain nodes, scale
-    workloads. Nothing is changed in the cluster.
+    certain. The changes are applied one after another: add nodes, remove domains, lose and restore domains, cordon and
+    drain nodes, scale workloads. Nothing is changed in the cluster. How long the evictions take is an estimate.
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated afterwards.
     """
-    typed = Typed(scale=scale, drain=drain, remove_domain=remove_domain, add_nodes=add_nodes, cordon=cordon)
+    typed = Typed(
+        scale=scale,
+        drain=drain,
+        remove_domain=remove_domain,
+        restore_domain=restore_domain,
+        add_nodes=add_nodes,
+        cordon=cordon,
+    )
     if typed.nothing:
         raise click.UsageError(
-            "say what to simulate: --scale deploy/web=4, --drain, --cordon, --remove-domain or --add-nodes."
+            "say what to simulate: --scale deploy/web=4, --drain, --cordon, --remove-domain, --restore-domain or "
+            "--add-nodes."
         )
 
     def look() -> SimulationReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.read.reading import read_for_plan, spread_with_owners
 from respread.cli.read.scheduler_option import scheduler_option
+from respread.cli.render.pace_report import PaceReport, pace_report
 from respread.cli.render.plan_report import PolicyReport, policy_report
 from respread.cli.render.skew_report import Origin
 from respread.eviction.remembered import moves_under_way
@@ -70,6 +71,10 @@ class Planned(NamedTuple):
     """The moves that the operator reports and whose replacement is not Ready yet."""
     notes: tuple[str, ...]
     """Other sentences for the user."""
+
+    def pace(self, moves: Sequence[Move]) -> PaceReport:
+        """Return how long some of its moves take beside those in flight."""
+        return pace_report(self.view.snapshot, self.setting.policies, moves, self.in_flight if moves else ())
 
     @property
     def origin(self) -> Origin:

@@ -36,6 +36,8 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     drain: tuple[str, ...] = ()
     remove_domain: tuple[str, ...] = ()
     """`zone=c` each."""
+    restore_domain: tuple[str, ...] = ()
+    """The same: the domain is lost, and comes back."""
     add_nodes: tuple[str, ...] = ()
     """`3` or `3,like=node-1` each."""
     cordon: tuple[str, ...] = ()
@@ -53,6 +55,8 @@ class HypotheticalChanges(NamedTuple):
     """Nodes to add, each by the node that it copies."""
     remove: tuple[str, ...] = ()
     """Names of nodes."""
+    restore: tuple[str, ...] = ()
+    """Names of nodes that are lost, and then come back without pods."""
     cordon: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
     scale: tuple[tuple[WorkloadName, int], ...] = ()
@@ -69,12 +73,14 @@ def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None)
     Raises:
         CommandError: there is no such object, or more than one. The message lists them.
     """
-    removed = tuple(name for each in typed.remove_domain for name in _nodes_in(each, snapshot))
+    removed = tuple(name for each in typed.remove_domain for name in _nodes_in(each, snapshot, "remove"))
+    restored = tuple(name for each in typed.restore_domain for name in _nodes_in(each, snapshot, "restore"))
     drained = tuple(_node(name, snapshot, f"--drain {name}").name for name in typed.drain)
     cordoned = tuple(_node(name, snapshot, f"--cordon {name}").name for name in typed.cordon)
     return HypotheticalChanges(
         add=tuple(node for each in typed.add_nodes for node in _models(each, snapshot)),
         remove=tuple(dict.fromkeys(removed)),
+        restore=tuple(name for name in dict.fromkeys(restored) if name not in removed),
         cordon=tuple(name for name in dict.fromkeys(cordoned) if name not in removed),
         drain=tuple(name for name in dict.fromkeys(drained) if name not in removed),
         scale=tuple(_scaled(each, snapshot, namespace) for each in typed.scale),
@@ -160,14 +166,15 @@ def _node(name: str, snapshot: ClusterSnapshot, typed: str) -> Node:
     return node
 
 
-def _nodes_in(typed: str, snapshot: ClusterSnapshot) -> list[str]:
+def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
+    option = f"--{verb}-domain"
     key, equals, value = typed.partition("=")
     if not equals or not key or not value:
-        raise CommandError(f"--remove-domain {typed}: say a topology key and a value, as in --remove-domain zone=c.")
+        raise CommandError(f"{option} {typed}: say a topology key and a value, as in {option} zone=c.")
     keys = {label for node in snapshot.nodes.values() for label in node.labels}
     meant = [key] if key in keys else sorted(label for label in keys if short_topology_key(label) == key)
     if not meant:
-        raise CommandError(f"--remove-domain {typed}: no node has a label {key}.")
+        raise CommandError(f"{option} {typed}: no node has a label {key}.")
     found = {
         label: sorted(name for name, node in snapshot.nodes.items() if node.labels.get(label) == value)
         for label in meant
@@ -178,9 +185,9 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot) -> list[str]:
             {node.labels[label] for label in meant for node in snapshot.nodes.values() if label in node.labels}
         )
         near = get_close_matches(value, values, n=_MOST_NAMED, cutoff=0.3) or values[:_MOST_NAMED]
-        raise CommandError(f"--remove-domain {typed}: no node has {key}={value}; there is {_listed(near)}.")
+        raise CommandError(f"{option} {typed}: no node has {key}={value}; there is {_listed(near)}.")
     if len(nodes) > 1:
-        raise CommandError(f"--remove-domain {typed}: {key} may be {' or '.join(meant)}: write the whole key.")
+        raise CommandError(f"{option} {typed}: {key} may be {' or '.join(meant)}: write the whole key.")
     return list(nodes.pop())
 
 

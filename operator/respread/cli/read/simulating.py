@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -11,12 +11,13 @@ from respread.cli.errors import CommandError
 from respread.cli.read.planned import Planned
 from respread.cli.read.simulate_changes import HypotheticalChanges, Typed, find_changes
 from respread.cli.read.what_if import WhatIf
+from respread.cli.render.pace_report import PaceReport, pace_report
 from respread.cli.render.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
 from respread.cli.render.skew_report import WorkloadReference
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.eviction.remembered import moves_under_way
-from respread.planning.plan import Plan
+from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.policies import PolicyIndex
@@ -119,6 +120,7 @@ class Simulator:
         )
         what_if.add_nodes(changes.add)
         what_if.remove_nodes(changes.remove)
+        what_if.restore_nodes(changes.restore)
         what_if.cordon(changes.cordon)
         for node in changes.drain:
             what_if.drain(node)
@@ -131,7 +133,14 @@ class Simulator:
                 raise CommandError(f"--scale {WorkloadReference(name.kind, name.name)}={replicas}: {error}.") from error
         outcome = what_if.outcome()
         cancellation.check()
-        return Run(outcome, self._plan(planned, outcome.snapshot, outcome.spread))
+        plan = self._plan(planned, outcome.snapshot, outcome.spread)
+        quiet = {policy.name: policy.spec.quiet_period for policy in planned.setting.policies}
+
+        def pace(moves: Sequence[Move]) -> PaceReport:
+            longest = max((quiet[move.policy] for move in moves), default=timedelta())
+            return pace_report(outcome.snapshot, planned.setting.policies, moves, after=longest)
+
+        return Run(outcome, plan, pace)
 
     def _plan(self, planned: Planned, snapshot: ClusterSnapshot, spread: Spread) -> Plan:
         now = planned.view.time

@@ -141,6 +141,17 @@ class WhatIf:
         self._state.apply("nodes", [(ObjectKey("", name), None) for name in names])
         self._make_again(gone)
 
+    def restore_nodes(self, names: Collection[str]) -> None:
+        """Remove nodes at once, and add them again with nothing but their DaemonSet and static pods."""
+        snapshot = self._state.snapshot
+        nodes = [snapshot.nodes[name] for name in names]
+        pods = [
+            pod for name in names for pod in snapshot.pods_by_node.get(name, {}).values() if _stays_on_its_node(pod)
+        ]
+        self.remove_nodes(names)
+        self._state.apply("nodes", [(node.key, node) for node in nodes])
+        self._state.apply("pods", [(pod.key, pod) for pod in pods])
+
     def cordon(self, names: Iterable[str]) -> None:
         """Make nodes unschedulable."""
         nodes = [self._state.snapshot.nodes[name] for name in names]

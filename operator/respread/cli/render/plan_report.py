@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -14,6 +14,7 @@ import msgspec
 from respread.api.policy import Mode, Policy, WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.cli.read.target import Target
+from respread.cli.render.pace_report import PaceReport
 from respread.cli.render.skew_report import (
     API_VERSION,
     GroupReport,
@@ -111,6 +112,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evictions: int
     lower_bound: int | None
     """No plan that leaves as few violations has fewer moves; null if only a part of the plan is shown."""
+    pace: PaceReport | None = None
+    """How long the evictions that are shown take; null in the output of earlier versions."""
     moves: tuple[MoveReport, ...]
     groups: tuple[PlannedGroup, ...]
     blocked: tuple[BlockedReport, ...]
@@ -128,6 +131,7 @@ def plan_report(
     default_policy: bool,
     namespace: str | None,
     origin: Origin,
+    pace: Callable[[Sequence[Move]], PaceReport],
     selector: Selector | None = None,
     target: Target | None = None,
 ) -> PlanReport:
@@ -140,6 +144,7 @@ def plan_report(
         default_policy: whether that is a policy that is not in the cluster.
         namespace: show only what concerns this one.
         origin: what it was made from.
+        pace: returns how long evictions take.
         selector: show only what concerns pods with such labels; None for all.
         target: show only what concerns these; None for all.
     """
@@ -173,6 +178,7 @@ def plan_report(
         violated_unselected=sum(key not in plan.policies for key in violated),
         evictions=len(moves),
         lower_bound=plan.lower_bound if namespace is None and selector is None and target is None else None,
+        pace=pace(moves),
         moves=tuple(move_report(move, spread) for move in moves),
         groups=tuple(_planned(spread.groups[key], plan) for key in touched),
         blocked=tuple(

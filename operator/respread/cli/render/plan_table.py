@@ -15,6 +15,7 @@ from respread.api.reasons import Reason
 from respread.cli.render.console_view import ConsoleView
 from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
 from respread.cli.render.fitted_table import GiveWay, fitted_table
+from respread.cli.render.pace_report import pace_in_words
 from respread.cli.render.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
 from respread.cli.render.skew_report import GroupReport, short_topology_key
 from respread.cli.render.skew_table import counts_shown, mark, style_of, workloads
@@ -124,6 +125,8 @@ def summary(report: PlanReport) -> Text:
             text.append("; no plan needs fewer." if fewest else f"; at least {report.lower_bound} are needed.")
         else:
             text.append(".")
+        if report.evictions and report.pace is not None:
+            text.append(f"\nWithin limits they take {pace_in_words(report.pace)}.", style=FAINT)
     if report.violated_unselected:
         more = report.violated_unselected
         text.append(

@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -13,6 +13,7 @@ import msgspec
 
 from respread.cli.read.simulate_changes import HypotheticalChanges
 from respread.cli.read.what_if import HypotheticalOutcome
+from respread.cli.render.pace_report import PaceReport
 from respread.cli.render.skew_report import (
     API_VERSION,
     GroupReport,
@@ -23,7 +24,7 @@ from respread.cli.render.skew_report import (
 )
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
-from respread.planning.plan import Plan
+from respread.planning.plan import Move, Plan
 from respread.prevention.protection import ScaleDownProtection
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
@@ -59,6 +60,8 @@ class OutcomeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The number of violated groups in `groups`."""
     evictions: int
     """How many evictions would restore those that the policies restore."""
+    pace: PaceReport
+    """How long these take, with the quiet period before them."""
     certain: bool
     """Whether it is certain which pods scale-downs delete."""
     deleted: tuple[PodReport, ...]
@@ -97,6 +100,8 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     notes: tuple[str, ...] = ()
     added_nodes: tuple[str, ...]
     removed_nodes: tuple[str, ...]
+    restored_nodes: tuple[str, ...] = ()
+    """Lost, and back without pods."""
     cordoned_nodes: tuple[str, ...] = ()
     drained_nodes: tuple[str, ...]
     scaled: tuple[ScaledReport, ...]
@@ -120,6 +125,8 @@ class Run(NamedTuple):
     outcome: HypotheticalOutcome
     plan: Plan
     """For the result."""
+    pace: Callable[[Sequence[Move]], PaceReport]
+    """Returns how long moves of the plan take."""
 
 
 class Runs(NamedTuple):
@@ -182,6 +189,7 @@ def simulation_report(
         notes=origin.notes,
         added_nodes=runs.as_it_is.outcome.added,
         removed_nodes=changes.remove,
+        restored_nodes=changes.restore,
         cordoned_nodes=changes.cordon,
         drained_nodes=changes.drain,
         scaled=tuple(_scaled(name, replicas, *protections[name]) for name, replicas in changes.scale),
@@ -226,9 +234,11 @@ def _outcome(run: Run, shown: Iterable[SpreadGroup], namespace: str | None) -> O
         return tuple(pod for pod in pods if namespace in (None, pod.namespace))
 
     keys = {group.key for group in shown}
+    moves = [move for move in run.plan.moves if not keys.isdisjoint(move.groups)]
     return OutcomeReport(
         violated=sum(_group_after(group, run).violated for group in shown),
-        evictions=sum(not keys.isdisjoint(move.groups) for move in run.plan.moves),
+        evictions=len(moves),
+        pace=run.pace(moves),
         certain=outcome.certain,
         deleted=told(_pod(pod, certain=outcome.certain) for pod in outcome.deleted),
         placed=told(_pod(each.pod, certain=each.certain) for each in outcome.placed),

@@ -13,6 +13,7 @@ from rich.text import Text
 from respread.cli.render.console_view import ConsoleView
 from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
 from respread.cli.render.fitted_table import GiveWay, fitted_table
+from respread.cli.render.pace_report import pace_in_words
 from respread.cli.render.simulate_report import (
     GroupAfter,
     OutcomeReport,
@@ -51,6 +52,7 @@ class SimulationView(ConsoleView):
         for node, what in (
             *((name, "added") for name in report.added_nodes),
             *((name, "removed") for name in report.removed_nodes),
+            *((name, "lost and back") for name in report.restored_nodes),
             *((name, "drained") for name in report.drained_nodes),
         ):
             yield Text(f"Node {node}: {what}.")
@@ -150,4 +152,6 @@ def _needed(report: SimulationReport) -> Iterator[Text]:
             style=OVER if as_it_is.violated else WITHIN,
         )
         return
-    yield Text(f"Evictions needed afterwards: {as_it_is.evictions}.", style=OVER if as_it_is.violated else WITHIN)
+    pace = f" They take {pace_in_words(as_it_is.pace)}." if as_it_is.evictions else ""
+    style = OVER if as_it_is.violated else WITHIN
+    yield Text(f"Evictions needed afterwards: {as_it_is.evictions}.{pace}", style=style)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from hashlib import blake2b
 
 import msgspec
@@ -49,13 +50,19 @@ class RawContainerStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     allocated_resources: msgspec.Raw = ABSENT
 
 
+class WirePodCondition(WireCondition, gc=False, rename="camel"):
+    """A condition of a pod."""
+
+    last_transition_time: str | None = None
+
+
 class RawPodStatus(msgspec.Struct, rename="camel"):
     """`status` of a pod."""
 
     phase: str = "Pending"
     nominated_node_name: str = ""
     start_time: Timestamp | None = None
-    conditions: list[WireCondition] | None = None
+    conditions: list[WirePodCondition] | None = None
     container_statuses: list[RawContainerStatus] | None = None
     init_container_statuses: list[RawContainerStatus] | None = None
     resources: msgspec.Raw = ABSENT
@@ -131,10 +138,13 @@ class PodDecoder:
             spec = interning.keep_spec(content, self._build_spec(content))
 
         ready = infeasible = False
+        ready_seconds = None
         disruption = ""
         for condition in status.conditions or ():
             if condition.type == "Ready":
                 ready = condition.status == "True"
+                if ready:
+                    ready_seconds = _seconds_between(metadata.creation_timestamp, condition.last_transition_time)
             elif condition.type == "PodResizePending":
                 infeasible = condition.reason == "Infeasible"
             elif condition.type == "DisruptionTarget" and condition.status == "True":
@@ -157,6 +167,7 @@ class PodDecoder:
             nominated_node_name=sys.intern(status.nominated_node_name),
             phase=sys.intern(status.phase),
             ready=ready,
+            ready_seconds=ready_seconds,
             disruption=disruption,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
@@ -224,6 +235,17 @@ class PodDecoder:
             ),
         )
         return None if held == requests_of_spec(requests) else held
+
+
+def _seconds_between(first: datetime | None, second: str | None) -> int | None:
+    """Return how many seconds are between two times; None if one is missing or can't be read, or the order is wrong."""
+    if first is None or second is None:
+        return None
+    try:
+        seconds = (datetime.fromisoformat(second) - first).total_seconds()
+    except (ValueError, TypeError):
+        return None
+    return int(seconds) if seconds >= 0 else None
 
 
 def _with_resources(statuses: list[RawContainerStatus] | None) -> list[RawContainerStatus] | None:

@@ -1,48 +1,98 @@
-"""The spread groups for which evictions were made, and which need more once they are at rest again."""
+"""The spread groups that need evictions and are left alone only for the moment, as while they are in motion."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import isfinite
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
+
+from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.eviction.flight import Flight, still_there
 from respread.eviction.limits.hour import Begun
+from respread.eviction.limits.lots import Later
 from respread.planning.plan import BlockedGroup
 from respread.planning.search.closed_form import Bounds, fewest_moves
 from respread.spread.group import GroupKey, SpreadGroup
 
+_Flights: TypeAlias = dict[GroupKey, list[tuple[str, Flight]]]
 _FOR_THE_MOMENT: Final = frozenset({Reason.IN_MOTION, Reason.QUIET_PERIOD})
+_WHILE_IN_FLIGHT: Final = frozenset({Reason.HELD_BY_BUDGET, Reason.PODS_NOT_READY})
+"""Reasons that end with the moves in flight of a group, if it has any."""
+
+
+class _Needed(NamedTuple):
+    """Spread groups of the same pods, and the fewest evictions that they still need."""
+
+    policy: str
+    group: SpreadGroup
+    """One of them."""
+    evictions: int
 
 
 def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> Iterator[Begun]:
-    """Yield them, those of the same pods as one, because an eviction may improve all of these.
+    """Yield those for which evictions were made, those of the same pods as one, because an eviction may improve all.
 
     Args:
         blocked: the groups that a plan leaves alone, with the reasons.
         observation: what the plan was made for.
     """
-    flights: defaultdict[GroupKey, list[tuple[str, Flight]]] = defaultdict(list)
+    paused = (
+        each
+        for each in blocked
+        if each.reason in _FOR_THE_MOMENT
+        and (group := observation.spread.groups.get(each.group)) is not None
+        and observation.history.pace_of(group).in_last_hour
+    )
+    for each in _needed(paused, observation, _flights(observation)):
+        yield Begun(each.policy, each.group.key.namespace, each.group.matched[0], each.evictions)
+
+
+def later_moves(blocked: Iterable[BlockedGroup], observation: Observation) -> Iterator[Later]:
+    """Yield the evictions of groups that are left alone only for the moment, whether or not any was made for them.
+
+    Args:
+        blocked: the groups that a plan leaves alone, with the reasons.
+        observation: what the plan was made for.
+    """
+    flights = _flights(observation)
+    waiting = (
+        each
+        for each in blocked
+        if each.reason in _FOR_THE_MOMENT or (each.reason in _WHILE_IN_FLIGHT and each.group in flights)
+    )
+    for each in _needed(waiting, observation, flights):
+        of_namespace = observation.snapshot.pods_by_labels.get(each.group.key.namespace, Map())
+        pod = next(iter(of_namespace.get(each.group.matched[0], Map()).values()), None)
+        if pod is not None:
+            yield Later(each.policy, pod, each.evictions)
+
+
+def _flights(observation: Observation) -> _Flights:
+    """Return the moves in flight by the groups that they improve, each with the domain that its pod leaves."""
+    flights: _Flights = {}
     for flight in observation.under_way.flights:
         for key, domain in zip(flight.move.groups, flight.move.from_domains, strict=True):
-            flights[key].append((domain, flight))
+            flights.setdefault(key, []).append((domain, flight))
+    return flights
+
+
+def _needed(blocked: Iterable[BlockedGroup], observation: Observation, flights: _Flights) -> Iterator[_Needed]:
     needed: Counter[tuple[str, str, tuple[object, ...]]] = Counter()
     groups: dict[tuple[str, str, tuple[object, ...]], SpreadGroup] = {}
     for each in blocked:
         group = observation.spread.groups.get(each.group)
-        if group is None or not group.matched or each.reason not in _FOR_THE_MOMENT:
-            continue
-        if not observation.history.pace_of(group).in_last_hour:
+        if group is None or not group.matched:
             continue
         pods = each.policy, each.group.namespace, group.matched
         groups[pods] = group
         needed[pods] = max(needed[pods], _still_needed(group, flights.get(each.group, ()), observation.snapshot))
-    for (policy, namespace, matched), evictions in needed.items():
-        yield Begun(policy, namespace, groups[policy, namespace, matched].matched[0], evictions)
+    for key, evictions in needed.items():
+        yield _Needed(key[0], groups[key], evictions)
 
 
 def _still_needed(group: SpreadGroup, flights: Iterable[tuple[str, Flight]], snapshot: ClusterSnapshot) -> int:

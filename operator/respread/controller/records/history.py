@@ -156,7 +156,8 @@ class History:
         """
         if (ready := was_ready(ended)) is not None:
             self.standings = self.standings.with_end(ended.move.pod.namespace, ready=ready)
-            self.trust = self.trust.with_end(ended.move.workload, self._wall_clock(), ready=ready)
+            now = self._wall_clock()
+            self.trust = self.trust.with_end(ended.move.workload, now, ready=ready, seconds=ended.seconds)
         if ended.outcome is Outcome.IMPROVED:
             return  # Until it is known to last.
         now = self._wall_clock()

@@ -19,6 +19,8 @@ FEW: Final = 5
 VALID_SECONDS: Final = 3600.0
 """For how long the outcome of a move tells something about the next ones."""
 _MOST_DOUBLINGS: Final = 12
+_WEIGHT: Final = 0.2
+"""How much the time of the last replacement counts in the mean of all."""
 
 
 class _Ready(NamedTuple):
@@ -28,6 +30,8 @@ class _Ready(NamedTuple):
     """Whether one did not."""
     at: float
     """When the last one ended, in seconds since the epoch."""
+    seconds: float | None = None
+    """The mean time from the eviction until a replacement was Ready."""
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -38,18 +42,41 @@ class Trust(msgspec.Struct, frozen=True):
 
     workloads: Map[WorkloadName, _Ready] = Map()
 
-    def with_end(self, workload: WorkloadName, now: float, *, ready: bool) -> Trust:
-        """Return it after a move has ended, and whether its replacement was Ready."""
+    def with_end(self, workload: WorkloadName, now: float, *, ready: bool, seconds: float | None = None) -> Trust:
+        """Return it after a move has ended.
+
+        Args:
+            workload: of its pod.
+            now: in seconds since the epoch.
+            ready: whether its replacement was Ready.
+            seconds: how long that took since the eviction; None if that is not known.
+        """
         known = self._known(workload, now)
         number = known.number + 1 if ready else 0
-        return Trust(self.workloads.set(workload, _Ready(number, known.failed or not ready, now)))
+        mean = known.seconds
+        if ready and seconds is not None:
+            mean = seconds if mean is None else mean + _WEIGHT * (seconds - mean)
+        return Trust(self.workloads.set(workload, _Ready(number, known.failed or not ready, now, mean)))
 
-    def most(self, workload: WorkloadName, now: float) -> int:
-        """Return how many pods of a workload may be in flight at once, as far as this decides it."""
+    def most(self, workload: WorkloadName, now: float, more: int = 0) -> int:
+        """Return how many pods of a workload may be in flight at once, as far as this decides it.
+
+        Args:
+            workload: the workload.
+            now: in seconds since the epoch.
+            more: as if so many more replacements were Ready.
+        """
         known = self._known(workload, now)
-        if known.failed and not known.number:
+        if known.failed and not known.number + more:
             return 1
-        return FEW << min(known.number, _MOST_DOUBLINGS)
+        return FEW << min(known.number + more, _MOST_DOUBLINGS)
+
+    def seconds(self, workload: WorkloadName, now: float) -> float | None:
+        """Return how long the last replacements of a workload took until they were Ready; None if that is not known.
+
+        The newer one was, the more it counts.
+        """
+        return self._known(workload, now).seconds
 
     def without_old(self, now: float) -> Trust:
         """Return it without what tells nothing any more."""

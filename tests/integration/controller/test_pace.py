@@ -1,0 +1,79 @@
+"""How long the rest takes, as the status, `kubectl get` and `respread plan` say it of a real cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from respread.cli.main import respread
+from respread_sandbox import Sandbox
+from tests.integration.operator_process import OperatorProcess, policy
+from tests.integration.reused_sandbox import lay_out
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    wait_for_ready_pods,
+    wait_until,
+)
+
+DONE = {"evictionsLeft": 0, "remaining": "0s", "seconds": 0, "boundBy": ""}
+PATH = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
+
+
+def planned(sandbox: Sandbox) -> dict[str, Any]:
+    """Return what `respread plan` says."""
+    done = CliRunner().invoke(respread, ["plan", "-o", "json"], env={"KUBECONFIG": str(sandbox.kubeconfig)})
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def shown(sandbox: Sandbox) -> dict[str, Any]:
+    """Return the columns that `kubectl get` shows of the policy test."""
+    client = sandbox.api.client
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    table = client.session.get(f"{client.url}{PATH}/test", headers=accept, timeout=10).json()
+    (row,) = table["rows"]
+    return dict(zip([each["name"] for each in table["columnDefinitions"]], row["cells"], strict=True))
+
+
+def test_status_columns_and_plan_say_how_long_the_rest_takes(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox = lay_out(installed_sandbox, 2)
+    sandbox.create_namespace("shop")
+    create_deployment(sandbox, "shop", deployment("web", replicas=30, constraints=[constraint(ZONE, "web")]))
+    wait_for_ready_pods(sandbox, "shop", "web", 30)
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(2, zone=zone)
+    sandbox.apply(json.dumps(policy("test", mode="DryRun", limits={"inFlightPerWorkload": 1, "inFlightPerNode": 10})))
+
+    def pace() -> dict[str, Any]:
+        found: dict[str, Any] = sandbox.api.get(f"{PATH}/test").get("status", {}).get("pace", {})
+        return found
+
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        wait_until(lambda: pace().get("evictionsLeft") == 20, "the status to say how long 20 evictions take")
+        said = pace()
+        assert said["boundBy"] == "inFlightPerWorkload 1"
+        # Simulated pods are Ready within seconds, and Kubernetes stores whole seconds.
+        assert 20 <= said["seconds"] <= 20 * 10
+        assert planned(sandbox)["pace"] == {"seconds": said["seconds"], "boundBy": said["boundBy"]}
+        columns = shown(sandbox)
+        assert (columns["Remaining"], columns["Bound-By"]) == (said["remaining"], said["boundBy"])
+
+        five = {"inFlightPerWorkload": 5, "inFlightPerNode": 10}
+        sandbox.apply(json.dumps(policy("test", mode="DryRun", limits=five)))
+        # The limits of the policy that the manifests contain bound all evictions of the pods that it selects.
+        other = " of policy default"
+        wait_until(
+            lambda: pace().get("boundBy", "").endswith(other), lambda: f"the status to follow the limits: {pace()}"
+        )
+        assert pace()["seconds"] < said["seconds"]
+        sandbox.apply(json.dumps(policy("test", limits=five)))
+        wait_until(lambda: pace() == DONE, lambda: f"nothing to be left; it says {pace()}")
+    assert len(pods(sandbox, "shop")) == 30

@@ -1,0 +1,114 @@
+"""The status says how long the rest takes, and this is how long it takes then."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from tests.unit.controller.simulated_cluster import NAMESPACE, SimulatedCluster
+from tests.virtual_time import run_in_virtual_time
+
+READY_SECONDS = 30.0
+WIDE: dict[str, Any] = dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode"), 100)
+
+
+class Said(NamedTuple):
+    """What a status said."""
+
+    at: float
+    pace: dict[str, Any]
+
+
+async def followed(cluster: SimulatedCluster) -> tuple[list[Said], float]:
+    """Run a control loop until all is balanced, and return what the statuses said, and when it was."""
+    loop = cluster.control_loop()
+    running = asyncio.create_task(loop.run())
+    now = asyncio.get_running_loop().time
+    said: list[Said] = []
+    async with asyncio.timeout(7200):
+        while cluster.violated or len(cluster.ready) < len(cluster.evicted):
+            assert not running.done(), running.result()
+            await asyncio.sleep(0.1)
+            for status in cluster.written[len(said) :]:
+                said.append(Said(now(), status["pace"]))
+    done = now()
+    await asyncio.sleep(10)
+    said += [Said(now(), status["pace"]) for status in cluster.written[len(said) :]]
+    loop.stop()
+    await running
+    return said, done
+
+
+def test_the_pace_in_the_status_is_kept() -> None:
+    """40 of 60 pods of one workload move, four at a time, 30 s each; nobody knows that before the first is Ready."""
+    cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": 4}, zones=["a" * 60])
+    cluster.ready_seconds = READY_SECONDS
+    said, done = run_in_virtual_time(followed(cluster))
+    assert len(cluster.evicted) == 40
+    first = said[0].pace
+    assert (first["remaining"], first["seconds"], first["boundBy"]) == ("Unknown", None, "")
+    known = [each for each in said if each.pace["seconds"] and each.at < done - 60]
+    assert len(known) >= 5
+    for each in known:
+        assert each.pace["boundBy"] == "inFlightPerWorkload 4"
+        assert abs(each.at + each.pace["seconds"] - done) <= 2 * READY_SECONDS + 10, (each, done)
+    assert said[-1].pace == {"evictionsLeft": 0, "remaining": "0s", "seconds": 0, "boundBy": ""}
+    # Ten rounds of four. A status that counted down would be written every 5 s: 60 times and more.
+    assert len(cluster.written) <= 30, len(cluster.written)
+
+
+def test_metrics_say_the_same_and_that_limits_are_used() -> None:
+    cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": 4}, zones=["a" * 30])
+    cluster.ready_seconds = READY_SECONDS
+
+    def metric(name: str, **labels: str) -> float | None:
+        labels = {"policy_namespace": "", "policy": "default", **labels}
+        return cluster.parts.registry.get_sample_value(name, labels)
+
+    async def scenario() -> None:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(2.5 * READY_SECONDS)
+        remaining = metric("respread_remaining_seconds", bound_by="inFlightPerWorkload")
+        assert remaining is not None
+        assert abs(remaining - 4 * READY_SECONDS) <= READY_SECONDS + 5
+        assert metric("respread_limits_used_ratio") == 1.0
+        await asyncio.sleep(600)
+        assert metric("respread_remaining_seconds", bound_by="") == 0.0
+        assert metric("respread_limits_used_ratio") is None
+        loop.stop()
+        await running
+
+    run_in_virtual_time(scenario())
+
+
+def test_evictions_that_a_budget_holds_while_its_disruptions_are_used_count_as_left() -> None:
+    """The plan has no move then, because no pod may be evicted."""
+    cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": "100%"}, zones=["a" * 30])
+    cluster.ready_seconds = READY_SECONDS
+    budget = {
+        "metadata": {"name": "web", "namespace": NAMESPACE, "generation": 1},
+        "spec": {"selector": {"matchLabels": {"app": "app-0"}}, "maxUnavailable": 3},
+        "status": {
+            "observedGeneration": 1,
+            "disruptionsAllowed": 3,
+            "currentHealthy": 30,
+            "desiredHealthy": 27,
+            "expectedPods": 30,
+        },
+    }
+
+    async def scenario() -> None:
+        loop = cluster.control_loop()
+        cluster.parts.event("poddisruptionbudgets", budget)
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(2.5 * READY_SECONDS)
+        assert len(cluster.evicted) == 9
+        pace = cluster.written[-1]["pace"]
+        # 20 have to move in all.
+        assert (pace["evictionsLeft"], pace["boundBy"]) == (11, f"PodDisruptionBudget 3 of {NAMESPACE}/web")
+        assert pace["seconds"] == 180  # 14 in five rounds of 30.5 s
+        loop.stop()
+        await running
+
+    run_in_virtual_time(scenario())

@@ -1,0 +1,175 @@
+"""How long the moves that are left take within limits, and which limit bounds that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
+from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.workload import WorkloadName
+from respread.eviction.history import EvictionHistory
+from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limits.lots import Later, lots_of, seconds_of_pods
+from respread.eviction.limits.remaining import Lot, PresentLimits, Remaining, about, in_short, in_words
+from respread.eviction.limits.trust import Trust
+from respread.planning.victims.budget_index import BudgetIndex
+from tests.eviction_moves import SPEC, move
+from tests.worlds import cluster, pod
+
+WIDE = Limits(in_flight=500, in_flight_per_namespace=500, in_flight_per_node=500, in_flight_per_workload="100%")
+
+
+def lot(name: str = "web", namespace: str = "shop", **fields: Any) -> Lot:
+    given: dict[str, Any] = {"policy": "default", "labels": Map(app=name), "replicas": 100, "seconds": 60.0, **fields}
+    return Lot(workload=WorkloadName("Deployment", namespace, name), **given)
+
+
+def remaining(*lots: Lot, limits: Limits = WIDE, **fields: Any) -> Remaining:
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=limits))
+    present = PresentLimits(snapshot=cluster([], []), limiters=(Limiter.of(policy),), now=10_000.0, **fields)
+    return present.remaining(lots).get("default", Remaining())
+
+
+def limited(**fields: Any) -> Limits:
+    return msgspec.structs.replace(WIDE, **fields)
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds", "bound"),
+    [
+        (limited(in_flight_per_workload=1), 43 * 60, "inFlightPerWorkload 1"),
+        (limited(in_flight_per_workload="10%"), 5 * 60, "inFlightPerWorkload 10"),
+        (limited(in_flight_per_namespace=4), 13 * 60, "inFlightPerNamespace 4"),
+        (limited(in_flight=8), 7 * 60, "inFlight 8"),
+        (limited(in_flight_per_node=2), 6 * 60, "inFlightPerNode 2"),
+        (limited(per_hour=30), 3600, "perHour 30"),
+        (limited(per_hour=10), 4 * 3600, "perHour 10"),
+        (WIDE, 60, "inFlightPerWorkload 100"),
+        (Limits(), 6 * 60, "inFlightPerNode 2"),
+    ],
+)
+def test_the_limit_that_takes_longest_bounds_the_rest(limits: Limits, seconds: int, bound: str) -> None:
+    """A workload of 100 pods, with 43 to move and 7 in flight in a second one."""
+    nodes = {"a": 11, "b": 11, "c": 11, "d": 10}
+    found = remaining(lot(now=43, nodes=nodes), lot("api", in_flight=7), limits=limits)
+    assert (found.seconds, str(found.bound), found.evictions, found.in_flight) == (seconds, bound, 43, 7)
+
+
+def test_a_disruption_budget_bounds_all_workloads_that_it_selects() -> None:
+    budget: dict[str, Any] = {"budget": "all", "disruptions": 2}
+    found = remaining(lot(now=4, **budget), lot("api", now=3, in_flight=1, **budget), lot("other", now=9))
+    assert (found.seconds, str(found.bound)) == (4 * 60, "PodDisruptionBudget 2 of shop/all")
+
+
+def test_a_workload_begins_with_a_few_until_replacements_are_ready() -> None:
+    limits = limited(in_flight_per_workload=20)
+    assert remaining(lot(now=40), limits=limits).seconds == 2 * 60
+    assert remaining(lot(now=40), limits=limits, trust=Trust()).seconds == 3 * 60
+    failed = Trust().with_end(lot().workload, 9_999.0, ready=False)
+    assert remaining(lot(now=40), limits=limits, trust=failed).seconds == 4 * 60  # 1, 10, 20, 9
+
+
+def test_evictions_of_the_last_hour_count_for_the_limit_of_an_hour() -> None:
+    made = EvictionHistory().with_evictions(["default"], 9_900.0, 25)
+    found = remaining(lot(now=6), limits=limited(per_hour=30), history=made)
+    assert (found.seconds, found.used) == (3600, 0.0)
+
+
+def test_limits_of_another_policy_are_named_with_it() -> None:
+    whole = Policy(
+        kind="ClusterRebalancePolicy", object_name="all", spec=ClusterPolicySpec(limits=limited(in_flight=1))
+    )
+    own = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=WIDE))
+    moved = pod("web-1", "node-1", SPEC, namespace="shop", labels=Map(app="web"))
+    limits = PresentLimits(snapshot=cluster([], [moved]), limiters=(Limiter.of(whole), Limiter.of(own)), now=0.0)
+    found = limits.remaining([lot(policy="shop/own", now=2)])
+    assert str(found["shop/own"].bound) == "inFlight 1 of policy all"
+    assert "all" not in found
+
+
+def test_the_time_is_unknown_if_no_workload_tells_it_and_else_that_of_the_others() -> None:
+    silent = lot("api", now=30, seconds=None)
+    assert remaining(silent).seconds is None
+    assert remaining(silent).about_seconds is None
+    assert remaining(silent, lot(now=1, seconds=20.0)).seconds == 20
+    assert remaining().seconds == remaining().about_seconds == 0
+
+
+def test_slow_replacements_take_at_least_their_own_time() -> None:
+    assert (
+        remaining(lot(now=1, seconds=90.0), lot("api", now=99, seconds=1.0), limits=limited(in_flight=10)).seconds == 90
+    )
+
+
+@pytest.mark.parametrize(("in_flight", "used"), [(0, 0.0), (3, 0.3), (10, 1.0), (12, 1.0)])
+def test_the_share_of_the_limits_that_is_used(in_flight: int, used: float) -> None:
+    limits = limited(in_flight_per_workload=10)
+    assert remaining(lot(now=40, in_flight=in_flight), limits=limits).used == used
+    assert remaining(lot(later=40, in_flight=in_flight), limits=limits).used is None
+
+
+def test_no_more_is_possible_than_is_left_and_budgets_allow() -> None:
+    assert remaining(lot(now=1, in_flight=3)).used == 0.75
+    assert remaining(lot(now=30, in_flight=2, budget="web", disruptions=2)).used == 1.0
+    assert remaining(lot(now=30, in_flight=2), trust=Trust()).used == 0.4
+
+
+def test_moves_are_counted_by_workload_with_budget_and_times() -> None:
+    pods = [pod(f"web-{number}", "node-1", SPEC, ready_seconds=20 + number) for number in range(5)]
+    budget = PodDisruptionBudget(
+        namespace="default", name="web", selector=LabelSelector(), expected_pods=5, desired_healthy=3
+    )
+    snapshot = cluster([], pods, poddisruptionbudgets=[budget])
+    moves = [move(each) for each in pods]
+    (found,) = lots_of(
+        snapshot, BudgetIndex(), moves[:2], moves[2:3], waiting=moves[3:4], later=[Later("default", pods[4], 7)]
+    )
+    assert (found.now, found.in_flight, found.later, found.left, found.all) == (2, 1, 8, 10, 11)
+    assert (found.replicas, found.budget, found.disruptions, found.seconds) == (5, "web", 2, 22.0)
+    assert found.nodes == {"node-1": 4}
+    (measured,) = lots_of(snapshot, BudgetIndex(), moves, (), measured=lambda _: 7.5)
+    assert measured.seconds == 7.5
+
+
+def test_pods_that_were_ready_before_or_are_not_say_nothing_about_starting() -> None:
+    pods = [
+        pod("web-1", "node-1", SPEC, ready_seconds=86_400),
+        pod("web-2", "node-1", SPEC, ready_seconds=None, ready=False),
+        pod("web-3", "node-1", SPEC, ready_seconds=0),
+    ]
+    assert seconds_of_pods(cluster([], pods), pods[0]) == 1.0
+    assert seconds_of_pods(cluster([], pods[:2]), pods[0]) is None
+
+
+def test_the_time_until_ready_is_a_mean_of_the_last_replacements() -> None:
+    trust, web = Trust(), lot().workload
+    assert trust.seconds(web, 0.0) is None
+    trust = trust.with_end(web, 0.0, ready=True, seconds=10.0).with_end(web, 1.0, ready=False, seconds=300.0)
+    assert trust.seconds(web, 2.0) == 10.0
+    assert trust.with_end(web, 2.0, ready=True, seconds=20.0).seconds(web, 3.0) == 12.0
+    assert trust.seconds(web, 3_700.0) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rounded", "words", "short"),
+    [
+        (0.0, 0, "0 s", "0s"),
+        (0.2, 10, "10 s", "10s"),
+        (41.0, 50, "50 s", "50s"),
+        (110.0, 110, "110 s", "110s"),
+        (110.5, 120, "2 min", "2m"),
+        (41 * 60 - 5, 41 * 60, "41 min", "41m"),
+        (59 * 60 + 30, 3600, "1 h", "1h"),
+        (7000.0, 7200, "2 h", "2h"),
+        (7201.0, 7800, "2 h 10 min", "2h10m"),
+        (36_001.0, 39_600, "11 h", "11h"),
+    ],
+)
+def test_an_estimate_is_rounded_as_people_say_it(seconds: float, rounded: int, words: str, short: str) -> None:
+    assert about(seconds) == rounded
+    assert (in_words(rounded), in_short(rounded)) == (words, short)
