@@ -141,10 +141,12 @@ def _tally(
         return Tally(group, domains, cure=False)
     counted = [piece for piece in pieces if at in piece.counted_by]
     staying = Counter(group.counts)
+    leaving = 0
     reachable: NodeSet = 0
     for (number, slot), victims in movable.items():
         if at in pieces[number].counted_by and (domain := domains.of_slot[slot]) is not None:
             staying[domain] -= len(victims)
+            leaving += len(victims)
         reachable |= 1 << slot  # An evicted pod leaves its room.
     feasible: NodeSet = 0
     for piece in counted:
@@ -155,6 +157,7 @@ def _tally(
         least=max(staying.values(), default=0),
         incoming=_outside(group, domains, pods, placement),
         leaving=any(_may_leave(piece, at, domains.eligible) for piece in counted if piece.replacement.unknown is None),
+        movable=leaving,
     )
     return Tally(
         group,

@@ -29,6 +29,8 @@ class Bounds(NamedTuple):
     """How many pods outside of all domains may move into one."""
     leaving: bool = False
     """Whether pods may move to where there is no domain."""
+    movable: float = inf
+    """How many pods may be moved out of a domain."""
 
 
 class Reach(NamedTuple):
@@ -53,6 +55,8 @@ def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
     for lo in range(max(0, bounds.least - max_skew), _highest(histogram, bounds) + 1):
         hi = lo + max_skew
         above, below = _above(histogram, hi), _below(histogram, lo)
+        if above > bounds.movable or below > bounds.movable + bounds.incoming:
+            continue
         if bounds.leaving or above <= _below(histogram, hi):
             fewest = min(fewest, max(above, below))
     return fewest if histogram else 0
@@ -71,8 +75,10 @@ def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds
     for lo in range(_highest(histogram, bounds) + 1):
         hi = lo + max_skew
         above, below = _above(histogram, hi), _below(histogram, lo)
+        if below > bounds.movable + bounds.incoming:
+            break
         room = above if bounds.leaving else _below(histogram, hi) - _below(closed, hi)
-        excess = max(0, above - room, bounds.least - hi)
+        excess = max(0, above - int(min(room, bounds.movable)), bounds.least - hi)
         best = min(best, Reach(excess, max(above - excess, below)))
     return best
 
