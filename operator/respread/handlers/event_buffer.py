@@ -17,6 +17,7 @@ import msgspec
 
 from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
+from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 
@@ -34,15 +35,8 @@ class ErrorEventError(ValueError):
     """A line with which the API server reports that the watch has failed."""
 
 
-class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
 class _Head(msgspec.Struct, rename="camel"):
-    metadata: _Metadata
+    metadata: WireIdentity
     api_version: str = ""
     kind: str = ""
 
@@ -65,7 +59,7 @@ class LightEvent(msgspec.Struct):
 
     def bookmark(self) -> LightEvent:
         """Return a bookmark with the progress of this event."""
-        version = _Metadata(resource_version=self.object.metadata.resource_version)
+        version = WireIdentity(resource_version=self.object.metadata.resource_version)
         return LightEvent(_BOOKMARK, _Head(version, self.object.api_version, self.object.kind))
 
     def encode(self) -> bytes:

@@ -20,6 +20,7 @@ from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 from respread.handlers.event_buffer import EventBuffer, LightEvent, identity_of
 from respread.handlers.health import WatchHealth
+from respread.kube.listing import ListMetadata
 from respread.stores.stores import KindStore
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -130,13 +131,6 @@ def unread_bytes(transport: asyncio.BaseTransport | None) -> int:
 
 
 _log: Final = get_logger(__name__)
-
-
-class ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion", "continue_": "continue"}):
-    """`metadata` of a LIST."""
-
-    resource_version: str = ""
-    continue_: str = ""
 
 
 class _ListHead(msgspec.Struct):

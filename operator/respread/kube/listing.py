@@ -84,12 +84,15 @@ class ListPage(NamedTuple):
     """Whether other pages follow."""
 
 
-class _Metadata(msgspec.Struct, rename={"continue_": "continue"}):
+class ListMetadata(msgspec.Struct, rename={"resource_version": "resourceVersion", "continue_": "continue"}):
+    """`metadata` of a LIST."""
+
+    resource_version: str = ""
     continue_: str = ""
 
 
 class _Answer(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ListMetadata
     items: list[msgspec.Raw] | None
     """None for an empty metadata list, as the API server writes it."""
 

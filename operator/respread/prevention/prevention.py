@@ -19,21 +19,29 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.contests import Contests
 from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.pace import (
-    GATHER_SECONDS,
-    PATCHES_AT_ONCE,
-    PATCHES_PER_SECOND,
-    RERANK_INTERVAL_SECONDS,
-    RERANKED_PER_MINUTE,
-    REST_SECONDS,
-    UNREADY_REST_SECONDS,
-)
 from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
 from respread.prevention.ranks import Costs, HeldCost, NoRoomError, Roles, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.prevention.scale_down import Avoided, avoided_between
 from respread.prevention.selection import CostSelection, Wish, select
 from respread.spread.index import Spread
+
+PATCHES_PER_SECOND: Final = 50.0
+PATCHES_AT_ONCE: Final = 500
+"""The largest burst, so that a starting Deployment is ranked at once."""
+RERANKED_PER_MINUTE: Final = 300.0
+"""Pods whose existing cost changes, in the whole cluster."""
+RERANK_INTERVAL_SECONDS: Final = 60.0
+"""The minimum time between two rerankings of a ReplicaSet."""
+REST_SECONDS: Final = 5.0
+"""A ReplicaSet is reranked after it has been unchanged this long with all of its pods Ready."""
+UNREADY_REST_SECONDS: Final = 300.0
+"""The same if some pods are not Ready. Kubernetes evicts pods from an unreachable node after this time
+(`tolerationSeconds` of the taints that DefaultTolerationSeconds tolerates)."""
+GATHER_SECONDS: Final = 1.0
+"""New pods wait this long for other pods of their ReplicaSet without a node, so that they are ranked better, and only
+once."""
+
 
 SEEN_WITHIN_SECONDS: Final = 60.0
 """If the watch does not show a patch within this time, it may not have been applied, and the pod is read before the

@@ -12,6 +12,7 @@ from respread.api.nesting import decoded
 from respread.api.policy import PLURALS, PolicyKind
 from respread.api.record import Recorded, decode_record
 from respread.cluster.decode.decoder import Decoder, Kind, NotAListError, split_list
+from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.errors import DecodeError, Unread
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState, StateObject
@@ -205,13 +206,8 @@ class RecordKindStore:
         return False
 
 
-class _WireMetadata(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-
-
 class _WireRecord(msgspec.Struct):
-    metadata: _WireMetadata = msgspec.field(default_factory=_WireMetadata)
+    metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
     record: object = None
 
 
@@ -261,7 +257,7 @@ class PriorityClassKindStore:
 
 
 class _WirePriorityClass(msgspec.Struct):
-    metadata: _WireMetadata = msgspec.field(default_factory=_WireMetadata)
+    metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
     value: Any = None
 
 

@@ -16,9 +16,9 @@ import click
 
 from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
-from respread.cli.has_screen import has_screen
 from respread.cli.options import ENVIRONMENT, ClusterOptions
 from respread.cli.read.planned import Planning, PlanningOptions, check_standard_input, planning_inputs
+from respread.cli.terminal import has_screen
 from respread.gc_tuning import relax_garbage_collection
 from respread.ui.engine import Engine
 from respread.ui.guard import Guard, new_token

@@ -6,9 +6,10 @@ One thread at a time may use it, unless a method says otherwise.
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -20,14 +21,84 @@ from respread.cli.read.planned import Planned, Planning
 from respread.cli.read.target import Target, find_target
 from respread.cli.render.explain_report import explain_report
 from respread.cli.render.workload_view import WorkloadView, workload_view
-from respread.ui.changes import OverviewChange, change_between, happenings
+from respread.ui.changes import Happening, OverviewChange, change_between, happenings
 from respread.ui.events import EventsQuestion, chosen, events_of_policies, events_of_workload
-from respread.ui.nodes import NodeChoice, node_choices
 from respread.ui.operator_events import ReadEvents
 from respread.ui.overview import Overview, Overviews
 from respread.ui.protections import Protections
-from respread.ui.timeline import Timeline, TimelineChange
 from respread.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs
+
+
+class NodeChoice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node that can be drained, cordoned or copied in a simulation."""
+
+    name: str
+    domains: dict[str, str]
+    ready: bool
+    cordoned: bool
+    pods: int
+
+
+def node_choices(planned: Planned) -> tuple[NodeChoice, ...]:
+    """Return all nodes, sorted by name."""
+    snapshot = planned.view.snapshot
+    keys = sorted({group.key.topology_key for group in planned.spread.groups.values()})
+    return tuple(
+        NodeChoice(
+            name=name,
+            domains={key: node.labels[key] for key in keys if key in node.labels},
+            ready=node.ready,
+            cordoned=node.unschedulable,
+            pods=len(snapshot.pods_by_node.get(name, {})),
+        )
+        for name, node in sorted(snapshot.nodes.items())
+    )
+
+
+MOST_POINTS: Final = 600
+MOST_HAPPENINGS: Final = 200
+
+
+class TimePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The cluster in numbers at one time."""
+
+    time: datetime
+    violated: int
+    excess: int
+    worst_skew: int
+    in_flight: int
+
+
+class TimelineChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The additions to the timeline since it was last sent."""
+
+    points: tuple[TimePoint, ...]
+    happenings: tuple[Happening, ...]
+
+
+class Timeline:
+    """Keeps the newest points and changes."""
+
+    def __init__(self) -> None:
+        self._points: deque[TimePoint] = deque(maxlen=MOST_POINTS)
+        self._happenings: deque[Happening] = deque(maxlen=MOST_HAPPENINGS)
+
+    def record(self, overview: Overview, found: tuple[Happening, ...]) -> TimelineChange:
+        """Add changes, and return the addition."""
+        point = TimePoint(
+            time=overview.time,
+            violated=overview.violated,
+            excess=overview.excess,
+            worst_skew=overview.worst_skew,
+            in_flight=sum(row.in_flight for row in overview.rows),
+        )
+        self._points.append(point)
+        self._happenings.extend(found)
+        return TimelineChange(points=(point,), happenings=found)
+
+    def everything(self) -> TimelineChange:
+        """Return all that is kept."""
+        return TimelineChange(points=tuple(self._points), happenings=tuple(self._happenings))
 
 
 class Source(Protocol):

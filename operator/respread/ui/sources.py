@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from respread.cli.options import ClusterOptions
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import FollowedCluster, Lost
-from respread.cli.read.gathering import OWNERS
+from respread.cli.read.gathering import OWNERS, WantedKind
 from respread.cli.read.live import ApiReader
 from respread.cli.read.reading import wanted_for_plan
 from respread.cli.read.snapshot_file import read_snapshot
-from respread.cli.read.wanted import WantedKind
 from respread.ui.engine import Source
 from respread.ui.operator_events import ReadEvents, read_operator_events
 

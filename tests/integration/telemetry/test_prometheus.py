@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from respread.prevention.pace import REST_SECONDS
+from respread.prevention.prevention import REST_SECONDS
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prometheus import PANELS, Prometheus, Series, scraping

@@ -17,7 +17,7 @@ from respread.cli.options import ConnectionOptions
 from respread.cli.read import following
 from respread.cli.read.connection import connect
 from respread.cli.read.following import FollowedCluster
-from respread.cli.read.wanted import WantedKind
+from respread.cli.read.gathering import WantedKind
 from respread.cluster.decode.decoder import KINDS
 from respread.stores.watched_kinds import CLUSTER_POLICIES
 from tests.unit.cli.snapshots import manifest_of_node

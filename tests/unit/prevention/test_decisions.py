@@ -17,17 +17,21 @@ from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.pace import (
+from respread.prevention.patches import Patch, Purpose
+from respread.prevention.prevention import (
     GATHER_SECONDS,
     PATCHES_AT_ONCE,
     PATCHES_PER_SECOND,
     RERANK_INTERVAL_SECONDS,
     RERANKED_PER_MINUTE,
     REST_SECONDS,
+    SEEN_WITHIN_SECONDS,
     UNREADY_REST_SECONDS,
+    Answered,
+    CostClock,
+    CostPlanner,
+    View,
 )
-from respread.prevention.patches import Patch, Purpose
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.prevention.scale_down import Avoided
 from respread.spread.index import SpreadIndex

@@ -21,11 +21,10 @@ from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ConnectionOptions, client_options
 from respread.cli.read.connection import connect
-from respread.cli.read.gathering import OPTIONAL, READ_KINDS
+from respread.cli.read.gathering import OPTIONAL, READ_KINDS, WantedKind
 from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 from respread.cli.read.snapshot_content import snapshot_content
 from respread.cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
-from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import Kind, NotAListError, split_list
 from respread.kube.connection import Connection
 from respread.stores.watched_kinds import full_name

@@ -17,10 +17,10 @@ import msgspec
 from respread.api.nesting import decoded
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.gathering import Gathering
+from respread.cli.read.gathering import Gathering, WantedKind
 from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
-from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import Kind
+from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.errors import DecodeError
 from respread.kube.connection import Connection
 
@@ -275,12 +275,8 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
 class _Versioned(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
 
 
 class _Status(msgspec.Struct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from immutables import Map
@@ -31,6 +31,25 @@ from respread.stores.watched_kinds import (
     PRIORITY_CLASSES,
     RECORDS,
 )
+
+
+class WantedKind(NamedTuple):
+    """A kind to read."""
+
+    kind: Kind
+    required: bool
+    """Whether the command can't continue without it."""
+    namespace: str | None = None
+    """Only the objects of this namespace."""
+
+    @property
+    def path(self) -> str:
+        """The path of its list."""
+        if self.namespace is None:
+            return self.kind.path
+        root, _, resource = self.kind.path.rpartition("/")
+        return f"{root}/namespaces/{self.namespace}/{resource}"
+
 
 OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
 """The owners of pods. The operator reads single ones when it needs them; a snapshot contains all of them."""

@@ -17,8 +17,7 @@ from respread.api.nesting import decoded
 from respread.api.policy import GROUP
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.gathering import Gathering
-from respread.cli.read.wanted import WantedKind
+from respread.cli.read.gathering import Gathering, WantedKind
 from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
 from respread.kube.connection import Connection

@@ -9,9 +9,8 @@ import msgspec
 
 from respread.cli.options import ClusterOptions
 from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.gathering import OWNERS
+from respread.cli.read.gathering import OWNERS, WantedKind
 from respread.cli.read.snapshot_file import read_snapshot
-from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import KINDS
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds

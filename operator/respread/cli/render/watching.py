@@ -12,10 +12,10 @@ from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
 import click
 import msgspec
 
-from respread.cli.ended_by_signals import ended_by_signals
 from respread.cli.errors import CommandError
 from respread.cli.options import OutputOptions
 from respread.cli.render.output import TABLES, Report, Shown, show
+from respread.cli.terminal import ended_by_signals
 
 WATCH_SECONDS: Final = 2.0
 """The least time from one reading of the cluster to the next."""

@@ -29,6 +29,15 @@ class WireCondition(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
+class WireIdentity(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The parts of `metadata` that tell which object it is, and which version of it."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
 class WireMetadata(msgspec.Struct, rename="camel"):
     """The parts of `metadata` that Respread reads for every kind."""
 

@@ -1,7 +1,8 @@
-"""SIGTERM and a closed terminal end a command as Ctrl-C does: what it has begun is undone."""
+"""What the terminal and its user do to a command: they end it, or have a screen beside it."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import types
@@ -34,3 +35,8 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def has_screen() -> bool:
+    """Return whether a browser has a window to open. Over SSH, it would be one in the terminal."""
+    return sys.platform in {"darwin", "win32"} or any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
