@@ -19,7 +19,7 @@ import yaml
 from aiohttp import web
 
 from respread.cluster.selector_text import parse_selector
-from respread.stores.watched_kinds import watched_kinds
+from respread.stores.watched_kinds import RECORDS, watched_kinds
 
 Json: TypeAlias = dict[str, Any]
 _Key: TypeAlias = tuple[str, str]
@@ -148,7 +148,7 @@ class ApiServer:
         self._on_eviction = on_eviction
         self._version = 1_000
         self._collections: dict[tuple[str, str], Collection] = {}
-        for kind in watched_kinds():
+        for kind in (*watched_kinds(), *RECORDS.values()):
             group_version = f"{kind.group}/{kind.version}" if kind.group else kind.version
             self._add(Collection(group_version, kind.resource, kind.kind, namespaced=kind.namespaced))
         for group_version, resource, name in _ONLY_READ:
