@@ -1,9 +1,9 @@
 """Reads a stored structure and brings values that are out of bounds within their bounds.
 
-A policy's status may be older than the current bounds of the CRD, and other clients may write it. Nothing in it may
-stop the operator, and one value beyond its bounds is no reason to drop the others. A spec is different: its author
-wants to see the errors. So a number or a time beyond its bounds is read as the bound, a string or list that is too long
-is cut, and a value that can't be read is left out.
+A policy's status may be of a version with other bounds, the API server does not check the text of a record, and other
+clients may write both. Nothing in them may stop the operator, and one value beyond its bounds is no reason to drop the
+others. A spec is different: its author wants to see the errors. So a number or a time beyond its bounds is read as the
+bound, a string or list that is too long is cut, and a value that can't be read is left out.
 """
 
 from __future__ import annotations
@@ -61,8 +61,6 @@ def _of(kind: types.Type, said: Mapping[str, Any]) -> _Read:  # noqa: PLR0911 - 
             return _structure(kind)
         case types.VarTupleType():
             return _items(kind, said.get("x-kubernetes-list-map-keys", ()))
-        case types.BoolType():
-            return lambda value: value if isinstance(value, bool) else _UNREADABLE
         case types.IntType():
             return _number(kind)
         case types.StrType():
