@@ -10,7 +10,7 @@ from zlib import crc32
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.search.board import Board, Piece, Spot
-from respread.planning.search.closed_form import Bounds
+from respread.planning.search.closed_form import Bounds, histogram_of
 from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.search.tally import DomainMap, Tally, domain_map
 from respread.planning.tasks import Task
@@ -141,12 +141,10 @@ def _tally(
         return Tally(group, domains, cure=False)
     counted = [piece for piece in pieces if at in piece.counted_by]
     staying = Counter(group.counts)
-    leaving = 0
     reachable: NodeSet = 0
     for (number, slot), victims in movable.items():
         if at in pieces[number].counted_by and (domain := domains.of_slot[slot]) is not None:
             staying[domain] -= len(victims)
-            leaving += len(victims)
         reachable |= 1 << slot  # An evicted pod leaves its room.
     feasible: NodeSet = 0
     for piece in counted:
@@ -154,10 +152,9 @@ def _tally(
             reachable |= piece.replacement.admitted(spread=False)
             feasible |= piece.replacement.statically_feasible
     bounds = Bounds(
-        least=max(staying.values(), default=0),
+        staying=histogram_of(staying, domains.size),
         incoming=_outside(group, domains, pods, placement),
         leaving=any(_may_leave(piece, at, domains.eligible) for piece in counted if piece.replacement.unknown is None),
-        movable=leaving,
     )
     return Tally(
         group,

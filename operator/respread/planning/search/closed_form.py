@@ -9,6 +9,8 @@ restores the group among others, because one eviction takes one pod from one dom
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple, TypeAlias
@@ -17,11 +19,18 @@ Histogram: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a count and the number of eligible domains with that count, including domains with 0; sorted."""
 
 
+def histogram_of(counts: Mapping[str, int], domains: int) -> Histogram:
+    """Return the histogram of counts by domain, among so many domains; those that are absent have 0."""
+    levels = Counter({0: domains - len(counts)})
+    levels.update(counts.values())
+    return tuple(sorted(pair for pair in levels.items() if pair[1]))
+
+
 class Bounds(NamedTuple):
     """Bounds for the counts that a group can reach."""
 
-    least: int = 0
-    """No domain can get below this count: the largest number of immovable pods in one domain."""
+    staying: Histogram = ()
+    """The counts of the pods that can't be moved, like a histogram of all domains; empty if all can be."""
     most: int | None = None
     """The global minimum can't exceed this: the count of the smallest domain that accepts no more pods, or 0 if there
     are fewer domains than minDomains."""
@@ -29,8 +38,16 @@ class Bounds(NamedTuple):
     """How many pods outside of all domains may move into one."""
     leaving: bool = False
     """Whether pods may move to where there is no domain."""
-    movable: float = inf
-    """How many pods may be moved out of a domain."""
+
+    @property
+    def least(self) -> int:
+        """No limit of a domain's count can get below this."""
+        return self.staying[-1][0] if self.staying else 0
+
+    def allow(self, lo: int, histogram: Histogram) -> bool:
+        """Return whether there are enough pods for a minimum beside those that stay."""
+        pods = sum(count * domains for count, domains in histogram) + self.incoming
+        return sum(max(count, lo) * domains for count, domains in self.staying) <= pods
 
 
 class Reach(NamedTuple):
@@ -55,8 +72,8 @@ def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
     for lo in range(max(0, bounds.least - max_skew), _highest(histogram, bounds) + 1):
         hi = lo + max_skew
         above, below = _above(histogram, hi), _below(histogram, lo)
-        if above > bounds.movable or below > bounds.movable + bounds.incoming:
-            continue
+        if not bounds.allow(lo, histogram):
+            break
         if bounds.leaving or above <= _below(histogram, hi):
             fewest = min(fewest, max(above, below))
     return fewest if histogram else 0
@@ -75,10 +92,10 @@ def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds
     for lo in range(_highest(histogram, bounds) + 1):
         hi = lo + max_skew
         above, below = _above(histogram, hi), _below(histogram, lo)
-        if below > bounds.movable + bounds.incoming:
+        if not bounds.allow(lo, histogram):
             break
         room = above if bounds.leaving else _below(histogram, hi) - _below(closed, hi)
-        excess = max(0, above - int(min(room, bounds.movable)), bounds.least - hi)
+        excess = max(0, above - room, _above(bounds.staying, hi))
         best = min(best, Reach(excess, max(above - excess, below)))
     return best
 

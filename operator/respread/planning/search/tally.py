@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from respread.planning.search.closed_form import Bounds, Histogram, Reach, fewest_moves, reach
+from respread.planning.search.closed_form import Bounds, Histogram, Reach, fewest_moves, histogram_of, reach
 from respread.scheduling.view.node_sets import NodeSet
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.domains import Domains
@@ -131,10 +131,7 @@ class Tally:
         self._bounds = self._with_most(bounds, closed)
         self._never = never
         self._counts = dict(group.counts)
-        histogram: dict[int, int] = {0: domains.size - len(group.counts)}
-        for count in group.counts.values():
-            histogram[count] = histogram.get(count, 0) + 1
-        self._histogram = histogram
+        histogram = self._histogram = dict(histogram_of(group.counts, domains.size))
         self._least = min((count for count, domains in histogram.items() if domains), default=0)
         limit = self.minimum() + self.max_skew
         self._above = sum(domains for count, domains in histogram.items() if count > limit)
