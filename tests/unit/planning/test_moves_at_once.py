@@ -113,6 +113,12 @@ def test_moves_that_may_lower_the_minimum_of_one_of_two_constraints_are_not_made
     assert at_once(planned(nodes, of_web({"a": 12}, 6, zonal(), per_node(max_skew=2)))) == (5, 6)
 
 
+def test_each_node_that_may_take_one_more_is_a_place() -> None:
+    """The nodes of zone b have one or two pods, and with maxSkew 2 per node may have more than the fewest."""
+    nodes = zones("ab", 6)
+    assert at_once(planned(nodes, of_web({"a": 18, "b": 9}, 6, zonal(), per_node(max_skew=2)))) == (2, 4)
+
+
 def test_no_more_are_made_than_min_domains_allows() -> None:
     """With minDomains 4 in three zones, no zone may have more than one pod."""
     plan = planned(zones("abc", 4), of_web({"a": 4}, 4, zonal(min_domains=4)))

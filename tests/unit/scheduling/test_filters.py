@@ -26,6 +26,7 @@ from respread.cluster.pod import (
     Toleration,
 )
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.volume_restrictions import disks_conflict
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import PLUGINS, Rejection
@@ -79,6 +80,43 @@ def test_the_reason_repeats_the_node_affinity_of_the_pod() -> None:
     assert reason(wanted, node("n1", labels={"cpu": "4", "disk": "ssd"})) == [f"NodeAffinity: does not satisfy {asked}"]
     assert reason(wanted, node("n1", labels={"cpu": "5", "disk": "ssd"})) == []
     assert reason(wanted, node("n7", labels={"disk": "ssd"})) == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "bound", "value", "matches"),
+    [
+        ("Gt", "4", "5", True),
+        ("Gt", "4", "4", False),
+        ("Lt", "4", "3", True),
+        ("Lt", "4", "4", False),
+        ("Gt", "4", "five", False),
+        ("Gt", "four", "5", False),
+        ("Gt", "0", str(2**63 - 1), True),
+        ("Gt", "0", str(2**63), False),
+        ("Lt", str(2**63 - 1), "0", True),
+        ("Lt", str(2**63), "0", False),
+    ],
+)
+def test_labels_are_compared_as_integers_of_64_bits(operator: Any, bound: str, value: str, *, matches: bool) -> None:
+    term = NodeSelectorTerm((NodeSelectorRequirement("cpus", operator, (bound,)),))
+    on = node("n1", labels=Map(cpus=value))
+    assert (reason(spec(node_affinity=NodeSelector((term,))), on) == []) is matches
+    assert matches_node_affinity(Map(), NodeSelector((term,)), on) is matches
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "matches"),
+    [
+        ("metadata.name", "In", True),
+        ("metadata.name", "NotIn", False),
+        ("metadata.uid", "In", False),
+        ("metadata.uid", "NotIn", True),
+    ],
+)
+def test_only_the_name_of_a_node_is_known_as_a_field(key: str, operator: Any, *, matches: bool) -> None:
+    term = NodeSelectorTerm(match_fields=(NodeSelectorRequirement(key, operator, ("n1",)),))
+    assert (reason(spec(node_affinity=NodeSelector((term,))), node("n1")) == []) is matches
+    assert matches_node_affinity(Map(), NodeSelector((term,)), node("n1")) is matches
 
 
 def test_the_reason_names_affinity_added_by_the_configuration() -> None:
