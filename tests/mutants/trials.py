@@ -110,10 +110,11 @@ class Trials:
             yield Selection([*NOT_SLOW, f"tests/unit/{change.file.partition('/')[0]}"])
             return
         entering.sort(key=lambda each: (each.is_property, len(each.functions)))
-        others = sorted(entering[FIRST:], key=lambda each: (each.is_property, each.seconds))
+        first = [each for each in entering[:FIRST] if not each.is_property]
+        others = sorted(entering[len(first) :], key=lambda each: (each.is_property, each.seconds))
         seconds = accumulate(each.seconds for each in others)
         others = [each for each, until in zip(others, seconds, strict=True) if until <= self._most_seconds]
-        for noted in (entering[:FIRST], others):
+        for noted in (first, others):
             if noted:
                 yield Selection.of(noted)
 
