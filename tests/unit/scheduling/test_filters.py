@@ -116,6 +116,8 @@ def test_labels_are_compared_as_integers_of_64_bits(operator: Any, bound: str, v
 def test_only_the_name_of_a_node_is_known_as_a_field(key: str, operator: Any, *, matches: bool) -> None:
     term = NodeSelectorTerm(match_fields=(NodeSelectorRequirement(key, operator, ("n1",)),))
     assert (reason(spec(node_affinity=NodeSelector((term,))), node("n1")) == []) is matches
+    added = Profile(added_affinity=NodeSelector((term,)))
+    assert (reason(spec(), node("n1"), profile=added) == []) is matches
     assert matches_node_affinity(Map(), NodeSelector((term,)), node("n1")) is matches
 
 
