@@ -53,7 +53,7 @@ def test_the_commands_of_the_install_guide_have_the_documented_result(cluster: S
     assert re.search(r"^default +DryRun", listed, re.MULTILINE)
     for section, expected in {
         "Allow evictions": ("mode", "Enforce"),
-        "Enable prevention": ("prevention", {"podDeletionCost": "Enabled"}),
+        "Enable prevention": ("prevention", {"podDeletionCost": "Enabled", "costsOfOthers": "Keep"}),
     }.items():
         type_kubectl(cluster, section)
         name, value = expected
