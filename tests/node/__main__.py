@@ -26,6 +26,8 @@ from tests.node import cgroups
 from tests.node.programs import Programs, unavailable
 
 _TESTS: Final = str(Path(__file__).parent)
+_CLUSTERS: Final = 2
+"""How many clusters run at the same time."""
 # The run dies with this process, and all that is in its PID namespace with it.
 _NAMESPACES: Final = ("setpriv", "--pdeathsig=KILL", "unshare", "--net", "--mount", "--pid", "--ipc", "--mount-proc")
 _FIRST_PROCESS: Final = ("--fork", "--kill-child=SIGKILL", "sh", "-c")
@@ -37,7 +39,9 @@ def main() -> int:
     """Build what is missing, and run the tests. Return pytest's exit code."""
     selected = [each for each in sys.argv[1:] if Path(each.partition("::")[0]).exists()] or [_TESTS]
     options = ["-m", "not long", *(each for each in sys.argv[1:] if each not in selected)]
-    pytest = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", *options, *selected]
+    # Tests mostly wait for Leases and pods. The tests of a file share a cluster.
+    workers = ["-n", str(_CLUSTERS), "--dist", "loadfile", "--no-loadscope-reorder"]
+    pytest = [sys.executable, "-m", "pytest", *workers, "-p", "no:cacheprovider", *options, *selected]
     if unavailable():
         return subprocess.run(pytest, check=False).returncode  # each test is skipped with the reason
     Binaries.find_or_build()

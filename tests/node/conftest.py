@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -15,6 +16,9 @@ from tests.node import cgroups
 from tests.node.cluster import RealCluster, real_cluster
 from tests.node.installation import Installation
 from tests.node.programs import Programs, unavailable
+
+_OF_A_WORKER: Final = 5
+"""How many numbers of clusters each worker has: some tests start one of their own."""
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +37,13 @@ def programs(cgroup: str) -> Programs:  # noqa: ARG001  # nothing is built where
 
 
 @pytest.fixture(scope="session")
-def cluster(programs: Programs, cgroup: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+def cluster(
+    programs: Programs, cgroup: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealCluster]:
     """Two real nodes in zone-a and zone-b, and simulated ones in three zones."""
-    with real_cluster(tmp_path_factory.mktemp("cluster"), programs, cgroup) as running:
+    worker = getattr(request.config, "workerinput", {"workerid": "gw0"})["workerid"]
+    number = _OF_A_WORKER * int(worker.removeprefix("gw"))
+    with real_cluster(tmp_path_factory.mktemp("cluster"), programs, cgroup, number=number) as running:
         yield running
 
 

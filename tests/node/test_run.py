@@ -52,7 +52,7 @@ def folders_of(cgroup: str) -> list[Path]:
 )
 def test_an_interrupted_run_leaves_nothing_behind(cgroup: str, number: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "tests.node", TESTS]
+    command = [sys.executable, "-m", "tests.node", "-n", "0", TESTS]
     with (
         (tmp_path / "log").open("w") as log,
         subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as run,
