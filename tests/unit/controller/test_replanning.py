@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from respread.controller.permits.replanning import ENDED_SECONDS, FULL_SECONDS, PROGRESS_SECONDS, Replanning
+from respread.api.policy import ClusterPolicySpec, Limits, Mode, Policy
+from respread.controller.permits.replanning import (
+    ENDED_SECONDS,
+    FULL_SECONDS,
+    PROGRESS_SECONDS,
+    Replanning,
+    is_full,
+)
+from tests.eviction_moves import move
 
 NOW, LATER = 100.0, 160.0
 
@@ -51,3 +59,18 @@ def test_a_plan_waits_longer_while_no_limit_lets_another_pod_go() -> None:
 
 def test_moves_that_were_added_since_do_not_hide_those_that_ended() -> None:
     assert planned(5).due_at((pods(5) - {"pod-0"}) | {"another"}) <= NOW
+
+
+def policy(name: str, in_flight: int, mode: Mode = "Enforce") -> Policy:
+    spec = ClusterPolicySpec(mode=mode, limits=Limits(in_flight=in_flight))
+    return Policy(kind="ClusterRebalancePolicy", object_name=name, spec=spec)
+
+
+def test_all_limits_are_used_only_if_no_policy_that_evicts_has_a_place() -> None:
+    web, api, tried = policy("web", 2), policy("api", 1), policy("tried", 5, "DryRun")
+    two = [move("web-0", policy="web"), move("web-1", policy="web")]
+    assert is_full([web, tried], two)
+    assert not is_full([web, tried], two[:1])
+    assert not is_full([web, api], two)
+    assert is_full([web, api], [*two, move("api-0", policy="api")])
+    assert not is_full([tried], [])
