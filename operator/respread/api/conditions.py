@@ -118,19 +118,8 @@ class _Verdict(NamedTuple):
     message: str
 
 
-_UNUSUAL: Final[frozenset[ConditionType]] = frozenset(
-    {
-        "Reconciling",
-        "Stalled",
-        "Paused",
-        "Oscillating",
-        "CostsContested",
-        "OtherDescheduler",
-        "RoomMissing",
-        "PermissionMissing",
-    }
-)
-"""Conditions that a policy has only after they were True once."""
+_USUAL: Final[frozenset[ConditionType]] = frozenset({"Ready", "Balanced", "Progressing", "Blocked"})
+"""Conditions that a policy always has. It has others only after they were True once."""
 _WAITED_FOR: Final = {
     Reason.WINDOW_CLOSED: "a window of spec.windows",
     Reason.PAUSED: "the end of a pause: see the condition Paused",
@@ -171,7 +160,7 @@ def next_status(
     ours = tuple(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
         for name, verdict in verdicts.items()
-        if name not in _UNUSUAL or previous.condition(name) is not None or _holds(verdict)
+        if name in _USUAL or previous.condition(name) is not None or _holds(verdict)
     )
     others = tuple(each for each in previous.conditions if each.type not in verdicts)[: MAX_CONDITIONS - len(ours)]
     if outcome is None:
