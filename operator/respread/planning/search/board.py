@@ -77,7 +77,7 @@ class Ample(NamedTuple):
 
     nodes: NodeSet = 0
     needs: Mapping[str, int] = Map()
-    """No less than what all these pods request."""
+    """What all these pods request."""
 
     def is_on(self, slot: int, view: ClusterView) -> bool:
         """Whether a node has that room, of which none is kept for nominated pods."""
@@ -326,8 +326,7 @@ class Board:
         """
         if self.waiting or not all(piece.replacement.needs_only_room for piece in self.pieces):
             return Ample()
-        pods = sum(map(len, self._movable.values()))
-        found = Ample(needs={name: pods * amount for name, amount in self.largest_request.items()})
+        found = Ample(needs=self._needs)
         slots = [slot for slot in slots_of(self.touched) if found.is_on(slot, self.placement.view)]
         return found._replace(nodes=node_set(slots))
 
