@@ -20,6 +20,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY crds crds
 COPY manifests manifests
 COPY operator/respread operator/respread
+COPY operator/respread_cli operator/respread_cli
 RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . && \
     pip --python /opt/respread install --no-compile --no-deps --no-index /wheels/*.whl
 

@@ -104,7 +104,7 @@ mutants: setup ## Put plausible faults into a copy of the code and show which te
 check-static: setup ## Lint, types and layers.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy operator/respread tests bench krew
+	@$(BIN)/mypy operator tests bench krew
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/lint-imports --no-logo
 

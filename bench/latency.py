@@ -84,7 +84,7 @@ class Operator:
         kubeconfig = directory / "kubeconfig"
         write_kubeconfig(kubeconfig, server)
         self._log = directory / "operator.log"
-        command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
+        command = [sys.executable, "-m", "respread.program.main", "run", "--kubeconfig", str(kubeconfig)]
         options = ["--listen-address", "127.0.0.1:0", "--lease-namespace", "default", "--leader-election"]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own program

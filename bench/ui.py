@@ -207,7 +207,7 @@ async def _page_server(server: str) -> AsyncIterator[tuple[str, int, float]]:
         write_kubeconfig(kubeconfig, server)
         begun = time.monotonic()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "respread.cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig)),
+            *(sys.executable, "-m", "respread_cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig)),
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from respread.cli.migrate.descheduler import EVICTOR, SPREAD
+from respread_cli.migrate.descheduler import EVICTOR, SPREAD
 
 FILES: Final = tuple(sorted((Path(__file__).parent / "descheduler").glob("*.yaml")))
 

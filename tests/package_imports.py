@@ -14,14 +14,14 @@ from tests.generated_parts import GeneratedParts
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "architecture.md"
-PACKAGES: Final = ("respread", "respread_sandbox")
+PACKAGES: Final = ("respread", "respread_cli", "respread_sandbox")
 EVERYWHERE: Final = "respread"
 """The top package, which has only the version and no place in the diagram."""
 PARTS: Final = GeneratedParts("make architecture")
 
 
 def package_imports() -> dict[str, set[str]]:
-    """Return the direct imports between packages such as `respread.eviction` and `respread_sandbox`."""
+    """Return the direct imports between packages such as `respread.eviction` and `respread_cli`."""
     modules = dict(_modules())
     imports: dict[str, set[str]] = {_package(name): set() for name in modules}
     del imports[EVERYWHERE]

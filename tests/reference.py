@@ -13,8 +13,8 @@ from typing import Final
 
 import click
 
-from respread.cli.examples import CommandWithExamples
-from respread.cli.main import COMMANDS, load
+from respread.program.command_line import CommandWithExamples
+from respread_cli.main import COMMANDS, load
 from tests.generated_parts import GeneratedParts
 
 ROOT: Final = Path(__file__).parents[1]

@@ -167,7 +167,7 @@ def _tests(version: str, folders: Sequence[Path], environment: Mapping[str, str]
 
 
 def _demo(environment: Mapping[str, str]) -> Passed:
-    done = subprocess.run([sys.executable, "-m", "respread.cli.main", "demo"], env=environment, check=False)
+    done = subprocess.run([sys.executable, "-m", "respread_cli.main", "demo"], env=environment, check=False)
     return int(done.returncode == 0), 1
 
 

@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from respread.cli.errors import CommandError
+from respread.program.command_line import CommandError
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
 from respread_sandbox.karpenter import Karpenter
 from respread_sandbox.modules import kubernetes_versions

@@ -50,7 +50,7 @@ class Replica:
         """Start it if it does not run."""
         if self.runs:
             return
-        command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(self._kubeconfig)]
+        command = [sys.executable, "-m", "respread.program.main", "run", "--kubeconfig", str(self._kubeconfig)]
         options = ["--listen-address", "127.0.0.1:0", "--lease-namespace", NAMESPACE, "--log-format", "json"]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([*command, *options, *self._options], stdout=log, stderr=log)

@@ -27,7 +27,7 @@ class Laptop:
 
     def __init__(self, kubeconfig: Path, directory: Path, name: str, *options: str) -> None:
         self.log = directory / f"{name}.log"
-        command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
+        command = [sys.executable, "-m", "respread.program.main", "run", "--kubeconfig", str(kubeconfig)]
         self.listening = ["--listen-address", "127.0.0.1:0", "--log-format", "json"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen([*command, *self.listening, *options], stdout=log, stderr=log)

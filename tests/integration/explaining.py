@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from respread.cli.main import respread
+from respread_cli.main import respread
 from respread_sandbox import Sandbox
 
 

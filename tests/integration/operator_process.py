@@ -61,7 +61,15 @@ class OperatorProcess:
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
         self._served_at = ""
         environment = {"PYTHONWARNINGS": "error"}
-        command = ["-m", "respread.cli.main", "run", "--listen-address", "127.0.0.1:0", "--leader-election", *options]
+        command = [
+            "-m",
+            "respread.program.main",
+            "run",
+            "--listen-address",
+            "127.0.0.1:0",
+            "--leader-election",
+            *options,
+        ]
         if pod is None:
             kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
             place = ["--kubeconfig", str(kubeconfig), "--lease-namespace", "respread-system"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from respread.cli.main import respread
+from respread_cli.main import respread
 from respread_sandbox import NodeShape, Sandbox
 from tests.integration.operator_process import evictions
 from tests.integration.workloads import (

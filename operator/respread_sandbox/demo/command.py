@@ -9,11 +9,10 @@ from contextlib import contextmanager
 import click
 from rich.table import Table
 
-from respread.cli.errors import CommandError
-from respread.cli.options import ENVIRONMENT
-from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
-from respread.cli.render.output import make_console
-from respread.cli.terminal import ended_by_signals
+from respread.program.command_line import ENVIRONMENT, CommandError
+from respread_cli.render.domain_bars import FAINT, OVER, WITHIN
+from respread_cli.render.output import make_console
+from respread_cli.terminal import ended_by_signals
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 from respread_sandbox.demo.ending import Ending, counted
 from respread_sandbox.demo.picture import Pair, Picture

@@ -51,7 +51,7 @@ class OperatorProcess:
 def operator_process(sandbox: Sandbox) -> Iterator[OperatorProcess]:
     """Run the operator until the context ends for any reason."""
     kubeconfig = sandbox.kubeconfig_for_service_account(OPERATOR_NAMESPACE, SERVICE_ACCOUNT)
-    command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "respread.program.main", "run", "--kubeconfig", str(kubeconfig)]
     command += ["--leader-election", "--lease-namespace", OPERATOR_NAMESPACE]
     command += ["--listen-address", "127.0.0.1:0", "--log-format", "json"]
     sandbox.start_program(NAME, command, environment_of_programs())

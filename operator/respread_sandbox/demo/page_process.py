@@ -20,7 +20,7 @@ def serve_page(sandbox: Sandbox) -> str:
     Raises:
         SandboxError: it does not start.
     """
-    command = [sys.executable, "-m", "respread.cli.main", "ui", "--no-open", "--kubeconfig", str(sandbox.kubeconfig)]
+    command = [sys.executable, "-m", "respread_cli.main", "ui", "--no-open", "--kubeconfig", str(sandbox.kubeconfig)]
     sandbox.start_program(NAME, command, environment_of_programs())
     deadline = time.monotonic() + START_SECONDS
     while True:

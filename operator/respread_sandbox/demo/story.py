@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from respread.api.policy import GROUP, PLURALS, Mode
-from respread.cli.read.shipped_files import crds, manifests
-from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
-from respread.cli.terminal import has_screen
+from respread_cli.read.shipped_files import crds, manifests
+from respread_cli.render.domain_bars import FAINT, OVER, WITHIN
+from respread_cli.terminal import has_screen
 from respread_sandbox import Sandbox, SandboxError
 from respread_sandbox.demo.audit import requests_of
 from respread_sandbox.demo.ending import Ending, counted

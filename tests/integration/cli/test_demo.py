@@ -15,7 +15,7 @@ import requests
 
 from tests.processes import wait_until, wait_until_dead
 
-COMMAND = (sys.executable, "-m", "respread.cli.main", "demo", "--deployments", "4")
+COMMAND = (sys.executable, "-m", "respread_cli.main", "demo", "--deployments", "4")
 ATTEMPTS = 6
 """The maximum number of demos without a violation. A scale-down deletes random pods, and with four Deployments some
 percent of the demos violate no constraint."""
@@ -106,7 +106,7 @@ def with_a_stopped_operator(start: Callable[..., Demo]) -> Demo:
     """
     demo = start("--patience", "1")
     wait_until(lambda: bool(demo.find("Now every Deployment is scaled down")), lambda: demo.text)
-    (operator,) = (pid for pid in descendants(demo.process.pid) if b"respread.cli.main\0run\0" in command_of(pid))
+    (operator,) = (pid for pid in descendants(demo.process.pid) if b"respread.program.main\0run\0" in command_of(pid))
     os.kill(operator, signal.SIGSTOP)
     demo.process.wait(400)
     return demo

@@ -21,8 +21,8 @@ import yaml
 from click.testing import CliRunner
 
 from respread import __version__
-from respread.cli.main import respread
-from respread.cli.read import live
+from respread_cli.main import respread
+from respread_cli.read import live
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.operator_process import policy as hurried
@@ -85,7 +85,7 @@ def policy(tmp_path: Path) -> Path:
 def run(cluster: Sandbox | Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kubeconfig = cluster.kubeconfig if isinstance(cluster, Sandbox) else cluster
     return subprocess.run(
-        [sys.executable, "-m", "respread.cli.main", *arguments],
+        [sys.executable, "-m", "respread_cli.main", *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -362,7 +362,7 @@ def watching(
             printed.extend(got)
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "respread.cli.main", *arguments, "--watch"],
+        [sys.executable, "-m", "respread_cli.main", *arguments, "--watch"],
         stdout=writing,
         stderr=writing,
         env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "COLUMNS": "100", "LINES": "12", "TERM": "xterm"},

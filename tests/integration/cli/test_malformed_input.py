@@ -40,7 +40,7 @@ FAULTS = {
 
 
 def respread(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "respread.cli.main", *arguments]
+    command = [sys.executable, "-m", "respread_cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
 

@@ -28,7 +28,7 @@ def cluster(api_sandbox: Sandbox) -> Sandbox:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_the_api_server_accepts_migrated_policies(cluster: Sandbox, file: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "respread.cli.main", "migrate", str(file)], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "respread_cli.main", "migrate", str(file)], check=True, capture_output=True, text=True
     )
     policies = [each for each in yaml.safe_load_all(done.stdout) if each is not None]
     if not policies:

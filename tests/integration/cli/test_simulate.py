@@ -9,7 +9,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from respread.cli.main import respread
+from respread_cli.main import respread
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from respread.cli.main import respread
-from respread.cli.read.following import Lost
+from respread_cli.main import respread
+from respread_cli.read.following import Lost
 from tests.chromium import Tab, axe_core, browser, chromium
 from tests.unit.cli.snapshots import snapshot_of
 from tests.unit.ui.clusters import web, zones

@@ -21,7 +21,7 @@ class Page:
 
     def __init__(self, kubeconfig: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "respread.cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig)],
+            [sys.executable, "-m", "respread_cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig)],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},

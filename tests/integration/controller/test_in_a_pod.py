@@ -74,7 +74,7 @@ def test_a_kubeconfig_with_the_key_of_its_user_needs_no_files_to_write(
     )
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(content), encoding="utf-8")
-    command = pod.command("-m", "respread.cli.main", "skew", "--kubeconfig", str(kubeconfig))
+    command = pod.command("-m", "respread_cli.main", "skew", "--kubeconfig", str(kubeconfig))
     shown = subprocess.run(
         command, env=pod.environment(), cwd=ROOT / "operator", check=False, capture_output=True, text=True
     )
@@ -83,7 +83,7 @@ def test_a_kubeconfig_with_the_key_of_its_user_needs_no_files_to_write(
 
 def test_without_a_home_the_error_says_that_there_is_no_kubeconfig(pod: PodProcess) -> None:
     environment = {name: value for name, value in pod.environment().items() if name not in pod.service}
-    command = pod.command("-m", "respread.cli.main", "skew")
+    command = pod.command("-m", "respread_cli.main", "skew")
     refused = subprocess.run(
         command, env=environment, cwd=ROOT / "operator", check=False, capture_output=True, text=True
     )

@@ -74,7 +74,7 @@ def balanced(sandbox: Sandbox, name: str) -> bool:
 def report_of(sandbox: Sandbox, command: str, *options: str) -> dict[str, Any]:
     """Return the output of a command for the cluster."""
     words = [command, "-o", "json", "--kubeconfig", str(sandbox.kubeconfig), *options]
-    done = subprocess.run([sys.executable, "-m", "respread.cli.main", *words], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "respread_cli.main", *words], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report

@@ -41,7 +41,7 @@ def crowded(installed_sandbox: Sandbox) -> Sandbox:
 
 
 def respread(sandbox: Sandbox, *arguments: str) -> str:
-    command = [sys.executable, "-m", "respread.cli.main", *arguments]
+    command = [sys.executable, "-m", "respread_cli.main", *arguments]
     connection = [] if "--snapshot" in arguments else ["--kubeconfig", str(sandbox.kubeconfig)]
     done = subprocess.run([*command, *connection], check=False, capture_output=True, text=True)
     assert done.returncode in {0, 1}, done.stderr

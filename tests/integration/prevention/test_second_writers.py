@@ -88,7 +88,7 @@ def condition(sandbox: Sandbox) -> dict[str, str]:
 
 def scale_downs(sandbox: Sandbox) -> dict[str, str]:
     """Return how `respread skew -o json` describes the scale-downs of each Deployment."""
-    command = [sys.executable, "-m", "respread.cli.main", "skew", "-n", "shop", "-o", "json"]
+    command = [sys.executable, "-m", "respread_cli.main", "skew", "-n", "shop", "-o", "json"]
     command += ["--kubeconfig", str(sandbox.kubeconfig)]
     shown = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert shown.returncode in {0, 1}, shown.stderr

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from respread.cli.main import respread
+from respread_cli.main import respread
 from respread_sandbox import Sandbox
 from tests.integration.helm import CHART, Helm, helm_for
 from tests.integration.operator_process import OperatorProcess

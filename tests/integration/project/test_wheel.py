@@ -112,7 +112,7 @@ def test_the_wheels_have_this_version_and_run_on_any_platform(wheels: Wheels) ->
 
 
 def test_the_wheel_contains_only_the_package_the_crds_and_the_manifests(wheels: Wheels) -> None:
-    expected = {path.removeprefix("operator/") for path in files("operator/respread")}
+    expected = {path.removeprefix("operator/") for path in files("operator/respread", "operator/respread_cli")}
     expected |= {f"respread/{path}" for path in files("crds", "manifests")}
     assert "respread/manifests/base/deployment.yaml" in expected
     inside = {name for name in contents(wheels.respread) if not name.startswith(f"respread-{__version__}.dist-info/")}
@@ -218,7 +218,7 @@ def test_an_installed_sandbox_starts_a_control_plane(with_sandbox: Path, tmp_pat
 
 
 def test_the_image_runs_its_own_package_and_not_the_checkout(image: Path, tmp_path: Path) -> None:
-    ask = "import respread, respread.cli.main as m; print(respread.__file__, m.__cached__)"
+    ask = "import respread, respread_cli.main as m; print(respread.__file__, m.__cached__)"
     answer = subprocess.run(
         [image / "bin" / "python", "-I", "-c", ask], cwd=tmp_path, check=True, capture_output=True, text=True
     )

@@ -18,7 +18,7 @@ from respread_sandbox import Binaries
 from respread_sandbox.named import running
 from tests.processes import is_alive, wait_until_dead
 
-COMMAND = [sys.executable, "-m", "respread.cli.main", "sandbox"]
+COMMAND = [sys.executable, "-m", "respread_cli.main", "sandbox"]
 
 
 class Done(NamedTuple):

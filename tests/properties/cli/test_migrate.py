@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respread.api.decoding import decode_manifest
-from respread.cli.commands.migrate import migrate
+from respread_cli.commands.migrate import migrate
 from tests.descheduler_policies import DOCUMENTS
 
 SCALARS: list[Any] = [

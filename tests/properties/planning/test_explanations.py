@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from respread.api.reasons import Reason
-from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.planned import Planned
-from respread.cli.read.target import find_target
-from respread.cli.render.explain_report import ConstraintReport, ExplainReport, explain_report
-from respread.cli.render.plan_report import policy_report
 from respread.planning.plan import BlockedGroup
 from respread.planning.planner import Planner, PolicySetting
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.index import Spread
+from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.planned import Planned
+from respread_cli.read.target import find_target
+from respread_cli.render.explain_report import ConstraintReport, ExplainReport, explain_report
+from respread_cli.render.plan_report import policy_report
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.small_worlds import NOW, SMALL, World, policy_of, snapshot_of, worlds
 from tests.spreads import spread_of

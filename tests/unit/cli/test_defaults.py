@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from respread.cli.main import respread
-from respread.cli.read.snapshot_file import ABOUT, About, read_snapshot
-from respread.cli.render.plan_report import PlanReport
-from respread.cli.render.skew_report import SkewReport
+from respread_cli.main import respread
+from respread_cli.read.snapshot_file import ABOUT, About, read_snapshot
+from respread_cli.render.plan_report import PlanReport
+from respread_cli.render.skew_report import SkewReport
 from tests.scheduler_configurations import HARD_DEFAULTS
 from tests.unit.cli.snapshots import HOSTNAME, ZONE, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 

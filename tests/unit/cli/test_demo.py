@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from respread.api.decoding import decode_manifest
-from respread.cli.read.shipped_files import crds, manifests
+from respread_cli.read.shipped_files import crds, manifests
 from respread_sandbox.demo.audit import OperatorRequests, requests_of
 from respread_sandbox.demo.ending import Ending
 from respread_sandbox.demo.picture import Pair, Picture, fewest_evictions

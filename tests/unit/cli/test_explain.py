@@ -14,10 +14,10 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from respread.cli.main import respread
-from respread.cli.render.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
-from respread.cli.render.explain_text import ExplainText
-from respread.cli.render.scale_down_report import ScaleDownReport
+from respread_cli.main import respread
+from respread_cli.render.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
+from respread_cli.render.explain_text import ExplainText
+from respread_cli.render.scale_down_report import ScaleDownReport
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
 
 ZONE = "topology.kubernetes.io/zone"

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from respread.cli.options import ConnectionOptions
-from respread.cli.read import following
-from respread.cli.read.connection import connect
-from respread.cli.read.following import FollowedCluster
-from respread.cli.read.gathering import WantedKind
 from respread.cluster.decode.decoder import KINDS
 from respread.stores.watched_kinds import CLUSTER_POLICIES
+from respread_cli.options import ConnectionOptions
+from respread_cli.read import following
+from respread_cli.read.connection import connect
+from respread_cli.read.following import FollowedCluster
+from respread_cli.read.gathering import WantedKind
 from tests.unit.cli.snapshots import manifest_of_node
 
 LONG_SECONDS = 60

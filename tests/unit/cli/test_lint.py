@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from respread.cli.main import respread
+from respread_cli.main import respread
 
 POLICY = """
 apiVersion: respread.dev/v1alpha1

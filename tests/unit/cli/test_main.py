@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from respread.cli import main as cli
-from respread.cli.examples import CommandWithExamples
-from respread.cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
-from respread.cli.render.plan_report import (
+from respread.program.command_line import CommandWithExamples
+from respread_cli import main as cli
+from respread_cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
+from respread_cli.render.plan_report import (
     BlockedReport,
     HelpedConstraint,
     MoveReport,
@@ -24,7 +24,7 @@ from respread.cli.render.plan_report import (
     PlanReport,
     PolicyReport,
 )
-from respread.cli.render.simulate_report import (
+from respread_cli.render.simulate_report import (
     GroupAfter,
     OutcomeReport,
     PodReport,
@@ -32,7 +32,7 @@ from respread.cli.render.simulate_report import (
     SimulatedGroup,
     SimulationReport,
 )
-from respread.cli.render.skew_report import GroupReport, SkewReport, WorkloadReference
+from respread_cli.render.skew_report import GroupReport, SkewReport, WorkloadReference
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]
@@ -50,7 +50,7 @@ def test_the_command_list_shows_the_help_text_of_each_command(entry: cli.Entry) 
 
 def test_help_is_shown_without_importing_what_commands_need() -> None:
     look = (
-        "import sys\nfrom click.testing import CliRunner\nfrom respread.cli.main import respread\n"
+        "import sys\nfrom click.testing import CliRunner\nfrom respread_cli.main import respread\n"
         "assert 'plan' in CliRunner().invoke(respread, ['--help']).output\n"
         "print(sorted({'aiohttp', 'kopf', 'kubernetes', 'msgspec', 'pykube', 'rich', 'yaml'} & set(sys.modules)))"
     )
@@ -114,7 +114,7 @@ def test_every_field_of_the_json_output_is_documented(report: type[msgspec.Struc
 
 
 def run(*arguments: str, program: str = "respread", **environment: str) -> subprocess.CompletedProcess[str]:
-    start = f"import sys; sys.argv[0] = '{program}'; from respread.cli.main import main; main()"
+    start = f"import sys; sys.argv[0] = '{program}'; from respread_cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", start, *arguments],
         check=False,

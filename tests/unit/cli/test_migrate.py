@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from respread.api.decoding import decode_manifest
 from respread.api.policy import Policy
-from respread.cli.commands.migrate import migrate
-from respread.cli.migrate.descheduler import SPREAD, DefaultEvictorArgs, DeschedulerPolicy, SpreadArgs
-from respread.cli.migrate.profiles import SpreadParams, V1alpha1Policy
+from respread_cli.commands.migrate import migrate
+from respread_cli.migrate.descheduler import SPREAD, DefaultEvictorArgs, DeschedulerPolicy, SpreadArgs
+from respread_cli.migrate.profiles import SpreadParams, V1alpha1Policy
 from tests.descheduler_policies import EXAMPLES, FILES, lines, named
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "coming-from-descheduler.md").read_text(encoding="utf-8")
@@ -607,7 +607,7 @@ def test_the_documented_example_is_the_output() -> None:
 def test_migrate_imports_neither_http_clients_nor_kopf() -> None:
     look = (
         "import sys, io\nsys.stdin = io.StringIO('schedule: 0 2 * * *')\n"
-        "from respread.cli.commands.migrate import migrate\nmigrate(standalone_mode=False, args=[])\n"
+        "from respread_cli.commands.migrate import migrate\nmigrate(standalone_mode=False, args=[])\n"
         "print(sorted({'aiohttp', 'kopf', 'kubernetes', 'pykube', 'requests', 'urllib3'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)

@@ -13,9 +13,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from respread.cli.main import respread
-from respread.cli.render.jsonpath import JsonPathTemplate, TemplateError
-from respread.cli.render.markdown import markdown
+from respread_cli.main import respread
+from respread_cli.render.jsonpath import JsonPathTemplate, TemplateError
+from respread_cli.render.markdown import markdown
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 
 POD: dict[str, Any] = {

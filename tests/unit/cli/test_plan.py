@@ -14,11 +14,11 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from respread.cli.main import respread
-from respread.cli.read.snapshot_file import ABOUT
-from respread.cli.render.pace_report import PaceReport
-from respread.cli.render.plan_report import PlanReport
-from respread.cli.render.plan_table import PlanView, summary
+from respread_cli.main import respread
+from respread_cli.read.snapshot_file import ABOUT
+from respread_cli.render.pace_report import PaceReport
+from respread_cli.render.plan_report import PlanReport
+from respread_cli.render.plan_table import PlanView, summary
 from tests.unit.cli.snapshots import (
     ENTRIES,
     deployment_pods,

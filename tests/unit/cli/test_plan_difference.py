@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from respread.cli.main import respread
+from respread_cli.main import respread
 from tests.unit.cli.snapshots import snapshot_of
 from tests.unit.cli.test_plan import web, zones
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from respread.api.policy import Policy
-from respread.cli.errors import CommandError
-from respread.cli.read.policy_files import DEFAULT_POLICY, read_policies
+from respread.program.command_line import CommandError
+from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
 
 CLUSTER_POLICY = """
 apiVersion: respread.dev/v1alpha1

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from respread.cli.main import respread
-from respread.cli.read.snapshot_file import ABOUT
+from respread_cli.main import respread
+from respread_cli.read.snapshot_file import ABOUT
 from tests.unit.cli.snapshots import (
     HOSTNAME,
     ZONE,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from respread.cli.main import respread
-from respread.cli.read.snapshot_content import snapshot_content
-from respread.cli.read.snapshot_file import ABOUT
 from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.pod import Pod
+from respread_cli.main import respread
+from respread_cli.read.snapshot_content import snapshot_content
+from respread_cli.read.snapshot_file import ABOUT
 from tests.unit.cli.snapshots import deployment_pods, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 
 NODES = [manifest_of_node("node-a", "zone-a"), manifest_of_node("node-b", "zone-b")]

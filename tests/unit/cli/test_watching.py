@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from respread.cli.errors import CommandError
-from respread.cli.main import respread
-from respread.cli.options import OutputOptions
-from respread.cli.render import watching
-from respread.cli.render.output import Shown
-from respread.cli.render.watch_screen import WatchScreen
+from respread.program.command_line import CommandError
+from respread_cli.main import respread
+from respread_cli.options import OutputOptions
+from respread_cli.render import watching
+from respread_cli.render.output import Shown
+from respread_cli.render.watch_screen import WatchScreen
 
 
 class Report(msgspec.Struct, frozen=True):

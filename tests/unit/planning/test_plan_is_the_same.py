@@ -22,7 +22,7 @@ def test_processes_with_different_hash_seeds_make_the_same_plan(tmp_path: Path) 
         for pod in deployment_pods(f"web-{number}", {chance.choice(names): chance.randint(1, 4) for _ in range(4)})
     ]
     file = snapshot_of(tmp_path, [*nodes, *pods])
-    command = [sys.executable, "-m", "respread.cli.main", "plan", "--snapshot", str(file), "-o", "json"]
+    command = [sys.executable, "-m", "respread_cli.main", "plan", "--snapshot", str(file), "-o", "json"]
     plans = []
     for seed in ("1", "2", "3"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from bench.big_recording import FILE, Recording
 from bench.big_world import BIG_NAMESPACE, BigWorld
-from respread.cli.main import respread
+from respread_cli.main import respread
 
 LARGEST_FILE_BYTES = 200_000
 

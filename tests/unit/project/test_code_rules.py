@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import pytest
 
-CODE: Final = Path(__file__).parents[3] / "operator" / "respread"
+OPERATOR: Final = Path(__file__).parents[3] / "operator"
 MOST_EVICTION_LINES: Final = 300
 CLOCKS: Final = frozenset({"clock", "wall_clock", "monotonic", "now"})
 """Parameters that every object may pass on."""
@@ -155,9 +155,8 @@ def mentioned(tree: ast.Module) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def trees() -> dict[str, ast.Module]:
-    return {
-        str(path.relative_to(CODE)): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(CODE.rglob("*.py"))
-    }
+    paths = sorted(path for package in ("respread", "respread_cli") for path in (OPERATOR / package).rglob("*.py"))
+    return {str(path.relative_to(OPERATOR)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def test_no_callback_is_passed_through_a_module_that_does_not_call_it(trees: Trees) -> None:
@@ -188,7 +187,7 @@ def test_restored_state_is_found() -> None:
 
 
 def test_the_life_of_an_eviction_fits_on_a_few_screens() -> None:
-    life = (CODE / "controller" / "evictions.py").read_text(encoding="utf-8")
+    life = (OPERATOR / "respread" / "controller" / "evictions.py").read_text(encoding="utf-8")
     assert len(life.splitlines()) <= MOST_EVICTION_LINES
 
 

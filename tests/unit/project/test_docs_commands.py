@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from respread.cli.main import respread
+from respread_cli.main import respread
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -27,7 +27,7 @@ def imported_by(code: str) -> set[str]:
 def test_the_operator_imports_neither_the_official_client_nor_rich(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "config", {"token": "secret"})
     found = imported_by(f"""
-        from respread.cli.main import respread
+        from respread_cli.main import respread
         respread.get_command(None, "run")
         from respread.kube.access import load_access
         load_access(kubeconfig={str(kubeconfig)!r})
@@ -54,7 +54,7 @@ def test_the_official_client_is_imported_for_an_exec_plugin(tmp_path: Path) -> N
 def test_a_command_imports_the_client_only_when_it_needs_it(command: str) -> None:
     """A command for a snapshot needs no client, whose import would take three times as long."""
     found = imported_by(f"""
-        from respread.cli.main import respread
+        from respread_cli.main import respread
         respread.get_command(None, {command!r})
     """)
     assert found.isdisjoint(FRAMEWORKS)

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from respread.api.policy import GROUP
-from respread.cli.main import respread
+from respread_cli.main import respread
 from tests.reference import EXAMPLES, ROOT, pages
 
 SHOWING = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

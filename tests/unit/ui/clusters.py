@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.following import Lost
-from respread.cli.read.gathering import READ_KINDS, Gathering
-from respread.cli.read.planned import Planning, PlanningOptions
 from respread.scheduling.configuration import SchedulerConfiguration
-from respread.ui.engine import Engine
-from respread.ui.operator_events import ReadEvents
+from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.following import Lost
+from respread_cli.read.gathering import READ_KINDS, Gathering
+from respread_cli.read.planned import Planning, PlanningOptions
+from respread_cli.ui.engine import Engine
+from respread_cli.ui.operator_events import ReadEvents
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node
 
 OPTIONS = PlanningOptions((), True, SchedulerConfiguration())

@@ -9,10 +9,10 @@ from typing import Any
 
 import aiohttp
 
-from respread.cli.read.following import Lost
-from respread.ui.engine import Engine
-from respread.ui.guard import Guard
-from respread.ui.server import HOST, PageServer, listener_on, listening
+from respread_cli.read.following import Lost
+from respread_cli.ui.engine import Engine
+from respread_cli.ui.guard import Guard
+from respread_cli.ui.server import HOST, PageServer, listener_on, listening
 from tests.unit.ui.clusters import ChangingSource, engine_for
 
 TOKEN = "a-secret"  # noqa: S105 - of this test

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from respread.cli.cancellation import CanceledError, Cancellation
-from respread.cli.errors import CommandError
-from respread.cli.main import respread
-from respread.ui.engine import Engine
-from respread.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
-from respread.ui.overview import State
-from respread.ui.what_if import MOST_GROUPS, WhatIfRequest
+from respread.program.command_line import CommandError
+from respread_cli.cancellation import CanceledError, Cancellation
+from respread_cli.main import respread
+from respread_cli.ui.engine import Engine
+from respread_cli.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
+from respread_cli.ui.overview import State
+from respread_cli.ui.what_if import MOST_GROUPS, WhatIfRequest
 from tests.unit.cli.snapshots import list_of, manifest_of_pod
 from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from respread.ui.guard import HEADERS, Guard, new_token
+from respread_cli.ui.guard import HEADERS, Guard, new_token
 
 GUARD = Guard("secret", 8000)
 BROWSER = {"Host": "127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}

@@ -13,12 +13,12 @@ from contextlib import closing
 import aiohttp
 import pytest
 
-from respread.cli.cancellation import Cancellation
-from respread.page.document import ASSETS
-from respread.ui.engine import Engine
-from respread.ui.guard import HEADERS
-from respread.ui.server import listener_on
-from respread.ui.what_if import WhatIfAnswer, WhatIfRequest
+from respread_cli.cancellation import Cancellation
+from respread_cli.page.document import ASSETS
+from respread_cli.ui.engine import Engine
+from respread_cli.ui.guard import HEADERS
+from respread_cli.ui.server import listener_on
+from respread_cli.ui.what_if import WhatIfAnswer, WhatIfRequest
 from tests.unit.ui.clusters import web, zones
 from tests.unit.ui.served import served
 

@@ -1,1 +1,0 @@
-"""The command line: read-only commands about a cluster, `migrate`, and `run`, which starts the operator."""

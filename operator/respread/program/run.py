@@ -1,0 +1,171 @@
+"""`respread run`: the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sys
+from typing import Final
+
+import click
+
+from respread.controller.options import (
+    DEFAULT_LISTEN_ADDRESS,
+    DEFAULT_PERMISSIONS_SECONDS,
+    DEFAULT_PLACEHOLDER_IMAGE,
+    OperatorOptions,
+)
+from respread.controller.run import run as run_operator
+from respread.kube.access import AccessError
+from respread.kube.leadership import LeaseTimes
+from respread.program.command_line import (
+    ENVIRONMENT,
+    CommandError,
+    CommandWithExamples,
+    Example,
+    connection_options,
+    namespaced_policies_option,
+    scheduler_option,
+)
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.telemetry.logs import LogFormat, LogLevel, configure_logging
+from respread.telemetry.server import ListenAddress, parse_listen_address
+
+if sys.platform == "win32":
+    new_event_loop = asyncio.new_event_loop
+else:
+    from uvloop import new_event_loop
+
+_CANNOT_LISTEN: Final = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
+
+
+def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> ListenAddress:
+    try:
+        return parse_listen_address(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", param=param) from error
+
+
+EXAMPLES: Final = (
+    Example("Run on your machine against the current context, with any free port", "run --listen-address 127.0.0.1:0"),
+    Example(
+        "Ignore namespaced policies, and write JSON logs for a collector",
+        "run --namespaced-policies ignore --log-format json",
+    ),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
+@connection_options
+@click.option(
+    "--listen-address",
+    metavar="HOST:PORT",
+    callback=_listen_address,
+    default=str(DEFAULT_LISTEN_ADDRESS),
+    show_default=True,
+    help="Where to serve /metrics, /livez and /readyz; :8080 is port 8080 of every address.",
+)
+@click.option(
+    "--leader-election/--no-leader-election",
+    default=True,
+    show_default=True,
+    help="Act only while holding a Lease, so that only one operator of a cluster acts, wherever they run.",
+)
+@click.option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The name of the Lease.")
+@click.option(
+    "--lease-seconds",
+    type=click.IntRange(3, 3600),
+    default=15,
+    show_default=True,
+    help="How long other replicas wait for a leader that does not renew the Lease.",
+)
+@click.option(
+    "--lease-namespace",
+    metavar="NAME",
+    help="The Lease's namespace.  [default: the operator's own in a cluster, else the installed one's, else default]",
+)
+@scheduler_option
+@namespaced_policies_option(
+    help="Whether to use RebalancePolicies, which are namespaced. ClusterRebalancePolicies are always used."
+)
+@click.option(
+    "--placeholder-image",
+    metavar="IMAGE",
+    default=DEFAULT_PLACEHOLDER_IMAGE,
+    show_default=True,
+    help="The image of placeholder pods, which request nodes in empty domains for policies that say so.",
+)
+@click.option(
+    "--permissions-seconds",
+    type=click.FloatRange(1),
+    default=DEFAULT_PERMISSIONS_SECONDS,
+    show_default=True,
+    help="How often to ask whether a missing optional permission is granted now.",
+)
+@click.option(
+    "--helm-release",
+    metavar="NAME",
+    help="The Helm release that installed the operator, for advice on missing permissions. The chart sets it.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice([each.value for each in LogFormat]),
+    help="[default: console on a terminal, else json]",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice([each.value for each in LogLevel]),
+    default=LogLevel.INFO.value,
+    show_default=True,
+    help="The least severe lines to write.",
+)
+def run(
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    listen_address: ListenAddress,
+    leader_election: bool,
+    lease_name: str,
+    lease_namespace: str | None,
+    lease_seconds: int,
+    scheduler_configuration: SchedulerConfiguration,
+    namespaced_policies: str,
+    placeholder_image: str,
+    permissions_seconds: float,
+    helm_release: str | None,
+    log_format: str | None,
+    log_level: str,
+) -> None:
+    """Run the operator.
+
+    It watches the cluster, plans for every policy, and evicts for policies in mode Enforce, until SIGTERM or Ctrl-C.
+    Normally it runs in the cluster (see manifests/). To try it, run it here.
+    """
+    configure_logging(
+        sys.stderr, log_format=None if log_format is None else LogFormat(log_format), level=LogLevel(log_level)
+    )
+    options = OperatorOptions(
+        kubeconfig=kubeconfig,
+        context=context,
+        listen_address=listen_address,
+        leader_election=leader_election,
+        lease_name=lease_name,
+        lease_times=LeaseTimes.of(lease_seconds),
+        lease_namespace=lease_namespace,
+        scheduler_configuration=scheduler_configuration,
+        namespaced_policies=namespaced_policies == "honor",
+        placeholder_image=placeholder_image,
+        permissions_seconds=permissions_seconds,
+        helm_release=helm_release,
+    )
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(run_operator(options))
+    except AccessError as error:
+        raise CommandError(f"{error}.") from error
+    except OSError as error:
+        if error.errno not in _CANNOT_LISTEN:
+            raise
+        raise CommandError(
+            f"nothing can be served at {listen_address}: {error.strerror}. Choose another --listen-address."
+        ) from error

@@ -1,0 +1,66 @@
+"""`respread explain`: what a plan does with a workload, a pod or a policy, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import click
+from rich.console import Console, RenderableType
+
+from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
+from respread_cli.completion import live_values
+from respread_cli.options import ClusterOptions, OutputOptions
+from respread_cli.read.planned import Planned, PlanningOptions, plan_cluster_of, planning_options
+from respread_cli.read.target import Target, find_target
+from respread_cli.render.explain_report import ExplainReport, explain_report
+from respread_cli.render.explain_text import ExplainText
+from respread_cli.render.output import Shown
+from respread_cli.render.watching import show_results
+from respread_cli.render.workload_view import workload_view
+
+EXAMPLES: Final = (
+    Example("Why the pods of a workload move or stay", "explain deploy/web -n shop"),
+    Example("Why this pod is not evicted", "explain pod/web-868db494cd-g77vj -n shop"),
+    Example("Why a policy can't restore what it selects", "explain crbp/default"),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
+@click.argument("target", shell_complete=live_values.targets)
+@planning_options
+@click.pass_context
+def explain(
+    ctx: click.Context,
+    *,
+    target: str,
+    namespace: str | None,
+    planning: PlanningOptions,
+    cluster: ClusterOptions,
+    output: OutputOptions,
+) -> None:
+    """Show why pods move, and why others don't.
+
+    TARGET is a workload such as deploy/web, a pod such as pod/web-7c9-x2, a policy such as crbp/default, or just a
+    name. The output shows its constraints, the domains that count and those that don't, what the plan does, why each
+    pod may or may not move, and what a scale-down would leave. The plan is that of `respread plan`.
+
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
+    """
+
+    def look() -> tuple[Planned, Target, ExplainReport]:
+        planned = plan_cluster_of(cluster, planning)
+        found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
+        return planned, found, explain_report(planned, found)
+
+    def shown(result: tuple[Planned, Target, ExplainReport]) -> Shown:
+        _, _, report = result
+        return Shown(report, partial(_text, report, wide=output.wide), partial(workload_view, *result))
+
+    _, _, report = show_results(look, output, shown)
+    ctx.exit(output.code(violated=report.violated > 0))
+
+
+def _text(report: ExplainReport, console: Console, *, wide: bool) -> Iterator[RenderableType]:
+    return ExplainText(console, wide=wide).render(report)

@@ -1,0 +1,142 @@
+"""`respread skew`: how pods are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final, Literal
+
+import click
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from respread.cluster.selectors import Selector
+from respread.cluster.state import ClusterSnapshot
+from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, scheduler_option
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.default_selector import is_known
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
+from respread.spread.index import Spread, SpreadIndex
+from respread_cli.completion import live_values
+from respread_cli.options import (
+    ClusterOptions,
+    OutputOptions,
+    cluster_options,
+    namespace_options,
+    output_options,
+    selector_option,
+)
+from respread_cli.read.protections import protection_reports
+from respread_cli.read.reading import read_for_skew, spread_with_owners
+from respread_cli.render.output import Shown
+from respread_cli.render.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
+from respread_cli.render.skew_table import SkewTable, summary
+from respread_cli.render.watching import show_results
+
+EXAMPLES: Final = (
+    Example("Every constraint, worst first", "skew"),
+    Example(
+        "The violated DoNotSchedule constraints of one namespace, for a script",
+        "skew -n shop --when-unsatisfiable DoNotSchedule --exit-code",
+    ),
+    Example("Zone constraints of pods with a label", "skew -l app=web -k zone"),
+    Example(
+        "Namespace, workload and skew, one line each",
+        'skew -o jsonpath=\'{range .groups[*]}{.namespace}{"\\t"}{.workloads[0].name}{"\\t"}{.skew}{"\\n"}{end}\'',
+    ),
+    Example("A snapshot file", "skew --snapshot cluster.json.gz"),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
+@click.argument("workloads", metavar="[WORKLOAD]...", nargs=-1, shell_complete=live_values.workloads)
+@namespace_options
+@click.option(
+    "-k",
+    "--topology-key",
+    "topology_keys",
+    metavar="KEY",
+    shell_complete=live_values.topology_keys,
+    multiple=True,
+    help="Only this topology key; the part after the slash is enough, such as zone.",
+)
+@click.option(
+    "--when-unsatisfiable",
+    type=click.Choice(["DoNotSchedule", "ScheduleAnyway"]),
+    help="Only constraints of this kind.  [default: both]",
+)
+@click.option(
+    "--soft-defaults",
+    is_flag=True,
+    help="Also the ScheduleAnyway constraints that the scheduler gives pods without any of their own.",
+)
+@selector_option
+@scheduler_option
+@cluster_options
+@output_options
+@click.pass_context
+def skew(
+    ctx: click.Context,
+    *,
+    workloads: tuple[str, ...],
+    namespace: str | None,
+    topology_keys: tuple[str, ...],
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] | None,
+    soft_defaults: bool,
+    selector: Selector | None,
+    scheduler_configuration: SchedulerConfiguration,
+    cluster: ClusterOptions,
+    output: OutputOptions,
+) -> None:
+    """Show how evenly pods are spread, worst first.
+
+    The output has one row for every topology spread constraint of pods in all namespaces, including default constraints
+    if they are requested. Violated constraints have one line per domain. WORKLOAD is a name, a kind and a name such as
+    deploy/web, or a pattern such as 'web-*'.
+
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
+    """
+    more = output.format not in {"table", "name"}
+    defaults = DefaultConstraints(scheduler_configuration, ALL_DEFAULTS if soft_defaults else HARD_DEFAULTS)
+    wanted = GroupFilter(
+        namespace=namespace,
+        workloads=workloads,
+        topology_keys=topology_keys,
+        when_unsatisfiable=when_unsatisfiable,
+        selector=selector,
+    )
+
+    def look() -> SkewReport:
+        view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
+        view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
+        if unknown := unknown_workloads(spread, wanted):
+            where = "" if namespace is None else f" in namespace {namespace}"
+            raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
+        protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
+        notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
+        return skew_report(spread, wanted, Origin(view.source, view.time, notes), protections)
+
+    def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
+        if report.groups:
+            table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
+            yield table.render(report.groups, report.protections)
+            yield Text()
+        yield summary(report)
+
+    report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
+    ctx.exit(output.code(violated=report.violated > 0))
+
+
+def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | None) -> list[str]:
+    """Return a note if default constraints are missing because their selectors are unknown."""
+    names = [
+        f"{owner.kind} {owner.key}"
+        for owners_namespace, owners in spread.owners.items()
+        if namespace in {None, owners_namespace}
+        for owner in owners
+        if not is_known(owner, snapshot)
+    ]
+    if not names:
+        return []
+    more = f" and {len(names) - 1} more are" if len(names) > 1 else " is"
+    return [f"{min(names)}{more} not known, and so not whom the default constraints of their pods count; left out."]

@@ -1,0 +1,298 @@
+"""Options that several commands have, and the declaration of options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from respread.cluster.selectors import Selector, SelectorError
+from respread.program.command_line import connection_options, files
+from respread_cli.completion import live_values
+
+if TYPE_CHECKING:
+    from respread_cli.render.jsonpath import JsonPathTemplate
+
+FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
+"""The values of `-o`, besides `jsonpath=TEMPLATE`."""
+JSONPATH: Final = "jsonpath"
+VIOLATED: Final = 1
+"""The exit code for violated constraints, if it is requested."""
+
+R = TypeVar("R")
+
+
+class ConnectionOptions(msgspec.Struct, frozen=True):
+    """Which cluster to ask, and as whom."""
+
+    kubeconfig: str | None = None
+    """A file, or several joined as in `KUBECONFIG`."""
+    context: str | None = None
+    as_user: str | None = None
+    """The user to impersonate."""
+    as_groups: tuple[str, ...] = ()
+    """The groups to impersonate."""
+    request_timeout_seconds: float | None = None
+    """How long to wait for each answer; None for a default."""
+
+
+class ClusterOptions(ConnectionOptions, frozen=True):
+    """Which cluster to read: a live one, unless a snapshot is given."""
+
+    snapshot: str | None = None
+    """A file, or `-` for standard input."""
+
+
+class OutputOptions(msgspec.Struct, frozen=True):
+    """How to show the result."""
+
+    format: str = "table"
+    """One of `FORMATS`, or `jsonpath`."""
+    no_color: bool = False
+    template: JsonPathTemplate | None = None
+    """With `jsonpath`, its template."""
+    exit_code: bool = False
+    """Whether violated constraints decide about the exit code."""
+    watch: bool = False
+    """Whether to print the result again when it changes."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether to show everything."""
+        return self.format == "wide"
+
+    def code(self, *, violated: bool) -> int:
+        """Return the exit code."""
+        return VIOLATED if violated and self.exit_code else 0
+
+
+class _Output(click.ParamType[tuple[str, Any]]):
+    """One of `FORMATS`, or `jsonpath=TEMPLATE`. Its value is a format and perhaps a template."""
+
+    name = "format"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
+        return f"[{'|'.join(FORMATS)}|{JSONPATH}=TEMPLATE]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value in FORMATS:
+            return value, None
+        chosen, equals, text = value.partition("=")
+        if chosen != JSONPATH:
+            allowed = ", ".join(map(repr, FORMATS))
+            self.fail(f"{value!r} is not one of {allowed} and '{JSONPATH}=TEMPLATE'.", param, ctx)
+        if not equals or not text:
+            self.fail("a template is missing, such as jsonpath='{.violated}'.", param, ctx)
+        from respread_cli.render.jsonpath import JsonPathTemplate, TemplateError  # noqa: PLC0415 - rarely needed
+
+        try:
+            return chosen, JsonPathTemplate(text)
+        except TemplateError as error:
+            self.fail(f"the template {text!r} can't be read: {error}.", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        return [CompletionItem(each) for each in (*FORMATS, f"{JSONPATH}=") if each.startswith(incomplete)]
+
+
+class _Selector(click.ParamType[Selector]):
+    """A label selector as kubectl takes it."""
+
+    name = "selector"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Selector):
+            return value
+        from respread.cluster.selector_text import parse_selector  # noqa: PLC0415 - rarely needed
+
+        try:
+            return parse_selector(value)
+        except SelectorError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+class _Timeout(click.ParamType[float | None]):
+    """A Go duration or a number of seconds, as kubectl takes them. Its value is in seconds, None for 0."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        from respread.api.fields import parse_duration  # noqa: PLC0415 - rarely needed
+
+        try:
+            seconds = float(value) if value.isdecimal() else parse_duration(value).total_seconds()
+        except ValueError:
+            self.fail(f"{value!r} is not a duration such as 30s, 2m or 1h.", param, ctx)
+        if seconds < 0:
+            self.fail(f"{value!r} is below 0.", param, ctx)
+        return seconds or None
+
+
+def _client_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options of a client, as `kubeconfig`, `context`, `as_user`, `as_groups` and `request_timeout`."""
+    decorators = (
+        connection_options,
+        click.option("--as", "as_user", metavar="USER", help="The user to impersonate."),
+        click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="A group to impersonate."),
+        click.option(
+            "--request-timeout",
+            type=_Timeout(),
+            metavar="DURATION",
+            help="How long to wait for each answer of the API server: 5s, 2m.  [default: 10 s to connect, then 60 s]",
+        ),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def client_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `connection`, the ConnectionOptions."""
+
+    @_client_options
+    @wraps(command)
+    def with_connection(
+        *args: Any,
+        kubeconfig: str | None,
+        context: str | None,
+        as_user: str | None,
+        as_groups: tuple[str, ...],
+        request_timeout: float | None,
+        **options: Any,
+    ) -> R:
+        chosen = ConnectionOptions(kubeconfig, context, as_user, as_groups, request_timeout)
+        return command(*args, connection=chosen, **options)
+
+    return with_connection
+
+
+def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `cluster`, the ClusterOptions."""
+
+    @_client_options
+    @click.option(
+        "--snapshot",
+        metavar="FILE",
+        shell_complete=files,
+        help="Look at what `respread snapshot` or `kubectl get … -o json` wrote instead of at a cluster; - is "
+        "standard input.",
+    )
+    @wraps(command)
+    def with_cluster(
+        *args: Any,
+        kubeconfig: str | None,
+        context: str | None,
+        as_user: str | None,
+        as_groups: tuple[str, ...],
+        request_timeout: float | None,
+        snapshot: str | None,
+        **options: Any,
+    ) -> R:
+        chosen = ClusterOptions(kubeconfig, context, as_user, as_groups, request_timeout, snapshot)
+        return command(*args, cluster=_chosen(chosen), **options)
+
+    return with_cluster
+
+
+def _chosen(options: ClusterOptions) -> ClusterOptions:
+    """Choose between a snapshot and a cluster if both are set: the command line has priority over variables."""
+    if options.snapshot is None or (options.kubeconfig is None and options.context is None):
+        return options
+    source = click.get_current_context().get_parameter_source
+    typed = [
+        name for name in ("snapshot", "kubeconfig", "context") if source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if typed == ["snapshot"]:
+        return ClusterOptions(snapshot=options.snapshot)
+    if typed and "snapshot" not in typed:
+        return msgspec.structs.replace(options, snapshot=None)
+    given = "--context" if options.kubeconfig is None else "--kubeconfig"
+    raise click.UsageError(f"--snapshot is looked at instead of a cluster: leave out {given}.")
+
+
+def output_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `output`, the OutputOptions."""
+
+    @click.option(
+        "-o",
+        "--output",
+        type=_Output(),
+        default="table",
+        show_default=True,
+        help="wide shows more columns; docs/cli.md describes the fields of json, yaml and jsonpath.",
+    )
+    @click.option("-w", "--watch", is_flag=True, help="Print the result again whenever it changes, until Ctrl-C.")
+    @click.option("--exit-code", is_flag=True, help="Exit with 1 if a constraint that is shown is violated.")
+    @click.option("--no-color", is_flag=True, help="Print without colors, as with the variable NO_COLOR.")
+    @wraps(command)
+    def with_output(
+        *args: Any,
+        output: tuple[str, JsonPathTemplate | None],
+        watch: bool,
+        exit_code: bool,
+        no_color: bool,
+        **options: Any,
+    ) -> R:
+        chosen, template = output
+        if watch and (exit_code or options["cluster"].snapshot is not None):
+            raise click.UsageError("--watch looks at a cluster until Ctrl-C: leave out --exit-code and --snapshot.")
+        if watch and chosen == "html":
+            raise click.UsageError("-o html is one file: leave out --watch. `respread ui` is the page that follows.")
+        if watch and "planning" in options and "-" in options["planning"].filenames:
+            raise click.UsageError("--watch reads policies again each time: name a file instead of -f -.")
+        return command(*args, output=OutputOptions(chosen, no_color, template, exit_code, watch), **options)
+
+    return with_output
+
+
+def namespace_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `namespace`, None for all."""
+
+    @click.option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        shell_complete=live_values.namespaces,
+        help="Only this namespace.  [default: all of them]",
+    )
+    @click.option(
+        "-A", "--all-namespaces", is_flag=True, help="All namespaces, even where RESPREAD_NAMESPACE names one."
+    )
+    @wraps(command)
+    def with_namespace(*args: Any, namespace: str | None, all_namespaces: bool, **options: Any) -> R:
+        return command(*args, namespace=None if all_namespaces else namespace or None, **options)
+
+    return with_namespace
+
+
+def selector_option(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `selector`, the Selector of pods; None for all."""
+    decorated: Callable[..., R] = click.option(
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        type=_Selector(),
+        help="Only results for pods with these labels: app=web, 'tier in (a,b)', '!canary'.",
+    )(command)
+    return decorated
+
+
+def policy_files_option(*, help: str, required: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:  # noqa: A002  # click's own name
+    """Return a decorator that adds `filenames`, files with policies."""
+    return click.option(
+        "-f",
+        "--filename",
+        "filenames",
+        metavar="FILE",
+        shell_complete=files,
+        multiple=True,
+        required=required,
+        help=help,
+    )

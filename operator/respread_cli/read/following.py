@@ -1,0 +1,288 @@
+"""Follows a cluster: lists each kind, then watches it. The decoders and stores are those of a single reading.
+
+A thread for each kind waits for the API server and hands over what arrives unchanged. `FollowedCluster.take` decodes it
+in the thread of its caller, so that nothing else needs a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from respread.api.nesting import decoded
+from respread.cluster.decode.decoder import Kind
+from respread.cluster.decode.metadata import WireIdentity
+from respread.cluster.errors import DecodeError
+from respread.kube.connection import Connection
+from respread.program.command_line import CommandError
+from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.gathering import Gathering, WantedKind
+from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
+
+FIRST_WAIT_SECONDS: Final = 0.5
+LONGEST_WAIT_SECONDS: Final = 5.0
+"""After a lost connection: this long at first, then twice as long each time, up to the longest."""
+FIRST_REFUSED_WAIT_SECONDS: Final = 1.0
+LONGEST_REFUSED_WAIT_SECONDS: Final = 30.0
+"""Until a kind is requested again that the API server does not have, or does not allow us to read: this long at first,
+then twice as long each time. An API server that has just started gives both answers for a moment."""
+_MOST_EVENTS_AT_ONCE: Final = 5_000
+_GONE: Final = 410
+
+
+class _Listed(NamedTuple):
+    """A complete list."""
+
+    wanted: WantedKind
+    pages: tuple[bytes, ...]
+
+
+class _Changed(NamedTuple):
+    """One event of a watch."""
+
+    wanted: WantedKind
+    deleted: bool
+    document: msgspec.Raw
+
+
+class _Refused(NamedTuple):
+    """A kind that can't be read."""
+
+    wanted: WantedKind
+    error: UnreadableError
+
+
+class _Lost(NamedTuple):
+    """The connection of a kind's list or watch is lost, or back."""
+
+    wanted: WantedKind
+    error: CommandError | None
+
+
+_Arrival: TypeAlias = _Listed | _Changed | _Refused | _Lost
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """No connection to the API server."""
+
+    since: datetime
+    message: str
+
+
+class FollowedCluster:
+    """A cluster as its API server shows it now."""
+
+    def __init__(self, connection: Connection, changed: Callable[[], None]) -> None:
+        """Create it. Nothing is read yet.
+
+        Args:
+            connection: to its API server.
+            changed: called when something has arrived, in any thread.
+        """
+        self._connection = connection
+        self._reader = ApiReader(connection)
+        self._wanted: list[WantedKind] = []
+        self._changed = changed
+        self._arrivals: SimpleQueue[_Arrival] = SimpleQueue()
+        self._gathering = Gathering()
+        self._unheard: set[WantedKind] = set()
+        """Of which nothing has arrived yet."""
+        self._notes: dict[WantedKind, str] = {}
+        self._left_out: set[Kind] = set()
+        self._faulty: dict[Kind, set[Any]] = {}
+        self._lost: dict[WantedKind, Lost] = {}
+        self._server_version = ""
+        self._ended = threading.Event()
+
+    def start(self, wanted: Iterable[WantedKind]) -> None:
+        """Begin to read.
+
+        Raises:
+            CommandError: the API server can't be reached, or rejects our credentials.
+        """
+        self._server_version = self._reader.version()
+        self.add(wanted)
+
+    def add(self, wanted: Iterable[WantedKind]) -> bool:
+        """Begin to read more, and return whether anything of it was not read yet."""
+        added = [each for each in wanted if each not in self._wanted]
+        self._wanted += added
+        self._unheard.update(added)
+        for each in added:
+            name = f"follow-{each.kind.resource}"
+            threading.Thread(target=self._follow, args=(each,), name=name, daemon=True).start()
+        return bool(added)
+
+    def close(self) -> None:
+        """Stop reading. Threads end when their current request does, or with the process."""
+        self._ended.set()
+
+    @property
+    def lost(self) -> Lost | None:
+        """Since when there is no connection; None if there is one."""
+        return min(self._lost.values(), key=lambda lost: lost.since, default=None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every kind was read at least once, or is known to be unreadable."""
+        return not self._unheard
+
+    def take(self) -> ReadCluster | None:
+        """Apply what has arrived, and return the cluster; None until it is complete.
+
+        Raises:
+            CommandError: a kind that is required can't be read, or the first list fails.
+        """
+        for _ in range(_MOST_EVENTS_AT_ONCE):
+            try:
+                arrival = self._arrivals.get_nowait()
+            except Empty:
+                break
+            self._apply(arrival)
+        else:
+            self._changed()  # The rest is taken the next time.
+        return self._view() if self.complete else None
+
+    def _apply(self, arrival: _Arrival) -> None:
+        if isinstance(arrival, _Changed):
+            self._change(arrival)
+        elif isinstance(arrival, _Listed):
+            self._replace(arrival)
+        elif isinstance(arrival, _Refused):
+            if arrival.wanted.required and not arrival.error.absent and arrival.wanted not in self._unheard:
+                self._lost.setdefault(arrival.wanted, Lost(datetime.now(UTC), f"{arrival.error}."))
+                return
+            self._lost.pop(arrival.wanted, None)  # The API server has answered.
+            self._notes[arrival.wanted] = note_unless_required(arrival.wanted, arrival.error)
+            self._unheard.discard(arrival.wanted)
+            if not arrival.error.absent:
+                self._left_out.add(arrival.wanted.kind)
+        elif arrival.error is None:
+            self._lost.pop(arrival.wanted, None)
+        elif arrival.wanted in self._unheard:
+            raise arrival.error
+        else:
+            self._lost.setdefault(arrival.wanted, Lost(datetime.now(UTC), arrival.error.message))
+
+    def _replace(self, listed: _Listed) -> None:
+        kind = listed.wanted.kind
+        objects: list[tuple[Any, Any]] = []
+        faults: list[DecodeError] = []
+        for body in listed.pages:
+            try:
+                page = self._gathering.decode_page(kind, body)
+            except DecodeError as error:
+                raise CommandError(f"what the API server answered is no list: {error}.") from error
+            objects += page.objects
+            faults += page.errors
+        self._gathering.replace(kind, objects)
+        self._gathering.note_decodable(kind, self._faulty.pop(kind, set()))
+        self._note_faults(kind, faults)
+        self._unheard.discard(listed.wanted)
+        self._notes.pop(listed.wanted, None)
+        self._left_out.discard(kind)
+
+    def _change(self, changed: _Changed) -> None:
+        kind = changed.wanted.kind
+        try:
+            key, decoded = self._gathering.decode_object(kind, bytes(changed.document))
+        except DecodeError as error:
+            if changed.deleted:
+                self._gathering.take(kind, [(Gathering.key_of(error), None)])
+            else:
+                self._note_faults(kind, [error])
+            return
+        self._gathering.take(kind, [(key, None if changed.deleted else decoded)])
+        if key in self._faulty.get(kind, ()):
+            self._faulty[kind].discard(key)
+            self._gathering.note_decodable(kind, [key])
+
+    def _note_faults(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
+        listed = list(faults)
+        self._gathering.note_undecodable(kind, listed)
+        self._faulty.setdefault(kind, set()).update(Gathering.key_of(fault) for fault in listed)
+
+    def _view(self) -> ReadCluster:
+        return self._gathering.view(
+            time=datetime.now(UTC),
+            source=self._connection.name,
+            namespace=self._connection.namespace,
+            server_version=self._server_version,
+            left_out=(kind.resource for kind in self._left_out),
+            notes=dict.fromkeys(self._notes.values()),
+        )
+
+    # In the thread of a kind
+
+    def _follow(self, wanted: WantedKind) -> None:
+        version, wait_seconds, refused_wait_seconds = "", FIRST_WAIT_SECONDS, FIRST_REFUSED_WAIT_SECONDS
+        while not self._ended.is_set():
+            try:
+                version = version or self._list(wanted)
+                lines = self._reader.lines(wanted, version)
+                self._tell(_Lost(wanted, None))
+                wait_seconds, refused_wait_seconds = FIRST_WAIT_SECONDS, FIRST_REFUSED_WAIT_SECONDS
+                for line in lines:
+                    version = self._event(wanted, line) or version
+            except ListExpiredError:
+                version = ""
+            except UnreadableError as error:
+                version = ""
+                self._tell(_Refused(wanted, error))
+                self._ended.wait(refused_wait_seconds)
+                refused_wait_seconds = min(2 * refused_wait_seconds, LONGEST_REFUSED_WAIT_SECONDS)
+            except CommandError as error:
+                self._tell(_Lost(wanted, error))
+                self._ended.wait(wait_seconds)
+                wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+
+    def _list(self, wanted: WantedKind) -> str:
+        pages = tuple(self._reader.pages(wanted))
+        self._tell(_Listed(wanted, pages))
+        try:
+            return decoded(_read_version, pages[-1]).metadata.resource_version
+        except msgspec.DecodeError as error:
+            raise CommandError(f"what the API server answered is no list: {error}.") from error
+
+    def _event(self, wanted: WantedKind, line: bytes) -> str:
+        """Hand over an event, and return its version."""
+        try:
+            event = decoded(_read_event, line)
+            if event.type == "ERROR":
+                status = msgspec.json.decode(event.object, type=_Status)
+                if status.code == _GONE:
+                    raise ListExpiredError
+                raise CommandError(f"the API server ended a watch of {wanted.kind.resource}: {status.message}.")
+            version = decoded(_read_version, event.object).metadata.resource_version
+        except msgspec.DecodeError as error:
+            raise CommandError(f"a watch of {wanted.kind.resource} can't be read: {error}.") from error
+        if event.type != "BOOKMARK":
+            self._tell(_Changed(wanted, event.type == "DELETED", event.object))
+        return version
+
+    def _tell(self, arrival: _Arrival) -> None:
+        self._arrivals.put(arrival)
+        self._changed()
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+_read_event: Final = msgspec.json.Decoder(_Event).decode
+_read_version: Final = msgspec.json.Decoder(_Versioned).decode

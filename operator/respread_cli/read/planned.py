@@ -1,0 +1,230 @@
+"""A plan for the cluster that a command reads, and its assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from respread.api.policy import Policy
+from respread.eviction.remembered import moves_under_way
+from respread.planning.plan import Move, Plan
+from respread.planning.planner import Planner, PolicySetting
+from respread.planning.victims.default_constraints import kinds_restored
+from respread.planning.victims.protection import threshold_value
+from respread.program.command_line import CommandError, namespaced_policies_option, scheduler_option
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.version import of_version
+from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
+from respread.spread.carried import DefaultConstraints
+from respread.spread.index import Spread, SpreadIndex
+from respread_cli.options import ClusterOptions, cluster_options, namespace_options, output_options, policy_files_option
+from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
+from respread_cli.read.reading import read_for_plan, spread_with_owners
+from respread_cli.render.pace_report import PaceReport, pace_report
+from respread_cli.render.plan_report import PolicyReport, policy_report
+from respread_cli.render.skew_report import Origin
+
+R = TypeVar("R")
+
+
+class PlanningOptions(NamedTuple):
+    """The policies and options of a plan."""
+
+    filenames: tuple[str, ...]
+    """Files with policies that replace those in the cluster; none: the cluster's are used."""
+    namespaced_policies: bool
+    """Whether RebalancePolicies count."""
+    scheduler_configuration: SchedulerConfiguration
+
+    def counts(self, policy: Policy) -> bool:
+        """Return whether a policy is used. The plan ignores others, as the operator does."""
+        return self.namespaced_policies or policy.is_cluster_policy
+
+
+class Planned(NamedTuple):
+    """A plan, and what it was made from."""
+
+    view: ReadCluster
+    setting: PolicySetting
+    reports: tuple[PolicyReport, ...]
+    """The reports of the policies, in their order."""
+    default_policy: bool
+    """Whether there is no policy in the cluster, so that a default one is used."""
+    spread: Spread
+    predictor: Predictor
+    """Its view is at the snapshot."""
+    plan: Plan
+    in_flight: tuple[Move, ...]
+    """The moves that the operator reports and whose replacement is not Ready yet."""
+    notes: tuple[str, ...]
+    """Other sentences for the user."""
+
+    def pace(self, moves: Sequence[Move]) -> PaceReport:
+        """Return how long some of its moves take beside those in flight."""
+        return pace_report(self.view.snapshot, self.setting.policies, moves, self.in_flight if moves else ())
+
+    @property
+    def origin(self) -> Origin:
+        """A description of its source."""
+        return Origin(self.view.source, self.view.time, self.notes)
+
+
+def planning_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `namespace`, `planning`, `cluster` and `output`: everything that a plan and its output depend on."""
+    return namespace_options(planning_inputs(output_options(command)))
+
+
+def planning_inputs(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `planning` and `cluster`: everything that a plan depends on."""
+
+    @policy_files_option(
+        help="Plan for the policies in this file instead of those in the cluster; - is standard input."
+    )
+    @namespaced_policies_option(help="As configured for the operator.")
+    @scheduler_option
+    @cluster_options
+    @wraps(command)
+    def with_planning(
+        *args: Any,
+        filenames: tuple[str, ...],
+        namespaced_policies: str,
+        scheduler_configuration: SchedulerConfiguration,
+        **options: Any,
+    ) -> R:
+        planning = PlanningOptions(filenames, namespaced_policies == "honor", scheduler_configuration)
+        return command(*args, planning=planning, **options)
+
+    return with_planning
+
+
+def plan_cluster_of(cluster: ClusterOptions, options: PlanningOptions) -> Planned:
+    """Read a cluster and plan for it.
+
+    Raises:
+        CommandError: it can't be read, or a policy in a file is invalid.
+    """
+    check_standard_input(cluster, options)
+    view = read_for_plan(cluster, with_policies=not options.filenames)
+    planning = Planning(options, view.namespace)
+    view, _ = spread_with_owners(cluster, view, planning.spread_index(view))
+    return planning.plan(view)
+
+
+def check_standard_input(cluster: ClusterOptions, options: PlanningOptions) -> None:
+    """Refuse to read standard input twice."""
+    if options.filenames.count("-") + (cluster.snapshot == "-") > 1:
+        raise click.UsageError("standard input can be read only once.")
+
+
+class Planning:
+    """Plans for one state of a cluster after another. A later plan costs only what has changed since."""
+
+    def __init__(self, options: PlanningOptions, default_namespace: str) -> None:
+        """Read the policies in files.
+
+        Args:
+            options: of the command.
+            default_namespace: of policies in files that don't name theirs.
+
+        Raises:
+            CommandError: a file can't be read.
+        """
+        self._options = options
+        self._given: tuple[Policy, ...] = ()
+        if options.filenames:
+            self._given = read_policies(options.filenames, default_namespace=default_namespace)
+        self._index = SpreadIndex()
+        self._defaults: DefaultConstraints | None = None
+        self._predictor = Predictor(SchedulerView(), options.scheduler_configuration)
+        self._planner = Planner(self._predictor)
+
+    def spread_index(self, view: ReadCluster) -> SpreadIndex:
+        """Return the index of the cluster's spread groups. Its default constraints depend on policies and version."""
+        configuration = of_version(self._options.scheduler_configuration, view.server_version)
+        defaults = DefaultConstraints(configuration, kinds_restored(self._policies(view)))
+        if defaults != self._defaults:
+            self._defaults, self._index = defaults, SpreadIndex(defaults)
+            self._predictor = Predictor(SchedulerView(), configuration)
+            self._planner = Planner(self._predictor)
+        return self._index
+
+    def plan(self, view: ReadCluster) -> Planned:
+        """Return a plan for a cluster.
+
+        Raises:
+            CommandError: a policy in a file is invalid.
+        """
+        policies = self._policies(view)
+        reports = tuple(policy_report(policy, _wrong(policy, view)) for policy in policies)
+        if self._given:
+            _refuse(reports)
+        setting = PolicySetting(policies, view.priority_classes)
+        spread = self.spread_index(view).update(view.snapshot)
+        in_flight = moves_under_way(view.records, view.snapshot, view.time)
+        under_way = in_flight.for_planning(view.snapshot)
+        plan = self._planner.plan(
+            under_way.snapshot,
+            self.spread_index(view).update(under_way.snapshot),
+            setting,
+            now=view.time,
+            in_flight=under_way.in_flight,
+            unreplaced=under_way.unreplaced,
+            replacements=under_way.replacements,
+        )
+        self._predictor.view.advance(view.snapshot)
+        default_policy = not (self._given or view.policies)
+        return Planned(
+            view=view,
+            setting=setting,
+            reports=reports,
+            default_policy=default_policy,
+            spread=spread,
+            predictor=self._predictor,
+            plan=plan,
+            in_flight=in_flight.moves,
+            notes=(*view.notes, *_notes(reports, default_policy=default_policy)),
+        )
+
+    def _policies(self, view: ReadCluster) -> tuple[Policy, ...]:
+        return tuple(filter(self._options.counts, self._given or view.policies or (DEFAULT_POLICY,)))
+
+
+def _wrong(policy: Policy, view: ReadCluster) -> list[str]:
+    """Return what is wrong with a policy in this cluster."""
+    if policy.problems:
+        return []
+    try:
+        threshold_value(policy.spec.victims.priority_threshold, view.priority_classes)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _refuse(policies: Iterable[PolicyReport]) -> None:
+    wrong = [f"{policy.name}: {problem}" for policy in policies for problem in policy.wrong]
+    if wrong:
+        raise CommandError("; ".join(wrong))
+
+
+def _notes(policies: Iterable[PolicyReport], *, default_policy: bool) -> list[str]:
+    if default_policy:
+        return [
+            (
+                "There is no policy in the cluster; this is the plan for a ClusterRebalancePolicy with an empty spec, "
+                "which restores DoNotSchedule constraints in all namespaces but those of Kubernetes itself."
+            )
+        ]
+    notes = [
+        f"Policy {policy.name} is invalid and evicts nothing: {'; '.join(policy.wrong)}."
+        for policy in policies
+        if policy.wrong
+    ]
+    if dry := [policy.name for policy in policies if policy.mode == "DryRun" and not policy.wrong]:
+        those = f"Policy {dry[0]} is" if len(dry) == 1 else f"Policies {', '.join(dry)} are"
+        notes.append(f"{those} in mode DryRun: the operator plans this too, and evicts nothing.")
+    return notes

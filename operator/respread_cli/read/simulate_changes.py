@@ -1,0 +1,219 @@
+"""The changes to simulate, from the command line, resolved in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Final, NamedTuple
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.meta import Labels
+from respread.cluster.node import Node
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.program.command_line import CommandError
+from respread_cli.render.skew_report import WorkloadReference, short_topology_key, workload_matches
+
+_MOST_NAMED: Final = 3
+_SLASHES_WITH_NAMESPACE: Final = 2
+"""In `shop/deploy/web`."""
+_NEVER_SCALED: Final = {
+    "DaemonSet": "a DaemonSet has a pod on every node that takes one",
+    "Job": "a Job runs to its end",
+    "Node": "a static pod belongs to its node",
+    "Pod": "it has no controller",
+}
+
+
+class Typed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The changes as on the command line."""
+
+    scale: tuple[str, ...] = ()
+    """`deploy/web=4` or `shop/deploy/web=4` each."""
+    drain: tuple[str, ...] = ()
+    remove_domain: tuple[str, ...] = ()
+    """`zone=c` each."""
+    restore_domain: tuple[str, ...] = ()
+    """The same: the domain is lost, and comes back."""
+    add_nodes: tuple[str, ...] = ()
+    """`3` or `3,like=node-1` each."""
+    cordon: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to simulate."""
+        return not any(msgspec.structs.astuple(self))
+
+
+class HypotheticalChanges(NamedTuple):
+    """The changes in the order in which they are made."""
+
+    add: tuple[Node, ...] = ()
+    """Nodes to add, each by the node that it copies."""
+    remove: tuple[str, ...] = ()
+    """Names of nodes."""
+    restore: tuple[str, ...] = ()
+    """Names of nodes that are lost, and then come back without pods."""
+    cordon: tuple[str, ...] = ()
+    drain: tuple[str, ...] = ()
+    scale: tuple[tuple[WorkloadName, int], ...] = ()
+
+
+def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None) -> HypotheticalChanges:
+    """Return the changes for the arguments.
+
+    Args:
+        typed: the arguments.
+        snapshot: the cluster.
+        namespace: where to look for workloads; None is everywhere.
+
+    Raises:
+        CommandError: there is no such object, or more than one. The message lists them.
+    """
+    removed = tuple(name for each in typed.remove_domain for name in _nodes_in(each, snapshot, "remove"))
+    restored = tuple(name for each in typed.restore_domain for name in _nodes_in(each, snapshot, "restore"))
+    drained = tuple(_node(name, snapshot, f"--drain {name}").name for name in typed.drain)
+    cordoned = tuple(_node(name, snapshot, f"--cordon {name}").name for name in typed.cordon)
+    return HypotheticalChanges(
+        add=tuple(node for each in typed.add_nodes for node in _models(each, snapshot)),
+        remove=tuple(dict.fromkeys(removed)),
+        restore=tuple(name for name in dict.fromkeys(restored) if name not in removed),
+        cordon=tuple(name for name in dict.fromkeys(cordoned) if name not in removed),
+        drain=tuple(name for name in dict.fromkeys(drained) if name not in removed),
+        scale=tuple(_scaled(each, snapshot, namespace) for each in typed.scale),
+    )
+
+
+# Workloads
+
+
+def _scaled(typed: str, snapshot: ClusterSnapshot, namespace: str | None) -> tuple[WorkloadName, int]:
+    name, equals, number = typed.rpartition("=")
+    if not equals or not name or not number.isdecimal():
+        raise CommandError(f"--scale {typed}: say which workload and to how many pods, as in --scale deploy/web=4.")
+    if name.count("/") == _SLASHES_WITH_NAMESPACE:
+        given, _, name = name.partition("/")
+        if namespace not in (None, given):
+            raise CommandError(f"--scale {typed}: its namespace is not {namespace}, which -n names.")
+        namespace = given
+    there = _workloads(snapshot, snapshot.pods_by_labels if namespace is None else (namespace,))
+    found = sorted(each for each in there if each.name and _is_meant(name, each))
+    if not found:
+        known = _workloads(snapshot, snapshot.pods_by_labels)
+        raise CommandError(f"--scale {typed}: {_unknown(name, there, known, namespace)}")
+    if len(found) > 1:
+        raise CommandError(f"--scale {typed}: {_ambiguous(found)}")
+    (workload,) = found
+    if workload.kind in _NEVER_SCALED:
+        raise CommandError(f"--scale {typed}: {_short(workload)} is not scaled: {_NEVER_SCALED[workload.kind]}.")
+    return workload, int(number)
+
+
+def _workloads(snapshot: ClusterSnapshot, namespaces: Iterable[str]) -> set[WorkloadName]:
+    """Return the workloads that have pods in some namespaces."""
+    none: Map[Labels, PodsByName] = Map()
+    return {
+        workload_of(pod)
+        for namespace in namespaces
+        for names in snapshot.pods_by_labels.get(namespace, none).values()
+        for pod in names.values()
+        if not pod.terminating and not pod.finished
+    }
+
+
+def _is_meant(typed: str, workload: WorkloadName) -> bool:
+    return not set("*?[") & set(typed) and workload_matches(typed, workload)
+
+
+def _unknown(name: str, there: Iterable[WorkloadName], known: Iterable[WorkloadName], namespace: str | None) -> str:
+    where = "" if namespace is None else f" in namespace {namespace}"
+    said = f"there is no pod of {name}{where}"
+    elsewhere = sorted(each.namespace for each in known if _is_meant(name, each))
+    if elsewhere:
+        return f"{said}, but in {_listed(elsewhere)}."
+    kind, slash, _ = name.rpartition("/")
+    names = {_short(each) if slash else each.name: each for each in there}
+    near = get_close_matches(name, names, n=_MOST_NAMED, cutoff=0.6)
+    if near:
+        return f"{said}. Did you mean {' or '.join(near)}?"
+    hint = "A workload without pods can't be simulated: its pod template is read from them."
+    return f"{said}. {hint}" if kind or not slash else f"{said}."
+
+
+def _ambiguous(found: Sequence[WorkloadName]) -> str:
+    if len({each.namespace for each in found}) > 1:
+        namespaces = _listed([each.namespace for each in found])
+        return f"there is one in each of namespaces {namespaces}: name one by -n."
+    return f"that may be {' or '.join(_short(each) for each in found)}: say which."
+
+
+def _short(workload: WorkloadName) -> str:
+    return str(WorkloadReference(workload.kind, workload.name))
+
+
+# Nodes
+
+
+def _node(name: str, snapshot: ClusterSnapshot, typed: str) -> Node:
+    node = snapshot.nodes.get(name)
+    if node is None:
+        near = get_close_matches(name, list(snapshot.nodes), n=_MOST_NAMED)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise CommandError(f"{typed}: there is no node {name}.{hint}")
+    return node
+
+
+def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
+    option = f"--{verb}-domain"
+    key, equals, value = typed.partition("=")
+    if not equals or not key or not value:
+        raise CommandError(f"{option} {typed}: say a topology key and a value, as in {option} zone=c.")
+    keys = {label for node in snapshot.nodes.values() for label in node.labels}
+    meant = [key] if key in keys else sorted(label for label in keys if short_topology_key(label) == key)
+    if not meant:
+        raise CommandError(f"{option} {typed}: no node has a label {key}.")
+    found = {
+        label: sorted(name for name, node in snapshot.nodes.items() if node.labels.get(label) == value)
+        for label in meant
+    }
+    nodes = {tuple(names) for names in found.values() if names}
+    if not nodes:
+        values = sorted(
+            {node.labels[label] for label in meant for node in snapshot.nodes.values() if label in node.labels}
+        )
+        near = get_close_matches(value, values, n=_MOST_NAMED, cutoff=0.3) or values[:_MOST_NAMED]
+        raise CommandError(f"{option} {typed}: no node has {key}={value}; there is {_listed(near)}.")
+    if len(nodes) > 1:
+        raise CommandError(f"{option} {typed}: {key} may be {' or '.join(meant)}: write the whole key.")
+    return list(nodes.pop())
+
+
+def _models(typed: str, snapshot: ClusterSnapshot) -> list[Node]:
+    """Return the nodes to copy. If none is named, one of each zone in turn."""
+    number, comma, like = typed.partition(",")
+    option, equals, name = like.partition("=")
+    if not number.isdecimal() or not int(number) or (comma and (option != "like" or not equals or not name)):
+        raise CommandError(f"--add-nodes {typed}: say how many, as in --add-nodes 3 or --add-nodes 3,like=node-1.")
+    if name:
+        return [_node(name, snapshot, f"--add-nodes {typed}")] * int(number)
+    by_zone: dict[str, Node] = {}
+    for each in sorted(snapshot.nodes.values(), key=lambda node: node.name):
+        if (
+            each.ready
+            and not each.unschedulable
+            and not any(taint.effect != "PreferNoSchedule" for taint in each.taints)
+        ):
+            by_zone.setdefault(each.labels.get("topology.kubernetes.io/zone", ""), each)
+    models = [by_zone[zone] for zone in sorted(by_zone)]
+    if not models:
+        raise CommandError(f"--add-nodes {typed}: every node has a taint or is cordoned: name one by like=NODE.")
+    return [models[at % len(models)] for at in range(int(number))]
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = list(dict.fromkeys(names))
+    more = len(shown) - _MOST_NAMED
+    return ", ".join(shown[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,168 @@
+"""Simulates hypothetical changes of a planned cluster, and plans for the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName
+from respread.eviction.remembered import moves_under_way
+from respread.planning.plan import Move, Plan
+from respread.planning.planner import Planner
+from respread.planning.victims.default_constraints import kinds_restored
+from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.forecast import NotForetoldError, Ranking
+from respread.prevention.protection import ScaleDownProtection, protection_of
+from respread.prevention.workload_pods import WorkloadPods, workloads_of
+from respread.program.command_line import CommandError
+from respread.scheduling.predictor import Predictor
+from respread.spread.carried import DefaultConstraints
+from respread.spread.index import Spread, SpreadIndex
+from respread_cli.cancellation import Cancellation
+from respread_cli.read.planned import Planned
+from respread_cli.read.simulate_changes import HypotheticalChanges, Typed, find_changes
+from respread_cli.read.what_if import WhatIf
+from respread_cli.render.pace_report import PaceReport, pace_report
+from respread_cli.render.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
+from respread_cli.render.skew_report import WorkloadReference
+
+LATER: Final = timedelta(days=365)
+"""After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""
+
+
+class Simulator:
+    """Simulates one set of changes after another, each at the cost of what differs from the last."""
+
+    __slots__ = ("_defaults", "_index", "_planner", "_predictor")
+
+    def __init__(self, predictor: Predictor) -> None:
+        """Start without a cluster.
+
+        Args:
+            predictor: of the cluster's schedulers. Its view is changed.
+        """
+        self._predictor = predictor
+        self._planner = Planner(predictor)
+        self._defaults = DefaultConstraints(predictor.configuration)
+        self._index = SpreadIndex(self._defaults)
+
+    def prepare(self, planned: Planned) -> None:
+        """Take over a cluster, which is most of what the first simulation costs."""
+        self._plan(planned, planned.view.snapshot, self._spread(planned))
+
+    def simulate(
+        self, planned: Planned, typed: Typed, namespace: str | None, cancellation: Cancellation
+    ) -> SimulationReport:
+        """Return what changes would do.
+
+        Args:
+            planned: the cluster. Its predictor is not used.
+            typed: the changes as on the command line.
+            namespace: where to look for workloads, and what to report; None is everywhere.
+            cancellation: ends it.
+
+        Raises:
+            CommandError: the changes name something that does not exist, or their effect can't be known.
+            CanceledError: it was canceled.
+        """
+        snapshot = planned.view.snapshot
+        changes = find_changes(typed, snapshot, namespace)
+        spread = self._spread(planned)
+        workloads = workloads_of(snapshot, spread, {name.namespace for name, _ in changes.scale})
+        cancellation.check()
+        runs = self._runs(planned, changes, workloads, cancellation)
+        return simulation_report(
+            runs,
+            groups_shown(spread, runs, [name for name, _ in changes.scale], namespace),
+            changes,
+            _protections(planned, changes, workloads),
+            namespace=namespace,
+            origin=planned.origin,
+        )
+
+    def _spread(self, planned: Planned) -> Spread:
+        """Return the spread groups of the cluster as it is."""
+        defaults = DefaultConstraints(self._predictor.configuration, kinds_restored(planned.setting.policies))
+        if defaults != self._defaults:
+            self._defaults, self._index = defaults, SpreadIndex(defaults)
+        return self._index.update(planned.view.snapshot)
+
+    def _runs(
+        self,
+        planned: Planned,
+        changes: HypotheticalChanges,
+        workloads: Mapping[WorkloadName, WorkloadPods],
+        cancellation: Cancellation,
+    ) -> Runs:
+        """Apply the changes, and twice more, with and without costs, if a scale-down uses them."""
+        as_it_is = self._run(planned, changes, "as it is", cancellation)
+        by_costs = any(
+            replicas < len(workloads[name].pods) and workloads[name].replica_sets for name, replicas in changes.scale
+        )
+        if not by_costs:
+            return Runs(as_it_is)
+        return Runs(
+            as_it_is,
+            self._run(planned, changes, "with costs", cancellation),
+            self._run(planned, changes, "without costs", cancellation),
+        )
+
+    def _run(self, planned: Planned, changes: HypotheticalChanges, ranking: Ranking, cancellation: Cancellation) -> Run:
+        what_if = WhatIf(
+            planned.view.snapshot,
+            self._index,
+            self._predictor,
+            now=planned.view.time,
+            ranking=ranking,
+            cancellation=cancellation,
+        )
+        what_if.add_nodes(changes.add)
+        what_if.remove_nodes(changes.remove)
+        what_if.restore_nodes(changes.restore)
+        what_if.cordon(changes.cordon)
+        for node in changes.drain:
+            what_if.drain(node)
+        for name, replicas in changes.scale:
+            workload = what_if.workload(name)
+            try:
+                if workload is not None:
+                    what_if.scale(workload, replicas)
+            except NotForetoldError as error:
+                raise CommandError(f"--scale {WorkloadReference(name.kind, name.name)}={replicas}: {error}.") from error
+        outcome = what_if.outcome()
+        cancellation.check()
+        plan = self._plan(planned, outcome.snapshot, outcome.spread)
+        quiet = {policy.name: policy.spec.quiet_period for policy in planned.setting.policies}
+
+        def pace(moves: Sequence[Move]) -> PaceReport:
+            longest = max((quiet[move.policy] for move in moves), default=timedelta())
+            return pace_report(outcome.snapshot, planned.setting.policies, moves, after=longest)
+
+        return Run(outcome, plan, pace)
+
+    def _plan(self, planned: Planned, snapshot: ClusterSnapshot, spread: Spread) -> Plan:
+        now = planned.view.time
+        under_way = moves_under_way(planned.view.records, snapshot, now).for_planning(snapshot)
+        return self._planner.plan(
+            under_way.snapshot,
+            spread,
+            planned.setting,
+            now=now + LATER,
+            in_flight=under_way.in_flight,
+            unreplaced=under_way.unreplaced,
+            replacements=under_way.replacements,
+        )
+
+
+def _protections(
+    planned: Planned, changes: HypotheticalChanges, workloads: Mapping[WorkloadName, WorkloadPods]
+) -> dict[WorkloadName, tuple[int, ScaleDownProtection]]:
+    """Return the number of pods of each scaled workload, and whether they are protected."""
+    policies = () if planned.default_policy else planned.setting.policies
+    index, view = PolicyIndex(policies), planned.view
+    return {
+        name: (len(workloads[name].pods), protection_of(workloads[name], index, view.snapshot, view.records))
+        for name, _ in changes.scale
+    }

@@ -1,0 +1,285 @@
+"""The result of `respread explain` as values. They are the JSON and YAML output, and the text is made from them.
+
+docs/cli.md describes every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.planning.explain.explaining import Explainer, Fate
+from respread.planning.victims.policies import PolicyIndex
+from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
+from respread_cli.read.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
+from respread_cli.read.planned import Planned
+from respread_cli.read.target import Target
+from respread_cli.render.plan_report import MoveReport, PolicyReport, group_after, move_report
+from respread_cli.render.scale_down_report import ScaleDownReport, scale_down_reports
+from respread_cli.render.skew_report import (
+    API_VERSION,
+    MOST_EMPTY_DOMAINS,
+    GroupReport,
+    WorkloadReference,
+    group_report,
+)
+
+_NODES_NAMED: Final = 3
+
+
+class ExplainedPolicy(PolicyReport, frozen=True, kw_only=True, rename="camel"):
+    """A policy, and what the operator reports about it."""
+
+    conditions: tuple[ConditionReport, ...]
+    """None if the operator has not seen the current generation, or does not run."""
+
+
+class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An eligible domain."""
+
+    domain: str
+    pods: int
+    nodes: int
+    too_full: bool
+    """Whether it has more pods than the minimum plus maxSkew."""
+    closed: str | None
+    """Why none of its nodes accepts a replacement now, not considering the spread itself; null if one does."""
+
+
+class IneligibleReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Nodes that the scheduler does not count for a constraint."""
+
+    domain: str | None
+    """Their value of the topology key; null without the label."""
+    why: str
+    nodes: int
+    examples: tuple[str, ...]
+    """Some of their names."""
+
+
+class ConstraintReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One constraint, and the effect of the plan."""
+
+    group: GroupReport
+    policy: str | None
+    """The policy that restores it."""
+    counts_own_pods: bool
+    """Whether its selector matches the pods that have it. If not, it does not spread them."""
+    evictions: int
+    """How many moves of the plan help it."""
+    skew_after: int
+    violated_after: bool
+    counts_after: dict[str, int]
+    """As `group.counts`, a prediction."""
+    reason: Reason | None
+    """Why it is not, or not fully, restored; null if it is."""
+    message: str | None
+    operator: OperatorWord | None
+    """What the operator reports; null if nothing."""
+    domains: tuple[DomainReport, ...]
+    """By name; without empty ones if `group.counts` omits them."""
+    ineligible: tuple[IneligibleReport, ...]
+
+
+class CandidateReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that a constraint counts, or that has one, and why it moves or stays."""
+
+    namespace: str
+    pod: str
+    workload: WorkloadReference
+    node: str | None
+    policy: str | None
+    """The policy that governs it."""
+    too_full_domains: tuple[str, ...]
+    """Its domains with too many pods of a violated constraint."""
+    fate: Fate
+    reason: Reason | None
+    message: str
+    move: MoveReport | None
+
+
+class ExplainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result for everything that was requested."""
+
+    api_version: str = API_VERSION
+    kind: Literal["ExplainReport"] = "ExplainReport"
+    source: str
+    time: datetime
+    notes: tuple[str, ...] = ()
+    subjects: tuple[str, ...]
+    """What is explained, such as `deploy/web in shop`."""
+    policies: tuple[ExplainedPolicy, ...]
+    """The policies that govern the pods, or were requested."""
+    default_policy: bool
+    """Whether there is no policy in the cluster, so that a default one is used."""
+    violated: int
+    """The number of violated constraints."""
+    constraints: tuple[ConstraintReport, ...]
+    others_that_hold: int
+    """How many more constraints of the policy hold and are not listed."""
+    pods: tuple[CandidateReport, ...]
+    """First those that move, in the plan's order, then those that stay in a domain that is too full."""
+    scale_downs: tuple[ScaleDownReport, ...]
+
+    def names(self) -> Iterator[str]:
+        """Yield the pods that are explained."""
+        return (f"pod/{pod.pod}" for pod in self.pods)
+
+
+def explain_report(planned: Planned, target: Target) -> ExplainReport:
+    """Return what a plan does with the requested objects."""
+    view, spread = planned.view, planned.spread
+    explainer = Explainer(view.snapshot, spread, planned.setting, planned.plan, planned.predictor, view.time)
+    groups = _groups_of(planned, target)
+    shown = groups if target.pods else [each for each in groups if each.violated or explainer.why_not_restored(each)]
+    pods = _pods_of(planned, target, shown)
+    workloads = target.workloads or sorted({name for group in shown for name in group.workloads})
+    governing = {policy.name for pod in pods if (policy := explainer.policy_of(pod)) is not None}
+    names = governing | {policy.name for policy in target.policies}
+    index = PolicyIndex(planned.setting.policies)
+    return ExplainReport(
+        source=view.source,
+        time=view.time,
+        notes=planned.notes,
+        subjects=tuple(_subjects(target)),
+        policies=tuple(
+            ExplainedPolicy(
+                name=report.name, mode=report.mode, wrong=report.wrong, conditions=conditions_of(policy, view)
+            )
+            for policy, report in zip(planned.setting.policies, planned.reports, strict=True)
+            if report.name in names
+        ),
+        default_policy=planned.default_policy,
+        violated=sum(group.violated for group in shown),
+        constraints=tuple(_Constraint(planned, explainer, group).report() for group in shown),
+        others_that_hold=len(groups) - len(shown),
+        pods=tuple(_candidates(planned, explainer, pods, shown)),
+        scale_downs=scale_down_reports(view, spread, index, workloads),
+    )
+
+
+def _subjects(target: Target) -> Iterable[str]:
+    if target.policies:
+        return (f"policy {policy.name}" for policy in target.policies)
+    if target.whole_workloads:
+        return (f"{WorkloadReference(name.kind, name.name)} in {name.namespace}" for name in target.workloads)
+    return (f"pod/{pod.name} in {pod.namespace}" for pod in target.pods)
+
+
+def _groups_of(planned: Planned, target: Target) -> list[SpreadGroup]:
+    """Return the groups that the requested pods have or that count them, or that the requested policies restore."""
+    found = (group for group in planned.spread.groups.values() if target.concerns(group, planned.plan))
+    return sorted(found, key=lambda group: (not group.violated, str(group.key)))
+
+
+def _pods_of(planned: Planned, target: Target, groups: Iterable[SpreadGroup]) -> list[Pod]:
+    """Return the pods to show: the requested ones, and all that the groups count."""
+    found = {pod.key: pod for pod in target.pods}
+    if target.whole_workloads:
+        for group in groups:
+            for pods in _pods_with(planned, group, group.matched):
+                found.update({pod.key: pod for pod in pods if not pod.finished})
+    return [found[key] for key in sorted(found)]
+
+
+def _pods_with(planned: Planned, group: SpreadGroup, label_sets: Iterable[Labels]) -> Iterator[Iterable[Pod]]:
+    """Yield the pods of a group's namespace that have each of some label sets."""
+    if (by_labels := planned.view.snapshot.pods_by_labels.get(group.key.namespace)) is not None:
+        yield from (by_labels[labels].values() for labels in label_sets if labels in by_labels)
+
+
+class _Constraint:
+    """A group on its way into a report."""
+
+    def __init__(self, planned: Planned, explainer: Explainer, group: SpreadGroup) -> None:
+        self._planned = planned
+        self._explainer = explainer
+        self._group = group
+
+    def report(self) -> ConstraintReport:
+        """Return its report."""
+        group, plan = self._group, self._planned.plan
+        after = group_after(group, plan)
+        why = self._explainer.why_not_restored(group)
+        return ConstraintReport(
+            group=group_report(group),
+            policy=plan.policies.get(group.key),
+            counts_own_pods=any(template.labels in group.matched for template in group.carriers),
+            evictions=sum(group.key in move.groups for move in plan.moves),
+            skew_after=after.skew,
+            violated_after=after.violated,
+            counts_after=after.counts,
+            reason=None if why is None else why.reason,
+            message=None if why is None else why.message,
+            operator=word_on(group, plan.policies.get(group.key), self._planned.view),
+            domains=tuple(self._domains()),
+            ineligible=tuple(map(_ineligible, ineligible_nodes(group, self._planned.view.snapshot.nodes.values()))),
+        )
+
+    def _domains(self) -> Iterable[DomainReport]:
+        many = len(self._group.domains.nodes) > MOST_EMPTY_DOMAINS
+        for each in self._explainer.domains(self._group, self._carriers()):
+            if each.pods or not many:
+                yield DomainReport(
+                    domain=each.domain,
+                    pods=each.pods,
+                    nodes=len(each.nodes),
+                    too_full=each.too_full,
+                    closed=each.closed or None,
+                )
+
+    def _carriers(self) -> list[Pod]:
+        """Return one pod of each template that has the constraint and is counted by it."""
+        specs = {id(template.spec) for template in self._group.carriers if template.labels in self._group.matched}
+        found: dict[int, Pod] = {}
+        for pods in _pods_with(self._planned, self._group, [each.labels for each in self._group.carriers]):
+            for pod in pods:
+                if id(pod.spec) in specs:
+                    found.setdefault(id(pod.spec), pod)
+        return list(found.values())
+
+
+def _ineligible(nodes: IneligibleNodes) -> IneligibleReport:
+    return IneligibleReport(
+        domain=nodes.domain, why=nodes.why, nodes=len(nodes.nodes), examples=nodes.nodes[:_NODES_NAMED]
+    )
+
+
+def _candidates(
+    planned: Planned, explainer: Explainer, pods: Sequence[Pod], groups: Sequence[SpreadGroup]
+) -> list[CandidateReport]:
+    order = {move.pod.key: number for number, move in enumerate(planned.plan.moves)}
+    counting: dict[tuple[str, Labels], list[SpreadGroup]] = {}
+    for group in groups:
+        for labels in group.matched:
+            counting.setdefault((group.key.namespace, labels), []).append(group)
+    found = []
+    for pod in pods:
+        report = _candidate(planned, explainer, pod, counting.get((pod.namespace, pod.labels), ()))
+        found.append((order.get(pod.key, len(order)), report))
+    found.sort(key=lambda each: (each[0], not each[1].too_full_domains, each[1].namespace, each[1].pod))
+    return [report for _, report in found]
+
+
+def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Sequence[SpreadGroup]) -> CandidateReport:
+    verdict, policy = explainer.pod(pod, counting), explainer.policy_of(pod)
+    workload: WorkloadName = workload_of(pod)
+    return CandidateReport(
+        namespace=pod.namespace,
+        pod=pod.name,
+        workload=WorkloadReference(workload.kind, workload.name),
+        node=pod.node_name or None,
+        policy=None if policy is None else policy.name,
+        too_full_domains=tuple(domain for group in counting if (domain := group.too_full(pod.node_name)) is not None),
+        fate=verdict.fate,
+        reason=verdict.reason,
+        message=verdict.message,
+        move=None if verdict.move is None else move_report(verdict.move, planned.spread),
+    )

@@ -1,0 +1,206 @@
+"""An explanation as text: each constraint with its domains, each pod with what happens to it, and scale-downs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from respread_cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
+from respread_cli.render.explain_report import (
+    CandidateReport,
+    ConstraintReport,
+    DomainReport,
+    ExplainedPolicy,
+    ExplainReport,
+)
+from respread_cli.render.fitted_table import GAP, cut
+from respread_cli.render.plan_table import move_path
+from respread_cli.render.scale_down_report import ScaleDownReport
+from respread_cli.render.skew_table import mark, style_of, workloads
+
+MOST_PODS: Final = 20
+"""Pods that are listed without `-o wide`."""
+_LONGEST_BAR: Final = 16
+_LONGEST_DOMAIN: Final = 44
+_MOST_REPLICAS: Final = 12
+
+
+class ExplainText:
+    """Shows explanations on one console."""
+
+    def __init__(self, console: Console, *, wide: bool) -> None:
+        """Prepare.
+
+        Args:
+            console: Where it is going to be printed.
+            wide: Whether to show all there is.
+        """
+        self._ascii = is_ascii_only(console)
+        self._wide = wide
+
+    def render(self, report: ExplainReport) -> Iterator[RenderableType]:
+        """Return the parts of the output, one below the other."""
+        yield Text("; ".join(report.subjects), style="bold")
+        yield from _policies(report)
+        for constraint in report.constraints:
+            yield Text()
+            yield from self._constraint(constraint)
+        if not report.constraints:
+            yield Text()
+            yield Text(_none_listed(report))
+        elif report.others_that_hold:
+            yield Text()
+            yield Text(_others(report.others_that_hold), style=FAINT)
+        if report.pods:
+            yield Text()
+            yield from self._pods(report.pods)
+        if report.scale_downs:
+            yield Text()
+            yield Text("Scale-downs:", style="bold")
+            for each in report.scale_downs:
+                yield Padding(_scale_down(each), (0, 0, 0, 2))
+
+    def _constraint(self, constraint: ConstraintReport) -> Iterator[RenderableType]:
+        group = constraint.group
+        title = Text(mark(group, ascii_only=self._ascii), style=style_of(group))
+        title.append(f" {group.topology_key}", style="bold")
+        minimum = f", minDomains {group.min_domains}" if group.min_domains > 1 else ""
+        title.append(f": skew {group.skew}, maxSkew {group.max_skew}{minimum}, {group.when_unsatisfiable}")
+        title.append(f"; {workloads(group)} in {group.namespace}, selector {group.selector}")
+        yield title
+        shown = list(constraint.domains)
+        if len(shown) > MOST_DOMAINS_WIDE and not self._wide:
+            shown = [each for each in shown if each.too_full or each.closed][:MOST_DOMAINS_WIDE]
+        if shown:
+            yield Padding(self._domains(shown, group.minimum + group.max_skew), (0, 0, 0, 2))
+        if more := group.domains - len(shown):
+            yield Padding(Text(f"and {more:,} more {'domain' if more == 1 else 'domains'}", style=FAINT), (0, 0, 0, 2))
+        for nodes in constraint.ineligible:
+            named = ", ".join(nodes.examples) + (" …" if nodes.nodes > len(nodes.examples) else "")
+            domain = nodes.domain or "no domain"
+            line = f"not counted: {domain} ({named.replace('…', '...') if self._ascii else named}), which {nodes.why}"
+            yield Padding(Text(line, style=FAINT), (0, 0, 0, 2))
+        yield Padding(self._what_comes_of_it(constraint), (0, 0, 0, 2))
+
+    def _domains(self, domains: Sequence[DomainReport], allowed: int) -> Table:
+        most = max((each.pods for each in domains), default=0)
+        table = Table.grid(padding=(0, GAP, 0, 0))
+        for justify in ("left", "right", "left", "left"):
+            table.add_column(justify=justify)
+        for each in domains:
+            said = Text("too full", style=OVER) if each.too_full else Text()
+            if each.closed:
+                said.append("; " if each.too_full else "").append(f"takes no replacement: {each.closed}", style=SOFT)
+            table.add_row(
+                cut(each.domain or '""', _LONGEST_DOMAIN, ascii_only=self._ascii),
+                f"{each.pods:,}",
+                bar(each.pods, allowed, most, _LONGEST_BAR, ascii_only=self._ascii),
+                said,
+            )
+        return table
+
+    def _what_comes_of_it(self, constraint: ConstraintReport) -> Text:
+        text = Text()
+        if constraint.evictions:
+            arrow = "->" if self._ascii else "→"
+            number = f"{constraint.evictions:,} {'eviction' if constraint.evictions == 1 else 'evictions'}"
+            text.append(f"The plan: {number}, skew {constraint.group.skew} {arrow} {constraint.skew_after}")
+            text.append(", after which it holds.\n" if not constraint.violated_after else ".\n", style=WITHIN)
+        elif not constraint.group.violated:
+            text.append("It holds: nothing to do.\n" if constraint.reason is None else "It holds.\n", style=WITHIN)
+        if constraint.reason is not None:
+            text.append(f"{constraint.reason}: ", style="bold").append(f"{constraint.message}.\n")
+        if constraint.operator is not None and constraint.operator.reason != constraint.reason:
+            at = "" if constraint.operator.time is None else f" at {constraint.operator.time.isoformat()}"
+            text.append(f"The operator says{at}: ").append(f"{constraint.operator.reason}: ", style="bold")
+            text.append(f"{constraint.operator.message}.\n")
+        if not constraint.counts_own_pods:
+            text.append(
+                "Its selector matches none of the pods that have it, so it does not keep them apart: "
+                "correct labelSelector if that is not meant.\n",
+                style=SOFT,
+            )
+        text.rstrip()
+        return text
+
+    def _pods(self, pods: Sequence[CandidateReport]) -> Iterator[RenderableType]:
+        shown = pods if self._wide else pods[:MOST_PODS]
+        several = len({each.namespace for each in pods}) > 1
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+        for heading in ("POD", "NODE"):
+            table.add_column(heading, overflow="fold")
+        for heading in ("TOO FULL", "FATE"):
+            table.add_column(heading, no_wrap=True)
+        table.add_column("WHY", ratio=1, overflow="fold")
+        for each in shown:
+            table.add_row(
+                f"{each.namespace}/{each.pod}" if several else each.pod,
+                each.node or "",
+                "\n".join(each.too_full_domains),
+                Text(each.fate, style={"Moves": SOFT, "Held": OVER}.get(each.fate, "")),
+                self._why(each),
+            )
+        yield table
+        if more := len(pods) - len(shown):
+            yield Text(f"and {more:,} more {'pod' if more == 1 else 'pods'} (see -o wide)", style=FAINT)
+
+    def _why(self, pod: CandidateReport) -> str:
+        if pod.move is None:
+            if pod.fate == "MayMove" and pod.reason is not None:
+                return f"{pod.reason}, as said above"
+            return f"{pod.reason}: {pod.message}" if pod.reason is not None else pod.message
+        paths = ", ".join(move_path(pod.move, each, ascii_only=self._ascii) for each in pod.move.constraints)
+        return f"wave {pod.move.wave}, {paths}: {pod.message}"
+
+
+def _policies(report: ExplainReport) -> Iterator[Text]:
+    if report.default_policy:
+        yield Text("There is no policy in the cluster: this is what one with an empty spec would make of it.")
+    elif not report.policies:
+        yield Text("No policy selects the pods: nothing is done about their spread.")
+    else:
+        yield from map(_policy, report.policies)
+
+
+def _policy(policy: ExplainedPolicy) -> Text:
+    text = _mode(policy)
+    if policy.conditions:
+        said = ", ".join(f"{each.type} {each.status} ({each.reason})" for each in policy.conditions)
+        text.append(f" The operator says: {said}.")
+    return text
+
+
+def _mode(policy: ExplainedPolicy) -> Text:
+    text = Text(f"Policy {policy.name}, mode {policy.mode}")
+    if policy.wrong:
+        return text.append(f": invalid, and evicts nothing until it is fixed: {'; '.join(policy.wrong)}.", style=OVER)
+    return text.append(": plans, and evicts nothing." if policy.mode == "DryRun" else ": carries the plan out.")
+
+
+def _none_listed(report: ExplainReport) -> str:
+    if report.others_that_hold:
+        return _others(report.others_that_hold)
+    return "No topology spread constraint has to do with it."
+
+
+def _others(number: int) -> str:
+    return "1 more constraint holds." if number == 1 else f"{number:,} more constraints hold."
+
+
+def _scale_down(report: ScaleDownReport) -> Text:
+    text = Text(f"{report.workload} in {report.namespace}: ")
+    text.append("protected. " if report.protected else "not protected. ", style=WITHIN if report.protected else SOFT)
+    text.append(report.message)
+    violating = report.violating_replicas
+    if violating is None or report.replicas <= 1:
+        return text
+    likely = "" if report.certain else "most likely "
+    if not violating:
+        return text.append(f" A scale-down to any number would {likely}keep every constraint.")
+    listed = ", ".join(map(str, violating[:_MOST_REPLICAS])) + (", ..." if len(violating) > _MOST_REPLICAS else "")
+    return text.append(f" A scale-down to {listed} would {likely}leave a constraint violated.")

@@ -1,0 +1,168 @@
+"""A plan as tables: the moves in their order, their effect on each constraint, and what stays violated and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from respread.api.reasons import Reason
+from respread_cli.render.console_view import ConsoleView
+from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
+from respread_cli.render.fitted_table import GiveWay, fitted_table
+from respread_cli.render.pace_report import pace_in_words
+from respread_cli.render.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
+from respread_cli.render.skew_report import GroupReport, short_topology_key
+from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
+
+_MOST_NAMED: Final = 3
+_GIVE_WAY: Final[GiveWay] = {
+    "NAMESPACE": (14, 9),
+    "NODE": (14, 8),
+    "WORKLOAD": (22, 12),
+    "POD": (28, 14),
+    "POLICY": (14, 8),
+    "PODS PER DOMAIN": (40, 16),
+    "WHY": (40, 13),
+    "FROM -> TO": (30, 14),
+}
+
+
+class PlanView(ConsoleView):
+    """Shows plans on one console."""
+
+    def render(self, report: PlanReport) -> Iterator[RenderableType]:
+        """Return the parts of the output, one below the other."""
+        if report.moves:
+            yield _heading("Evictions, in this order")
+            yield self._table([self._move(number, move) for number, move in enumerate(report.moves, start=1)])
+            for number, move in enumerate(report.moves, start=1):
+                if move.waits_for is not None and not any(each.wave == 1 for each in report.moves):
+                    yield Padding(Text(f"{number} waits: {move.waits_for}.", style=SOFT), (0, 0, 0, 2))
+            yield Text()
+            yield _heading("What they do")
+            yield self._table([self._group(each) for each in report.groups if each.counts_after != each.group.counts])
+            yield Text()
+        missing = [each for each in report.blocked if each.reason is Reason.DOMAIN_HAS_NO_NODE]
+        for heading, blocked in (
+            ("What stays violated, and why", [each for each in report.blocked if each not in missing]),
+            ("What would be violated if every expected domain had a node", missing),
+        ):
+            if blocked:
+                yield _heading(heading)
+                yield from map(self._blocked, blocked)
+                yield Text()
+        yield summary(report)
+
+    def _move(self, number: int, move: MoveReport) -> dict[str, Text]:
+        return {
+            "#": Text(str(number)),
+            "WAVE": Text(str(move.wave)),
+            **({"NAMESPACE": Text(move.namespace)} if self._with_namespace else {}),
+            "POD": Text(move.pod),
+            "NODE": Text(move.node),
+            "FROM -> TO": _lines(move_path(move, each, ascii_only=self._ascii) for each in move.constraints),
+            "WHY": _lines(_why(each) for each in move.constraints),
+            **({"POLICY": Text(move.policy)} if self._wide else {}),
+            **({"NODES": Text(str(move.feasible_nodes))} if self._wide else {}),
+        }
+
+    def _group(self, planned: PlannedGroup) -> dict[str, Text]:
+        group, arrow = planned.group, "->" if self._ascii else "→"
+        holds = WITHIN if not planned.violated_after else OVER
+        before, after = counts_shown(group.counts), counts_shown(planned.counts_after)
+        return {
+            "": Text(mark(_as_after(planned), ascii_only=self._ascii), style=holds),
+            **({"NAMESPACE": Text(group.namespace)} if self._with_namespace else {}),
+            "WORKLOAD": Text(workloads(group)),
+            "KEY": Text(group.topology_key if self._wide else short_topology_key(group.topology_key)),
+            "SKEW": Text(f"{group.skew} {arrow} ").append(str(planned.skew_after), style=holds),
+            "MAX": Text(str(group.max_skew)),
+            "PODS PER DOMAIN": Text(f"{before} {arrow} {after}"),
+        }
+
+    def _blocked(self, blocked: BlockedReport) -> RenderableType:
+        group = blocked.group
+        line = Text()
+        line.append(mark(group, ascii_only=self._ascii), style=style_of(group))
+        line.append(f" {group.namespace} {workloads(group)}" if self._with_namespace else f" {workloads(group)}")
+        key = group.topology_key if self._wide else short_topology_key(group.topology_key)
+        line.append(f" {key}: skew {group.skew}, maxSkew {group.max_skew}; pods {counts_shown(group.counts)}\n")
+        line.append(f"{blocked.reason}: ", style="bold").append(f"{blocked.message}.")
+        return Padding(line, (0, 0, 0, 2))
+
+    def _table(self, rows: Sequence[dict[str, Text]]) -> Table:
+        return fitted_table(rows, _GIVE_WAY, self._width, ascii_only=self._ascii, to_the_right={"#", "NODES"})
+
+
+def move_path(move: MoveReport, constraint: HelpedConstraint, *, ascii_only: bool) -> str:
+    """Return where a move takes a pod, for a constraint that it helps: `zone-a → zone-b or zone-c`."""
+    likely = "" if move.certain else " (likely)"
+    return f"{constraint.from_domain} {'->' if ascii_only else '→'} {_listed(constraint.to_domains)}{likely}"
+
+
+def summary(report: PlanReport) -> Text:
+    """Return a summary of the plan in some sentences."""
+    text = Text()
+    if not report.violated:
+        text.append(f"{_all_hold(report.selected)}: nothing to do.", style=WITHIN)
+    else:
+        staying = sum(each.group.violated and each.violated_after for each in report.groups)
+        restored = report.violated - staying
+        evictions = f"{report.evictions:,} {'eviction' if report.evictions == 1 else 'evictions'}"
+        text.append(
+            f"{evictions} to restore {restored:,} of {report.violated:,} violated "
+            f"{'constraint' if report.violated == 1 else 'constraints'}",
+            style=OVER if staying else SOFT,
+        )
+        if report.evictions and report.lower_bound is not None:
+            fewest = report.evictions <= report.lower_bound
+            text.append("; no plan needs fewer." if fewest else f"; at least {report.lower_bound} are needed.")
+        else:
+            text.append(".")
+        if report.evictions and report.pace is not None:
+            text.append(f"\nWithin limits they take {pace_in_words(report.pace)}.", style=FAINT)
+    if report.violated_unselected:
+        more = report.violated_unselected
+        text.append(
+            f"\n{more:,} more {'constraint is' if more == 1 else 'constraints are'} violated that no policy restores "
+            "(see respread skew).",
+            style=FAINT,
+        )
+    return text
+
+
+def _all_hold(selected: int) -> str:
+    if not selected:
+        return "There is no constraint that the policies restore"
+    if selected == 1:
+        return "The constraint that the policies restore holds"
+    return f"All {selected:,} constraints that the policies restore hold"
+
+
+def _heading(words: str) -> Text:
+    return Text(f"{words}:", style="bold")
+
+
+def _why(constraint: HelpedConstraint) -> str:
+    key = short_topology_key(constraint.topology_key)
+    return f"{key} skew {constraint.skew}/{constraint.max_skew}"
+
+
+def _listed(domains: Sequence[str]) -> str:
+    if len(domains) > _MOST_NAMED:
+        return f"{len(domains):,} domains"
+    return " or ".join(domains) if domains else "?"
+
+
+def _as_after(planned: PlannedGroup) -> GroupReport:
+    return msgspec.structs.replace(planned.group, violated=planned.violated_after, skew=planned.skew_after)
+
+
+def _lines(lines: Iterator[str]) -> Text:
+    return Text("\n".join(lines))

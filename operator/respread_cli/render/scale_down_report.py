@@ -1,0 +1,73 @@
+"""What a scale-down of a workload would do to its spread, and whether Respread's costs decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from respread.cluster.workload import WorkloadName
+from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.forecast import NotForetoldError, foretell
+from respread.prevention.protection import ScaleDownProtection, protection_of
+from respread.prevention.workload_pods import WorkloadPods, workloads_of
+from respread.spread.index import Spread
+from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.render.skew_report import ProtectionReport, WorkloadReference
+
+MOST_FORETOLD: Final = 200
+"""No forecast for workloads with more pods, because one forecast for each number of replicas takes too long."""
+
+
+class ScaleDownReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
+    """How scale-downs of a workload choose pods, and what they would leave."""
+
+    replicas: int
+    """The current number."""
+    violating_replicas: tuple[int, ...] | None
+    """The lower numbers at which a scale-down now would leave a constraint violated; null if unknown."""
+    certain: bool
+    """Whether it is certain which pods are deleted. If their age decides, the likely ones are assumed."""
+
+
+def scale_down_reports(
+    view: ReadCluster, spread: Spread, policies: PolicyIndex, workloads: Iterable[WorkloadName]
+) -> tuple[ScaleDownReport, ...]:
+    """Return the reports of some workloads, without those that have no pods."""
+    names = list(workloads)
+    found = workloads_of(view.snapshot, spread, {name.namespace for name in names})
+    return tuple(
+        _report(found[name], protection_of(found[name], policies, view.snapshot, view.records), view.time)
+        for name in names
+        if name in found
+    )
+
+
+def _report(workload: WorkloadPods, protection: ScaleDownProtection, now: datetime) -> ScaleDownReport:
+    violating, certain = _violating(workload, now)
+    return ScaleDownReport(
+        namespace=workload.name.namespace,
+        workload=WorkloadReference(workload.name.kind, workload.name.name),
+        protected=protection.protected,
+        reason=protection.reason,
+        message=protection.message,
+        policy=protection.policy or None,
+        replicas=len(workload.pods),
+        violating_replicas=violating,
+        certain=certain,
+    )
+
+
+def _violating(workload: WorkloadPods, now: datetime) -> tuple[tuple[int, ...] | None, bool]:
+    if len(workload.pods) > MOST_FORETOLD:
+        return None, False
+    violating, certain = [], True
+    for replicas in range(1, len(workload.pods)):
+        try:
+            forecast = foretell(workload, replicas, now)
+        except NotForetoldError:
+            return None, False
+        certain = certain and forecast.certain
+        if forecast.evictions:
+            violating.append(replicas)
+    return tuple(violating), certain

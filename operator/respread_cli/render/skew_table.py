@@ -1,0 +1,177 @@
+"""Spread groups as a table: violated ones with a line per domain, the others with one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from respread.prevention.protection import ScaleDownReason
+from respread_cli.render.console_view import ConsoleView
+from respread_cli.render.domain_bars import (
+    FAINT,
+    MOST_DOMAINS,
+    MOST_DOMAINS_WIDE,
+    OVER,
+    SOFT,
+    WITHIN,
+    Domain,
+    domains_shown,
+    draw,
+    draw_in_line,
+)
+from respread_cli.render.domain_bars import natural_width as natural_width_of_domains
+from respread_cli.render.fitted_table import GiveWay, column_widths, cut, natural_width, table_of
+from respread_cli.render.skew_report import (
+    GroupReport,
+    ProtectionReport,
+    SkewReport,
+    WorkloadReference,
+    short_topology_key,
+)
+
+SCALE_DOWNS: Final = "SCALE-DOWNS"
+DOMAINS: Final = "PODS PER DOMAIN"
+SKEW: Final = "SKEW/MAX"
+_GIVE_WAY: Final[GiveWay] = {
+    "NAMESPACE": (14, 9),
+    "KEY": (12, 8),
+    "SELECTOR": (30, 10),
+    "WORKLOAD": (22, 12),
+    DOMAINS: (30, 20),
+}
+_MOST_COUNTS: Final = 8
+
+
+class SkewTable(ConsoleView):
+    """Draws groups for one console."""
+
+    def render(self, groups: Sequence[GroupReport], protections: Sequence[ProtectionReport] | None = None) -> Table:
+        """Return the table.
+
+        Args:
+            groups: What to show.
+            protections: Whether their workloads are protected, if it is to be said.
+        """
+        keys = short_names(group.topology_key for group in groups)
+        reasons = {(each.namespace, each.workload): each.reason for each in protections or ()}
+        rows = [
+            self._texts(group, keys) | ({SCALE_DOWNS: _scale_downs(group, reasons)} if protections is not None else {})
+            for group in groups
+        ]
+        headings = list(rows[0]) if rows else []
+        domains = {id(group): self._domains(group) for group in groups}
+        natural = {heading: natural_width(heading, (row[heading] for row in rows)) for heading in headings}
+        drawings = (self._natural_width(group, domains[id(group)]) for group in groups)
+        widths = column_widths(natural | {DOMAINS: max((len(DOMAINS), *drawings))}, _GIVE_WAY, self._width)
+        table = table_of(widths, ascii_only=self._ascii)
+        for group, row in zip(groups, rows, strict=True):
+            cells: list[Text | str] = [
+                cut(text, widths[heading], ascii_only=self._ascii) for heading, text in row.items()
+            ]
+            cells[0] = Text(row[""], style=style_of(group))
+            cells[headings.index(SKEW)] = Text(row[SKEW], style=style_of(group) if group.violated else "")
+            cells.append(self._drawing(group, domains[id(group)], widths[DOMAINS]))
+            table.add_row(*cells)
+        return table
+
+    def _texts(self, group: GroupReport, keys: dict[str, str]) -> dict[str, str]:
+        """Return a row's texts by their headings."""
+        return {
+            "": mark(group, ascii_only=self._ascii),
+            **({"NAMESPACE": group.namespace} if self._with_namespace else {}),
+            "WORKLOAD": workloads(group),
+            "KEY": group.topology_key if self._wide else keys[group.topology_key],
+            **({"WHEN": group.when_unsatisfiable, "SELECTOR": group.selector} if self._wide else {}),
+            SKEW: f"{group.skew}/{group.max_skew}",
+        }
+
+    def _domains(self, group: GroupReport) -> list[Domain]:
+        """Return the domains that are drawn one by one; none if one line is enough."""
+        if not group.domains or not (self._wide or group.violated):
+            return []
+        most = MOST_DOMAINS_WIDE if self._wide else MOST_DOMAINS
+        return domains_shown(group.counts, group.minimum + group.max_skew, group.empty_domains, most)
+
+    def _natural_width(self, group: GroupReport, domains: Sequence[Domain]) -> int:
+        return natural_width_of_domains(domains) if domains else self._drawing(group, domains, 0).cell_len
+
+    def _drawing(self, group: GroupReport, domains: Sequence[Domain], width: int) -> Text:
+        if not group.domains:
+            return Text("no eligible domain", style=FAINT)
+        if not domains:
+            return draw_in_line(group, ascii_only=self._ascii)
+        allowed = group.minimum + group.max_skew
+        return Text("\n").join(draw(domains, allowed, width, ascii_only=self._ascii))
+
+
+def summary(report: SkewReport) -> Text:
+    """Return a summary of the table as a sentence."""
+    groups = report.groups
+    if not groups:
+        return Text("No pod has such a topology spread constraint.")
+    if not report.violated:
+        return Text(f"{_all(len(groups))}.", style=WITHIN)
+    hard = sum(group.violated and group.when_unsatisfiable == "DoNotSchedule" for group in groups)
+    kinds = ", ".join(
+        f"{number} {when}"
+        for number, when in ((hard, "DoNotSchedule"), (report.violated - hard, "ScheduleAnyway"))
+        if number
+    )
+    constraints = "constraint" if len(groups) == 1 else "constraints"
+    return Text(
+        f"{report.violated:,} of {len(groups):,} {constraints} violated: {kinds}.", style=OVER if hard else SOFT
+    )
+
+
+def mark(group: GroupReport, *, ascii_only: bool = False) -> str:
+    """Return a sign for the state of a group."""
+    if not group.violated:
+        return "ok" if ascii_only else "✓"
+    if group.when_unsatisfiable == "DoNotSchedule":
+        return "X" if ascii_only else "✗"
+    return "!"
+
+
+def style_of(group: GroupReport) -> str:
+    """Return the color of that sign."""
+    if not group.violated:
+        return WITHIN
+    return OVER if group.when_unsatisfiable == "DoNotSchedule" else SOFT
+
+
+def workloads(group: GroupReport) -> str:
+    """Return the workloads of a group, the first one by its name."""
+    if not group.workloads:
+        return ""
+    first, *others = group.workloads
+    return f"{first} +{len(others)}" if others else str(first)
+
+
+def counts_shown(counts: Mapping[str, int]) -> str:
+    """Return counts in the order of the domains' names, or their range if there are many."""
+    values = list(counts.values())
+    if not values:
+        return "none"
+    if len(values) <= _MOST_COUNTS:
+        return " ".join(map(str, values))
+    return f"{min(values)}-{max(values)} in {len(values):,} domains"
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the last part of each topology key, or the full key if two have the same last part."""
+    distinct = set(keys)
+    parts = [short_topology_key(key) for key in distinct]
+    return {key: short if parts.count(short := short_topology_key(key)) == 1 else key for key in distinct}
+
+
+def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReference], ScaleDownReason]) -> str:
+    """Return how scale-downs of a group's workloads choose pods, each word once."""
+    found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
+    return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))
+
+
+def _all(number: int) -> str:
+    return "The constraint holds" if number == 1 else f"All {number:,} constraints hold"

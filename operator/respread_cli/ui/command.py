@@ -1,0 +1,121 @@
+"""`respread ui`: shows the cluster in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
+from typing import Final
+
+import click
+
+from respread.gc_tuning import relax_garbage_collection
+from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
+from respread_cli.options import ClusterOptions
+from respread_cli.read.planned import Planning, PlanningOptions, check_standard_input, planning_inputs
+from respread_cli.terminal import has_screen
+from respread_cli.ui.engine import Engine
+from respread_cli.ui.guard import Guard, new_token
+from respread_cli.ui.server import HOST, PageServer, listener_on, listening
+from respread_cli.ui.sources import open_source
+
+ANY_PORT: Final = 0
+
+
+EXAMPLES: Final = (
+    Example("Look at the cluster of the current context", "ui"),
+    Example("Look at a file, on the same port each time", "ui --snapshot cluster.json.gz --port 8765"),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=ANY_PORT,
+    show_default="any free one",
+    help="The port of 127.0.0.1 to listen on.",
+)
+@click.option(
+    "--open/--no-open", "opens", default=None, help="Open the page in a browser.  [default: if there is a screen]"
+)
+@planning_inputs
+def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: ClusterOptions) -> None:
+    """Show the cluster's spread in a browser.
+
+    The command serves a page on this machine only. The page shows how pods are spread, what is violated, what the plan
+    moves and why, and what a scale-down, a drain or a lost zone would do, with the results of `respread skew`, `plan`,
+    `explain` and `simulate`. It follows the cluster, and only reads, with your own permissions. Anyone who knows the
+    printed URL can read it, so don't share it. Ctrl-C ends the command.
+    """
+    check_standard_input(cluster, planning)
+    try:
+        listener = listener_on(port)
+    except OSError as error:
+        raise CommandError(
+            f"port {port} of {HOST} is not available: {error.strerror or error}; name another by --port."
+        ) from error
+    bound: int = listener.getsockname()[1]
+    token = new_token()
+
+    def ready() -> None:
+        url = f"http://{HOST}:{bound}/{token}/"
+        click.echo(f"Serving {url}")
+        click.echo("It only reads. Ctrl-C ends it.", err=True)
+        if (sys.stdout.isatty() and has_screen()) if opens is None else opens:
+            webbrowser.open(url)
+
+    with closing(listener), suppress(KeyboardInterrupt, asyncio.CancelledError):
+        asyncio.run(_serve(Guard(token, bound), listener, planning, cluster, ready))
+
+
+async def _serve(
+    guard: Guard,
+    listener: socket.socket,
+    planning: PlanningOptions,
+    cluster: ClusterOptions,
+    ready: Callable[[], None],
+) -> None:
+    """Serve until interrupted.
+
+    Args:
+        guard: judges requests.
+        listener: a bound socket.
+        planning: the options of the plan.
+        cluster: which cluster to show.
+        ready: called when the cluster was read and the page can be loaded.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    if sys.platform != "win32" and task is not None:
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    arrived = asyncio.Event()
+    with open_source(cluster, with_policies=not planning.filenames, changed=partial(_wake, loop, arrived)) as source:
+        engine = Engine(source, partial(Planning, planning), _arguments(cluster, planning))
+        with closing(PageServer(engine, guard, arrived)) as server:
+            await server.first()
+            relax_garbage_collection()  # Otherwise a look at everything that was read takes seconds now and then.
+            async with listening(server, listener):
+                ready()
+                await server.follow()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+    """Set an event of a loop, from any thread."""
+    if arrived.is_set():  # What is there is taken after the event was cleared, so nothing is missed.
+        return
+    with suppress(RuntimeError):  # The loop is closed: nobody wants to know any more.
+        loop.call_soon_threadsafe(arrived.set)
+
+
+def _arguments(cluster: ClusterOptions, planning: PlanningOptions) -> tuple[str, ...]:
+    """Return the options with which another command reads the same cluster."""
+    named = (("--kubeconfig", cluster.kubeconfig), ("--context", cluster.context), ("--snapshot", cluster.snapshot))
+    words = [word for name, value in named if value is not None for word in (name, value)]
+    words += [word for file in planning.filenames for word in ("--filename", file)]
+    return (*words, *(() if planning.namespaced_policies else ("--namespaced-policies", "ignore")))

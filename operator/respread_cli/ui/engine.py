@@ -1,0 +1,280 @@
+"""Plans for the newest state of the cluster, and answers requests about it.
+
+One thread at a time may use it, unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Protocol
+
+import msgspec
+
+from respread.program.command_line import CommandError
+from respread_cli.cancellation import Cancellation
+from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.following import Lost
+from respread_cli.read.planned import Planned, Planning
+from respread_cli.read.target import Target, find_target
+from respread_cli.render.explain_report import explain_report
+from respread_cli.render.workload_view import WorkloadView, workload_view
+from respread_cli.ui.changes import Happening, OverviewChange, change_between, happenings
+from respread_cli.ui.events import EventsQuestion, chosen, events_of_policies, events_of_workload
+from respread_cli.ui.operator_events import ReadEvents
+from respread_cli.ui.overview import Overview, Overviews
+from respread_cli.ui.protections import Protections
+from respread_cli.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs
+
+
+class NodeChoice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node that can be drained, cordoned or copied in a simulation."""
+
+    name: str
+    domains: dict[str, str]
+    ready: bool
+    cordoned: bool
+    pods: int
+
+
+def node_choices(planned: Planned) -> tuple[NodeChoice, ...]:
+    """Return all nodes, sorted by name."""
+    snapshot = planned.view.snapshot
+    keys = sorted({group.key.topology_key for group in planned.spread.groups.values()})
+    return tuple(
+        NodeChoice(
+            name=name,
+            domains={key: node.labels[key] for key in keys if key in node.labels},
+            ready=node.ready,
+            cordoned=node.unschedulable,
+            pods=len(snapshot.pods_by_node.get(name, {})),
+        )
+        for name, node in sorted(snapshot.nodes.items())
+    )
+
+
+MOST_POINTS: Final = 600
+MOST_HAPPENINGS: Final = 200
+
+
+class TimePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The cluster in numbers at one time."""
+
+    time: datetime
+    violated: int
+    excess: int
+    worst_skew: int
+    in_flight: int
+
+
+class TimelineChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The additions to the timeline since it was last sent."""
+
+    points: tuple[TimePoint, ...]
+    happenings: tuple[Happening, ...]
+
+
+class Timeline:
+    """Keeps the newest points and changes."""
+
+    def __init__(self) -> None:
+        self._points: deque[TimePoint] = deque(maxlen=MOST_POINTS)
+        self._happenings: deque[Happening] = deque(maxlen=MOST_HAPPENINGS)
+
+    def record(self, overview: Overview, found: tuple[Happening, ...]) -> TimelineChange:
+        """Add changes, and return the addition."""
+        point = TimePoint(
+            time=overview.time,
+            violated=overview.violated,
+            excess=overview.excess,
+            worst_skew=overview.worst_skew,
+            in_flight=sum(row.in_flight for row in overview.rows),
+        )
+        self._points.append(point)
+        self._happenings.extend(found)
+        return TimelineChange(points=(point,), happenings=found)
+
+    def everything(self) -> TimelineChange:
+        """Return all that is kept."""
+        return TimelineChange(points=tuple(self._points), happenings=tuple(self._happenings))
+
+
+class Source(Protocol):
+    """The source of the cluster: an API server or a file."""
+
+    @property
+    def live(self) -> bool:
+        """Whether the cluster may change."""
+
+    @property
+    def lost(self) -> Lost | None:
+        """The start of the outage; None if there is a connection."""
+
+    def take(self) -> ReadCluster | None:
+        """Return the newest state; None until it is complete."""
+
+    def read_owners(self) -> bool:
+        """Read the pods' owners too, on which default constraints depend. Return whether they were not read before."""
+
+    def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
+        """Return the operator's Events in some namespaces. Any thread may call it."""
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The data that the page receives after a change."""
+
+    change: OverviewChange | None = None
+    timeline: TimelineChange | None = None
+    lost: Lost | None = None
+    time: datetime
+
+
+class PageContent(msgspec.Struct, frozen=True, kw_only=True):
+    """The data that the page receives at first."""
+
+    version: int
+    live: bool
+    overview: Overview
+    timeline: TimelineChange
+    lost: Lost | None
+    command: str
+    """The beginning of every equivalent command line, such as `respread skew --context prod`, without the name of the
+    command."""
+
+
+class Engine:
+    """Follows one cluster."""
+
+    def __init__(self, source: Source, make_planning: Callable[[str], Planning], arguments: tuple[str, ...]) -> None:
+        """Create it.
+
+        Args:
+            source: where the cluster comes from.
+            make_planning: takes the current namespace and returns the planning of the command's options.
+            arguments: the options that select the cluster and policies, for command lines that say the same.
+        """
+        self._source = source
+        self._make_planning = make_planning
+        self._arguments = arguments
+        self._planning: Planning | None = None
+        self._planned: Planned | None = None
+        self._overview: Overview | None = None
+        self._what_ifs = WhatIfs(arguments)
+        self._overviews = Overviews()
+        self._protections = Protections()
+        self._timeline = Timeline()
+        self._lost: Lost | None = None
+        self.version = 0
+        """The version, which increases with every change."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the cluster has been read."""
+        return self._overview is not None
+
+    def refresh(self) -> Update | None:
+        """Take over the data that has arrived. Return the changes; None if there are none, or not everything was read.
+
+        Raises:
+            CommandError: the cluster can't be read.
+        """
+        view = self._source.take()
+        if view is None:
+            return None
+        if self._planning is None:
+            self._planning = self._make_planning(view.namespace)
+        before, seen = self._overview, self._planned
+        planned = self._planning.plan(view)
+        if planned.spread.owners and self._source.read_owners():
+            return None
+        self._planned = planned
+        overview = self._overviews.overview(planned, self._protections.of(planned))
+        lost, self._lost = self._lost, self._source.lost
+        if before is None or seen is None:
+            self._overview = overview
+            self.version = 1
+            self._timeline.record(overview, ())
+            return None
+        change = change_between(before, overview, self.version + 1)
+        if change is None:
+            return None if lost == self._lost else Update(lost=self._lost, time=view.time)
+        self._overview = overview
+        self.version += 1
+        known = {move.pod.uid for move in seen.in_flight}
+        began = tuple(move for move in planned.in_flight if move.pod.uid not in known)
+        timeline = self._timeline.record(overview, happenings(before, overview, began))
+        return Update(change=change, timeline=timeline, lost=self._lost, time=view.time)
+
+    def page(self) -> PageContent:
+        """Return the data that the page receives at first."""
+        overview = self._overview
+        if overview is None:
+            raise CommandError("the cluster is still being read.")
+        return PageContent(
+            version=self.version,
+            live=self._source.live,
+            overview=overview,
+            timeline=self._timeline.everything(),
+            lost=self._lost,
+            command=shlex.join(self._arguments),
+        )
+
+    def workload(self, namespace: str, workload: str) -> WorkloadView:
+        """Return the view of a workload.
+
+        Raises:
+            CommandError: there is no such workload.
+        """
+        planned = self._current()
+        target = self._target(planned, namespace, workload)
+        return workload_view(planned, target, explain_report(planned, target))
+
+    def events_question(self, namespace: str, workload: str) -> EventsQuestion:
+        """Return which Events concern a workload; without one, any policy.
+
+        Raises:
+            CommandError: there is no such workload.
+        """
+        planned = self._current()
+        if not workload:
+            return events_of_policies(planned)
+        return events_of_workload(planned, self._target(planned, namespace, workload))
+
+    def events(self, question: EventsQuestion) -> ReadEvents:
+        """Return the requested Events. Any thread may call it: it waits for the API server."""
+        return chosen(self._source.events(question.namespaces), question)
+
+    def nodes(self) -> tuple[NodeChoice, ...]:
+        """Return all nodes."""
+        return node_choices(self._current())
+
+    def prepare_simulations(self) -> None:
+        """Do what the first simulation would take longest for. Another thread may call it, the one of `simulate`.
+
+        Raises:
+            CommandError: the cluster is still being read.
+        """
+        self._what_ifs.prepare(self._current())
+
+    def simulate(self, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
+        """Return the effect of changes. Another thread may call it, but no two at once.
+
+        Args:
+            request: the changes.
+            cancellation: ends the simulation.
+
+        Raises:
+            CommandError: the changes name something that does not exist, or their effect can't be known.
+        """
+        return self._what_ifs.answer(self._current(), request, cancellation)
+
+    @staticmethod
+    def _target(planned: Planned, namespace: str, workload: str) -> Target:
+        return find_target(workload, planned.view.snapshot, planned.setting.policies, namespace or None)
+
+    def _current(self) -> Planned:
+        if self._planned is None:
+            raise CommandError("the cluster is still being read.")
+        return self._planned

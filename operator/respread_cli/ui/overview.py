@@ -1,0 +1,287 @@
+"""The cluster view: a row for each spread group, and the cluster in one sentence.
+
+The numbers are those of `skew` and `plan`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
+
+from respread.cluster.workload import WorkloadName
+from respread.planning.plan import BlockedGroup
+from respread.spread.group import GroupKey, SpreadGroup
+from respread_cli.read.planned import Planned
+from respread_cli.render.pace_report import PaceReport, pace_in_words
+from respread_cli.render.plan_report import PolicyReport, group_after
+from respread_cli.render.skew_report import GroupReport, ProtectionReport, group_report, worst_first
+
+MOST_COLUMNS: Final = 6
+"""The most domains of a topology key that have a column each."""
+
+
+class State(StrEnum):
+    """The state of a spread group. Users and programs see the value."""
+
+    VIOLATED = "Violated"
+    """It is violated, and the plan restores it."""
+    BLOCKED = "Blocked"
+    """It is violated, and the plan can't, or not fully, restore it."""
+    NOT_SELECTED = "NotSelected"
+    """It is violated, and no policy restores it."""
+    UNDER_WAY = "UnderWay"
+    """The operator has evicted a pod of it, and the replacement is not Ready yet."""
+    HOLDS = "Holds"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A spread group, its state and its plan."""
+
+    id: str
+    """The identity of the group, which stays the same while it exists."""
+    group: GroupReport
+    state: State
+    reason: str | None
+    """Why it is blocked."""
+    message: str | None
+    policy: str | None
+    """The policy that restores it."""
+    evictions: int
+    """How many moves of the plan help it."""
+    in_flight: int
+    """How many evictions of its workloads the operator reports whose replacement is not Ready yet."""
+    skew_after: int
+    """After the plan's moves, a prediction."""
+    protections: tuple[ProtectionReport, ...]
+    """Whether scale-downs of its workloads are protected; empty if unknown."""
+
+
+class KeySummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A topology key that constraints have."""
+
+    topology_key: str
+    groups: int
+    violated: int
+    domains: tuple[str, ...] | None
+    """The eligible domains of any of its groups, sorted; null if there are more than `MOST_COLUMNS`."""
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The cluster view."""
+
+    source: str
+    time: datetime
+    notes: tuple[str, ...]
+    summary: str
+    """The state of the cluster, in a sentence."""
+    violated: int
+    hard_violated: int
+    """How many of them are DoNotSchedule."""
+    blocked: int
+    under_way: int
+    evictions: int
+    """Of the plan."""
+    worst_skew: int
+    excess: int
+    """Pods above what constraints allow, summed over all groups."""
+    pods: int
+    nodes: int
+    waiting_pods: int
+    """Pods without a node."""
+    policies: tuple[PolicyReport, ...]
+    default_policy: bool
+    keys: tuple[KeySummary, ...]
+    """Zone first, then by their number of domains."""
+    rows: tuple[Row, ...]
+    """Worst first, as `respread skew` shows them."""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The basis of a group's rows besides the group itself."""
+
+    group: SpreadGroup
+    report: GroupReport
+    id: str
+    place: tuple[object, ...]
+    """The groups in the order of rows."""
+
+
+class _Facts(NamedTuple):
+    """The basis of a row besides its group."""
+
+    blocked: BlockedGroup | None
+    policy: str | None
+    evictions: int
+    in_flight: int
+    counts_after: Mapping[str, int] | None
+    """By the plan; None if it moves nothing there."""
+    protections: tuple[ProtectionReport, ...]
+
+
+class Overviews:
+    """Makes one overview after another. The reports of unchanged groups are kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[GroupKey, _Known] = {}
+        self._rows: dict[str, tuple[_Known, _Facts, Row]] = {}
+        """By id. A row whose facts are as before stays the same object."""
+
+    def overview(self, planned: Planned, protections: Mapping[WorkloadName, ProtectionReport]) -> Overview:
+        """Return the cluster view of a plan.
+
+        Args:
+            planned: the plan.
+            protections: whether workloads are protected, as far as that is known.
+        """
+        self._advance(planned.spread.groups)
+        plan = planned.plan
+        blocked = {each.group: each for each in plan.blocked}
+        helped = Counter(key for move in plan.moves for key in move.groups)
+        in_flight = Counter(move.workload for move in planned.in_flight)
+        made: dict[str, tuple[_Known, _Facts, Row]] = {}
+        for key, known in sorted(self._known.items(), key=_place):
+            workloads = known.group.workloads
+            facts = _Facts(
+                blocked.get(key),
+                plan.policies.get(key),
+                helped[key],
+                sum(in_flight[name] for name in workloads),
+                plan.counts_after.get(key),
+                tuple(protections[name] for name in workloads if name in protections),
+            )
+            before = self._rows.get(known.id)
+            same = before is not None and before[0] is known and before[1] == facts
+            made[known.id] = before if same and before is not None else (known, facts, _row(known, facts, planned))
+        self._rows = made
+        rows = [row for _, _, row in made.values()]
+        states = Counter(row.state for row in rows)
+        violated = [row for row in rows if row.group.violated]
+        return Overview(
+            source=planned.view.source,
+            time=planned.view.time,
+            notes=planned.notes,
+            summary=_sentence(rows, len(plan.moves), planned.pace(plan.moves)),
+            violated=len(violated),
+            hard_violated=sum(row.group.when_unsatisfiable == "DoNotSchedule" for row in violated),
+            blocked=states[State.BLOCKED],
+            under_way=states[State.UNDER_WAY],
+            evictions=len(plan.moves),
+            worst_skew=max((row.group.skew for row in rows), default=0),
+            excess=sum(row.group.excess for row in violated),
+            pods=len(planned.view.snapshot.pods),
+            nodes=len(planned.view.snapshot.nodes),
+            waiting_pods=len(planned.view.snapshot.waiting_pods),
+            policies=planned.reports,
+            default_policy=planned.default_policy,
+            keys=_keys(planned.spread.groups.values()),
+            rows=tuple(rows),
+        )
+
+    def _advance(self, groups: Mapping[GroupKey, SpreadGroup]) -> None:
+        known = self._known
+        self._known = {
+            key: found if (found := known.get(key)) is not None and found.group is group else _known(key, group, found)
+            for key, group in groups.items()
+        }
+
+
+def _known(key: GroupKey, group: SpreadGroup, before: _Known | None) -> _Known:
+    report = group_report(group)
+    return _Known(group, report, _digest(key) if before is None else before.id, worst_first(report))
+
+
+def _place(known: tuple[GroupKey, _Known]) -> tuple[object, ...]:
+    return known[1].place
+
+
+def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
+    group, blocked = known.group, facts.blocked
+    return Row(
+        id=known.id,
+        group=known.report,
+        state=_state(group, blocked, facts.policy, facts.in_flight),
+        reason=None if blocked is None else blocked.reason,
+        message=None if blocked is None else blocked.message,
+        policy=facts.policy,
+        evictions=facts.evictions,
+        in_flight=facts.in_flight,
+        skew_after=known.report.skew if facts.counts_after is None else group_after(group, planned.plan).skew,
+        protections=facts.protections,
+    )
+
+
+def _state(group: SpreadGroup, blocked: BlockedGroup | None, policy: str | None, in_flight: int) -> State:
+    if in_flight:
+        return State.UNDER_WAY
+    if not group.violated:
+        return State.HOLDS
+    if policy is None:
+        return State.NOT_SELECTED
+    return State.VIOLATED if blocked is None else State.BLOCKED
+
+
+def _sentence(rows: Collection[Row], evictions: int, pace: PaceReport) -> str:
+    """Return the state of the cluster: its violations, the plan, and what the plan can't restore."""
+    if not rows:
+        return "No pod of this cluster has a topology spread constraint."
+    violated = [row for row in rows if row.group.violated]
+    flying = sum(row.state is State.UNDER_WAY for row in rows)
+    moving = f" The operator is restoring {_counted(flying, 'constraint')} now." if flying else ""
+    if not violated:
+        all_hold = "The only constraint holds" if len(rows) == 1 else f"All {len(rows):,} constraints hold"
+        return f"{all_hold}: every pod is spread as it should be.{moving}"
+    be = "is" if len(violated) == 1 else "are"
+    said = f"{len(violated):,} of {_counted(len(rows), 'constraint')} {be} violated"
+    restored = sum(row.evictions > 0 and row.skew_after <= row.group.max_skew for row in violated)
+    blocked = sum(row.state is State.BLOCKED for row in violated)
+    ignored = sum(row.state is State.NOT_SELECTED for row in violated)
+    parts = []
+    if restored:
+        which = (
+            "it" if restored == len(violated) == 1 else "all of them" if restored == len(violated) else f"{restored:,}"
+        )
+        took = "" if pace.seconds is None else f" ({pace_in_words(pace)})"
+        parts.append(f"{_counted(evictions, 'eviction')} would restore {which}{took}")
+    if blocked:
+        parts.append(f"{blocked:,} {'is' if blocked == 1 else 'are'} blocked")
+    if ignored:
+        parts.append(f"no policy restores {ignored:,}")
+    return f"{said}{': ' if parts else ''}{', '.join(parts)}.{moving}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _keys(groups: Iterable[SpreadGroup]) -> tuple[KeySummary, ...]:
+    domains: dict[str, set[str]] = {}
+    counts: Counter[str] = Counter()
+    violated: Counter[str] = Counter()
+    seen: set[tuple[str, int]] = set()
+    for group in groups:
+        key = group.key.topology_key
+        counts[key] += 1
+        violated[key] += group.violated
+        if (key, id(group.domains)) not in seen:
+            seen.add((key, id(group.domains)))
+            domains.setdefault(key, set()).update(group.domains.nodes)
+    order = sorted(counts, key=lambda key: (not key.endswith("/zone"), len(domains[key]), key))
+    return tuple(
+        KeySummary(
+            topology_key=key,
+            groups=counts[key],
+            violated=violated[key],
+            domains=tuple(sorted(domains[key])) if len(domains[key]) <= MOST_COLUMNS else None,
+        )
+        for key in order
+    )
+
+
+def _digest(key: GroupKey) -> str:
+    return blake2b(repr(key).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,261 @@
+"""The HTTP server of the page: files, answers, and a stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from respread.lean_imports import no_authorities
+from respread.program.command_line import CommandError
+from respread_cli.cancellation import Cancellation
+from respread_cli.page.document import ASSETS
+from respread_cli.ui.engine import Engine, Update
+from respread_cli.ui.guard import HEADERS, Guard
+from respread_cli.ui.what_if import WhatIfRequest
+
+with no_authorities():
+    from aiohttp import hdrs, web
+    from aiohttp.typedefs import Handler
+
+HOST: Final = "127.0.0.1"
+GATHER_SECONDS: Final = 0.15
+"""How long changes are collected before they are planned for and sent."""
+REFRESH_SECONDS: Final = 20.0
+"""How long a plan is shown if nothing arrives."""
+HEARTBEAT_SECONDS: Final = 10.0
+"""The time without a change after which a browser is told that the connection is alive."""
+_MOST_WAITING: Final = 100
+"""Updates that may wait for one browser. One that falls behind must load everything again."""
+_MOST_BODY_BYTES: Final = 64 * 1024
+_SHUTDOWN_SECONDS: Final = 0.5
+
+T = TypeVar("T")
+
+
+class PageServer:
+    """Serves one engine's cluster to any number of browser tabs."""
+
+    def __init__(self, engine: Engine, guard: Guard, arrived: asyncio.Event) -> None:
+        """Create it.
+
+        Args:
+            engine: answers questions.
+            guard: judges requests.
+            arrived: set when something has arrived that the engine should take over.
+        """
+        self._engine = engine
+        self._guard = guard
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        """The engine's thread: it answers one question at a time."""
+        self._what_if_thread = ThreadPoolExecutor(1, thread_name_prefix="what-if")
+        """The thread of simulations, which may take long. The page is kept up to date meanwhile."""
+        self._arrived = arrived
+        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+
+    async def first(self) -> None:
+        """Wait until the cluster has been read.
+
+        Raises:
+            CommandError: it can't be read.
+        """
+        while True:
+            await self._ask(self._engine.refresh)
+            if self._engine.ready:
+                return
+            await self._arrived.wait()
+            self._arrived.clear()
+
+    async def follow(self) -> None:
+        """Send changes until cancelled.
+
+        Raises:
+            CommandError: the cluster can't be read any more.
+        """
+        while True:
+            with suppress(TimeoutError):  # Time alone may change a plan: pods grow old enough to be evicted.
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await self._arrived.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            self._arrived.clear()
+            update = await self._ask(self._engine.refresh)
+            if update is not None:
+                self._send(update)
+
+    def application(self) -> web.Application:
+        """Return the routes."""
+        app = web.Application(middlewares=[self._guarded], client_max_size=_MOST_BODY_BYTES)
+        routes: tuple[tuple[str, str, Handler], ...] = (
+            ("GET", "/{token}/", self._file),
+            ("GET", "/{token}/{file:[a-z-]+\\.[a-z]+}", self._file),
+            ("GET", "/{token}/api/cluster", self._cluster),
+            ("GET", "/{token}/api/workload", self._workload),
+            ("GET", "/{token}/api/events", self._events),
+            ("GET", "/{token}/api/nodes", self._nodes),
+            ("GET", "/{token}/api/changes", self._changes),
+            ("POST", "/{token}/api/simulate", self._simulate),
+        )
+        for method, path, handler in routes:
+            app.router.add_route(method, path, handler)
+        app.on_response_prepare.append(_add_headers)
+        return app
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        token = request.path.strip("/").partition("/")[0]
+        refusal = self._guard.refusal(request.headers, token)
+        if refusal is not None:
+            return web.Response(status=403, text=f"Refused: {refusal}.\n")
+        return await handler(request)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        asset = ASSETS.get(request.match_info.get("file", "index.html"))
+        if asset is None:
+            raise web.HTTPNotFound
+        response = web.Response(body=asset.content, content_type=asset.content_type, charset="utf-8")
+        response.enable_compression()
+        return response
+
+    async def _cluster(self, _request: web.Request) -> web.StreamResponse:
+        return await self._answer(self._engine.page)
+
+    async def _nodes(self, _request: web.Request) -> web.StreamResponse:
+        answer = await self._answer(self._engine.nodes)
+        self._what_if_thread.submit(self._engine.prepare_simulations)  # Whoever asks for nodes is about to ask what if.
+        return answer
+
+    async def _workload(self, request: web.Request) -> web.StreamResponse:
+        namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")
+        return await self._answer(lambda: self._engine.workload(namespace, workload))
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")
+        try:
+            question = await self._ask(lambda: self._engine.events_question(namespace, workload))
+        except CommandError as error:
+            return _error(422, error.message)
+        events = await asyncio.to_thread(self._engine.events, question)  # The engine's thread does not wait for it.
+        return _json(msgspec.json.encode(events))
+
+    async def _simulate(self, request: web.Request) -> web.StreamResponse:
+        if request.content_type != "application/json":
+            return web.Response(status=415, text="Send JSON.\n")
+        try:
+            asked = msgspec.json.decode(await request.read(), type=WhatIfRequest)
+        except msgspec.DecodeError as error:
+            return _error(400, str(error))
+        cancellation = Cancellation()
+        try:
+            return await self._answer(lambda: self._engine.simulate(asked, cancellation), self._what_if_thread)
+        finally:
+            cancellation.cancel()  # Another change was made, or the tab closed: this request was cancelled.
+
+    async def _answer(
+        self, question: Callable[[], Any], thread: ThreadPoolExecutor | None = None
+    ) -> web.StreamResponse:
+        try:
+            body = await self._ask(lambda: msgspec.json.encode(question()), thread)
+        except CommandError as error:
+            return _error(422, error.message)
+        return _json(body)
+
+    async def _changes(self, request: web.Request) -> web.StreamResponse:
+        """Answer with server-sent events: each `update` applies to the version before."""
+        response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "text/event-stream"})
+        await response.prepare(request)
+        waiting: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_WAITING)
+        self._listeners.add(waiting)
+        try:
+            await response.write(b"retry: 1000\n" + _event("version", str(self._engine.version).encode()))
+            while True:
+                try:
+                    async with asyncio.timeout(HEARTBEAT_SECONDS):
+                        event = await waiting.get()
+                except TimeoutError:
+                    event = _event("alive", b"")
+                if event is None:
+                    break  # It fell behind. The browser connects again, and loads everything.
+                await response.write(event)
+        except ConnectionError:
+            pass  # The tab was closed.
+        finally:
+            self._listeners.discard(waiting)
+        return response
+
+    def _send(self, update: Update) -> None:
+        event = _event("update", msgspec.json.encode(update))
+        for waiting in tuple(self._listeners):
+            if waiting.full():
+                self._listeners.discard(waiting)
+                waiting.get_nowait()
+                waiting.put_nowait(None)
+            else:
+                waiting.put_nowait(event)
+
+    async def _ask(self, question: Callable[[], T], thread: ThreadPoolExecutor | None = None) -> T:
+        return await asyncio.get_running_loop().run_in_executor(thread or self._thread, question)
+
+    def close(self) -> None:
+        """End the threads."""
+        for thread in (self._thread, self._what_if_thread):
+            thread.shutdown(wait=False, cancel_futures=True)
+
+
+@asynccontextmanager
+async def listening(server: PageServer, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve on a bound socket while the context lasts."""
+    runner = web.AppRunner(
+        server.application(),
+        access_log=None,
+        handle_signals=False,
+        handler_cancellation=True,
+        shutdown_timeout=_SHUTDOWN_SECONDS,
+    )
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener).start()
+        yield
+    finally:
+        with suppress(TimeoutError):
+            await runner.cleanup()
+
+
+def listener_on(port: int) -> socket.socket:
+    """Return a socket that is bound to a port of 127.0.0.1, 0 for any free one.
+
+    Raises:
+        OSError: the port is not available.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _event(name: str, data: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def _json(body: bytes) -> web.Response:
+    response = web.Response(body=body, content_type="application/json", charset="utf-8")
+    response.enable_compression()
+    return response
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.Response(
+        status=status, body=msgspec.json.encode({"error": message}), content_type="application/json", charset="utf-8"
+    )
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)

@@ -1,0 +1,174 @@
+"""What-if: the effect of hypothetical changes on a copy of the cluster."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
+from respread_cli.cancellation import Cancellation
+from respread_cli.read.planned import Planned
+from respread_cli.read.simulate_changes import Typed
+from respread_cli.read.simulating import Simulator
+from respread_cli.render.simulate_report import OutcomeReport, SimulatedGroup, SimulationReport
+
+MOST_GROUPS: Final = 30
+"""So many groups are sent of each outcome, those that are worst first."""
+MOST_PODS: Final = 100
+"""So many pods are sent of each list."""
+
+
+class WhatIfRequest(Typed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hypothetical changes, with the arguments of `respread simulate`."""
+
+    def command(self, arguments: Iterable[str]) -> str:
+        """Return the command line that says the same.
+
+        Args:
+            arguments: the options that select the cluster and policies.
+        """
+        options: tuple[tuple[str, tuple[str, ...]], ...] = (
+            ("--add-nodes", self.add_nodes),
+            ("--remove-domain", self.remove_domain),
+            ("--restore-domain", self.restore_domain),
+            ("--cordon", self.cordon),
+            ("--drain", self.drain),
+            ("--scale", self.scale),
+        )
+        words = [word for option, values in options for value in values for word in (option, value)]
+        return shlex.join(["respread", "simulate", *words, *arguments])
+
+
+class PodNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """The lengths of the lists of an `OutcomeReport`."""
+
+    deleted: int
+    placed: int
+    unplaced: int
+    lost: int
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much a simulation reports, of which the page receives the first."""
+
+    groups: int
+    violated: int
+    """Groups that are violated before the changes."""
+    as_it_is: PodNumbers
+    with_costs: PodNumbers | None
+    without_costs: PodNumbers | None
+
+
+class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect of hypothetical changes, and the command with the same result."""
+
+    report: SimulationReport
+    """Without the groups and pods above `MOST_GROUPS` and `MOST_PODS`."""
+    totals: Totals
+    command: str
+
+
+class WhatIfs:
+    """Answers one request after another.
+
+    It has indices of its own, so that it can be used in another thread than the rest. A request costs what differs from
+    the last one: its changes, and what the cluster has changed meanwhile.
+    """
+
+    def __init__(self, arguments: tuple[str, ...]) -> None:
+        """Start without a cluster.
+
+        Args:
+            arguments: the options that select the cluster and policies, for command lines that say the same.
+        """
+        self._arguments = arguments
+        self._configuration: SchedulerConfiguration | None = None
+        self._simulator: Simulator | None = None
+
+    def prepare(self, planned: Planned) -> None:
+        """Take over a cluster for the first request, which would take longest; do nothing after it."""
+        if self._simulator is None:
+            self._simulator_for(planned).prepare(planned)
+
+    def answer(self, planned: Planned, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
+        """Return the effect of changes.
+
+        Args:
+            planned: the cluster.
+            request: the changes.
+            cancellation: ends it.
+
+        Raises:
+            CommandError: the changes name something that does not exist, or their effect can't be known.
+        """
+        report = self._simulator_for(planned).simulate(planned, request, None, cancellation)
+        return WhatIfAnswer(report=_shortened(report), totals=_totals(report), command=request.command(self._arguments))
+
+    def _simulator_for(self, planned: Planned) -> Simulator:
+        configuration = planned.predictor.configuration
+        if self._simulator is None or self._configuration != configuration:
+            self._configuration = configuration
+            self._simulator = Simulator(Predictor(ClusterView(), configuration))
+        return self._simulator
+
+
+def _shortened(report: SimulationReport) -> SimulationReport:
+    """Return the part of a simulation that the page shows."""
+    with_costs, without_costs = report.with_costs, report.without_costs
+    return msgspec.structs.replace(
+        report,
+        groups=_worst(report.groups),
+        as_it_is=_first_pods(report.as_it_is),
+        with_costs=None if with_costs is None else _first_pods(with_costs),
+        without_costs=None if without_costs is None else _first_pods(without_costs),
+    )
+
+
+def _worst(groups: tuple[SimulatedGroup, ...]) -> tuple[SimulatedGroup, ...]:
+    """Return the groups that are worst in some outcome, in their order."""
+    if len(groups) <= MOST_GROUPS:
+        return groups
+    chosen: set[int] = set()
+    for outcome in ("as_it_is", "with_costs", "without_costs"):
+
+        def place(at: int, outcome: str = outcome) -> tuple[bool, int, bool]:
+            after = getattr(groups[at], outcome) or groups[at].as_it_is
+            return not after.violated, -after.skew, not groups[at].group.violated
+
+        chosen.update(sorted(range(len(groups)), key=place)[:MOST_GROUPS])
+    return tuple(groups[at] for at in sorted(chosen))
+
+
+def _first_pods(outcome: OutcomeReport) -> OutcomeReport:
+    return msgspec.structs.replace(
+        outcome,
+        deleted=outcome.deleted[:MOST_PODS],
+        placed=outcome.placed[:MOST_PODS],
+        unplaced=outcome.unplaced[:MOST_PODS],
+        lost=outcome.lost[:MOST_PODS],
+    )
+
+
+def _totals(report: SimulationReport) -> Totals:
+    with_costs, without_costs = report.with_costs, report.without_costs
+    return Totals(
+        groups=len(report.groups),
+        violated=sum(each.group.violated for each in report.groups),
+        as_it_is=_numbers(report.as_it_is),
+        with_costs=None if with_costs is None else _numbers(with_costs),
+        without_costs=None if without_costs is None else _numbers(without_costs),
+    )
+
+
+def _numbers(outcome: OutcomeReport) -> PodNumbers:
+    return PodNumbers(
+        deleted=len(outcome.deleted),
+        placed=len(outcome.placed),
+        unplaced=len(outcome.unplaced),
+        lost=len(outcome.lost),
+    )
