@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from bench.judge import Flight, Key
+from bench.judge import Entry, Key
 
 STEP_SECONDS: Final = 0.05
 FIRST: Final = 5
@@ -87,7 +87,7 @@ class AtOnce(NamedTuple):
             and in_flight.get(key, 0) < self.per_workload
         )
 
-    def used(self, moves: Mapping[Key, int], flights: Sequence[Flight], since: float) -> float | None:
+    def used(self, moves: Mapping[Key, int], flights: Sequence[Entry], since: float) -> float | None:
         """Return the share of the possible evictions in flight that were, while some were left to be made.
 
         Args:

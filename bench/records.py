@@ -22,9 +22,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.remembered_moves import RememberedMoves
-from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import NOW, cluster, pod
@@ -49,13 +48,13 @@ def rows(count: int) -> list[Row]:
     moves = known.of(in_flight, snapshot)
     texts = [encode_record(Recorded(moves_in_flight=each)) for each in moves.values()]
     first = Recorded(moves_in_flight=next(iter(moves.values())))
-    registers = [in_flight.answered(one, Answer(result=EvictionResult.EVICTED), float(run)) for run in range(RUNS)]
+    ledgers = [in_flight.answered(one, True, float(run)) for run in range(RUNS)]
     return [
         Row("records", len(texts), ""),
         Row("their text, for each move", sum(map(len, texts)) / count, "B"),
         Row("all moves, never recorded before", _milliseconds(lambda: RememberedMoves().of(in_flight, snapshot)), "ms"),
         Row("a reconcile in which none has changed", _milliseconds(lambda: known.of(in_flight, snapshot)), "ms"),
-        Row("a reconcile in which one has changed", _milliseconds(lambda: known.of(registers.pop(), snapshot)), "ms"),
+        Row("a reconcile in which one has changed", _milliseconds(lambda: known.of(ledgers.pop(), snapshot)), "ms"),
         Row("the text of the first record", _milliseconds(lambda: encode_record(first)), "ms"),
         Row(
             "following them, nothing changed", _milliseconds(lambda: in_flight.updated(snapshot, 1.0, _improved)), "ms"
@@ -64,10 +63,10 @@ def rows(count: int) -> list[Row]:
     ]
 
 
-def world(count: int) -> tuple[InFlight, ClusterSnapshot, Move]:
+def world(count: int) -> tuple[Ledger, ClusterSnapshot, Move]:
     """Return moves in flight, the cluster, and one of the moves."""
     pods = [_pod(number) for number in range(2 * count)]
-    snapshot, in_flight = cluster([], pods), InFlight()
+    snapshot, in_flight = cluster([], pods), Ledger()
     moves = [_move(each, f"policy-{number // MAX_MOVES_IN_FLIGHT}") for number, each in enumerate(pods[::2])]
     for each in moves:
         in_flight = in_flight.sent(each, snapshot, 0.0, NOW.timestamp())

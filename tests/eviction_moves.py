@@ -9,7 +9,9 @@ from immutables import Map
 
 from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector
+from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
+from respread.controller.records.journal import Journal
 from respread.planning.plan import Move
 from respread.spread.domains import Eligibility
 from respread.spread.group import GroupKey
@@ -47,6 +49,13 @@ def move(victim: Pod | str, **fields: Any) -> Move:
         **fields,
     }
     return Move(pod=evicted, **given)
+
+
+def send(journal: Journal, sent: Move, snapshot: ClusterSnapshot) -> None:
+    """Choose, record and send a move."""
+    journal.chosen((sent,), snapshot)
+    journal.recorded(sent)
+    journal.sent(sent, snapshot)
 
 
 def labels(app: str) -> Map[str, str]:

@@ -134,9 +134,9 @@ FAULTS: Final = (
     ),
     Fault(
         "a replacement that has a node counts as Ready: places in flight come free too early",
-        "eviction/following.py",
-        "if replacement is not None and flight.stage is Stage.PLACED and replacement.ready:",
-        "if replacement is not None and flight.stage is Stage.PLACED:",
+        "moves/following.py",
+        "if replacement is not None and entry.phase is MovePhase.PLACED and replacement.ready:",
+        "if replacement is not None and entry.phase is MovePhase.PLACED:",
     ),
     Fault(
         "limits.inFlight lets one more through",
@@ -163,16 +163,22 @@ FAULTS: Final = (
         "        if left:\n",
     ),
     Fault(
+        "an eviction is sent that no record contains",
+        "controller/records/journal.py",
+        "if self.ledger.phase_of(move) is not MovePhase.RECORDED:",
+        "if self.ledger.phase_of(move) is None:",
+    ),
+    Fault(
         "the last look at what may stop an eviction is skipped",
         "controller/evictions.py",
         "        if (held := self._last_look(move, batch, begun=begun)) is not None:\n"
-        "            return held\n        self.register.sent(",
-        "        self.register.sent(",
+        "            return held\n        self.journal.sent(",
+        "        self.journal.sent(",
     ),
     Fault(
         "the last look at the pod's controller is skipped",
         "eviction/owners/last_look.py",
-        "return await self._of_own(move, snapshot, in_flight, together) or await self._others",
+        "return await self._of_own(move, snapshot, moves, together) or await self._others",
         "return await self._others",
     ),
     Fault(
@@ -262,7 +268,7 @@ FAULTS: Final = (
     Fault(
         "a move that a policy's record lacks reduces its counts",
         "controller/records/recovery.py",
-        " and flight.uid in listed.get(flight.move.policy, ())\n",
+        " and entry.uid in listed.get(entry.move.policy, ())\n",
         "\n",
     ),
     Fault(
@@ -310,8 +316,8 @@ FAULTS: Final = (
     Fault(
         "a pod that an eviction in flight leaves behind is counted as still to be evicted",
         "controller/permits/begun_groups.py",
-        "if still_there(snapshot, flight.move.pod) is not None and counts.get(domain):",
-        "if still_there(snapshot, flight.move.pod) is None and counts.get(domain):",
+        "if still_there(snapshot, entry.move.pod) is not None and counts.get(domain):",
+        "if still_there(snapshot, entry.move.pod) is None and counts.get(domain):",
     ),
     Fault(
         "evictions are kept for groups that nobody has begun",
@@ -567,14 +573,14 @@ FAULTS: Final = (
     ),
     Fault(
         "a retry that finds the pod gone forgets its move",
-        "controller/records/register.py",
-        "or (gone and self.in_flight.is_owed(move)):",
+        "controller/records/journal.py",
+        "or (gone and self.ledger.is_owed(move)):",
         "or gone:",
     ),
     Fault(
         "a move that is owed and has gone by itself stays in flight",
-        "controller/records/register.py",
-        "or (gone and self.in_flight.is_owed(move)):",
+        "controller/records/journal.py",
+        "or (gone and self.ledger.is_owed(move)):",
         "or False:",
     ),
     Fault(
@@ -585,9 +591,9 @@ FAULTS: Final = (
     ),
     Fault(
         "each unanswered retry starts the wait anew",
-        "eviction/in_flight.py",
-        "if flight is None or flight.stage >= stage else",
-        "if flight is None or flight.stage > stage else",
+        "moves/ledger.py",
+        "if entry is None or entry.phase >= phase else",
+        "if entry is None or entry.phase > phase else",
     ),
     Fault(
         "evictions of a leader in between stay unknown",

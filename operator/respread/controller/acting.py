@@ -22,7 +22,7 @@ from respread.controller.records.accounts import Accounts, Remembered
 from respread.controller.records.doubts import Doubts
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.history import History
-from respread.controller.records.register import Register
+from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.owners.last_look import Owners
@@ -37,7 +37,7 @@ from respread.telemetry.metrics import Metrics
 class Acting(NamedTuple):
     """The objects that act for policies. They belong to one event loop."""
 
-    register: Register
+    journal: Journal
     """The moves in flight and those about to be."""
     history: History
     """What was done, and its outcomes."""
@@ -77,7 +77,7 @@ def put_together(
     wall_clock: Callable[[], float] = time,
     policy_kinds: Iterable[Kind] = POLICY_KINDS,
     exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
-    register: Register | None = None,
+    journal: Journal | None = None,
 ) -> Acting:
     """Return what acts through an API server.
 
@@ -91,21 +91,21 @@ def put_together(
         wall_clock: seconds since the epoch.
         policy_kinds: the kinds of policies that are used.
         exclusive_seconds: for how long no other replica can lead.
-        register: the moves in flight; empty without it.
+        journal: the moves in flight; empty without it.
     """
 
     def notify() -> None:
         informers.changes.notify("evictions")
 
     kinds = tuple(policy_kinds)
-    register = Register(clock, wall_clock) if register is None else register
+    journal = Journal(clock, wall_clock) if journal is None else journal
     history, held_lately, lanes = History(wall_clock), HeldLately(clock), Lanes(clock)
     statuses = StatusWriter(
         requests,
         ExclusiveRequests(requests, clock, exclusive_seconds),
         clock,
         kinds=kinds,
-        remembering=Remembered(register, history, lambda: informers.state.snapshot).in_record,
+        remembering=Remembered(journal, history, lambda: informers.state.snapshot).in_record,
     )
     doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
     permission = Permission(
@@ -122,9 +122,9 @@ def put_together(
         owners,
         Refusals(clock),
         permission=permission,
-        register=register,
+        journal=journal,
         accounts=Accounts(
-            register,
+            journal,
             history,
             doubts,
             statuses,
@@ -139,7 +139,7 @@ def put_together(
         exclusive_seconds=exclusive_seconds,
     )
     return Acting(
-        register=register,
+        journal=journal,
         history=history,
         doubts=doubts,
         statuses=statuses,

@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from respread.cluster.pod import Pod
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Outcome
 from respread.planning.plan import Move
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread

@@ -13,9 +13,9 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.comparison import Comparison
 from respread.controller.permits.limiters import Bounding
-from respread.eviction.flight import Ended, Patience
-from respread.eviction.in_flight import InFlight
 from respread.eviction.probation import Judged
+from respread.moves.entry import Ended, Patience
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
@@ -54,12 +54,12 @@ class Conclusions:
             policies: all policies.
             leads: whether this replica acts. The leader of a term reports the moves of earlier terms.
         """
-        now, register = self._clock(), self._acting.register
-        in_flight = register.in_flight.patient(_patience(register.in_flight, policies))
-        register.in_flight, ended = in_flight.updated(snapshot, now, Comparison(spread))
-        self._acting.doubts.follow(register.in_flight, ended)
-        probation, judged = register.probation.judged(snapshot, now)
-        register.probation = probation.begun(ended, now)
+        now, journal = self._clock(), self._acting.journal
+        ledger = journal.ledger.patient(_patience(journal.ledger, policies))
+        journal.ledger, ended = ledger.updated(snapshot, now, Comparison(spread))
+        self._acting.doubts.follow(journal.ledger, ended)
+        probation, judged = journal.probation.judged(snapshot, now)
+        journal.probation = probation.begun(ended, now)
         if leads:
             self._follow_trials(snapshot, policies)
             self._learn((*ended, *judged.relapsed), judged, spread, policies)
@@ -106,12 +106,12 @@ def _still_helps(snapshot: ClusterSnapshot, spread: Spread, move: Move) -> bool:
     )
 
 
-def _patience(in_flight: InFlight, policies: Policies) -> Patience:
-    """Return the time limits for moves in flight, from their policies, or the defaults if these are gone."""
+def _patience(ledger: Ledger, policies: Policies) -> Patience:
+    """Return the time limits for moves, from their policies, or the defaults if these are gone."""
 
     def ready_seconds(policy: Policy | None) -> float:
         options = EvictionOptions() if policy is None else policy.spec.eviction
         return options.ready_timeout.total_seconds()
 
-    by_policy = Map({move.policy: ready_seconds(policies.get(move.policy)) for move in in_flight.moves})
-    return msgspec.structs.replace(in_flight.patience, ready_seconds=by_policy)
+    by_policy = Map({move.policy: ready_seconds(policies.get(move.policy)) for move in ledger.moves})
+    return msgspec.structs.replace(ledger.patience, ready_seconds=by_policy)

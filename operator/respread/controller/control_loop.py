@@ -106,7 +106,7 @@ class ControlLoop:
         """
         self._informers = informers
         self._acting = acting
-        self._register = acting.register
+        self._journal = acting.journal
         self._history = acting.history
         self._leading = leading
         self._prevention = prevention
@@ -194,7 +194,7 @@ class ControlLoop:
         """Reconcile once, and return when to reconcile again if nothing changes, on the clock."""
         with self._metrics.reconciling("all"):
             observation = await self._observe()
-            if (plan_at := self._replanning.due_at(_pods(observation.under_way.moves))) > observation.now:
+            if (plan_at := self._replanning.due_at(_pods(observation.ledger.moves))) > observation.now:
                 return plan_at
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
@@ -204,7 +204,7 @@ class ControlLoop:
                 chosen = self._choose(observation, planned)
                 self._informers.changes.decided()
                 self._begin(chosen.now, observation)
-                in_flight = self._register.with_chosen(observation.snapshot).moves
+                moves = self._journal.ledger.moves
             with self._metrics.reconciling("tell"):
                 status_due = await self._tell(observation, planned, chosen)
             wake_at = next_reconcile(
@@ -214,16 +214,16 @@ class ControlLoop:
                 others=(
                     status_due,
                     self._on_the_clock(None if planned.changes_at is None else planned.changes_at.timestamp()),
-                    self._register.in_flight.next_deadline(),
+                    self._journal.ledger.next_deadline(),
                     self._acting.next_end(),
-                    self._register.probation.next_end(),
+                    self._journal.probation.next_end(),
                     self._on_the_clock(self._history.breakers.next_end(self._wall_clock())),
                     self._on_the_clock(None if (due := self._others.next_due()) is None else due.timestamp()),
                 ),
                 release=left_alone_until(observation, self._quiet_periods, self._others, self._on_the_clock),
             )
-            full = is_full(observation.policies.values(), in_flight)
-            self._replanning.planned(_pods(in_flight), observation.now, wake_at, full=full)
+            full = is_full(observation.policies.values(), moves)
+            self._replanning.planned(_pods(moves), observation.now, wake_at, full=full)
             return wake_at
 
     # Observe
@@ -241,8 +241,8 @@ class ControlLoop:
             leads = await self._takeover.acts(snapshot, spread, setting, limiters, known=known)
         with self._metrics.reconciling("follow"):
             self._follow(snapshot, spread, policies, leads=leads)
-        under_way = self._register.with_chosen(snapshot)
-        leaving = _pods(under_way.moves)
+        ledger = self._journal.ledger
+        leaving = _pods(ledger.moves)
         statuses = self._acting.statuses.all_known(policies, self._informers.policies.statuses)
         term, records = self._takeover.term if leads else None, self._acting.statuses.records
         self._prevention.observe(snapshot, spread, policies, leaving, term, records)
@@ -261,7 +261,7 @@ class ControlLoop:
             seen=self._informers.policies.statuses,
             setting=setting,
             limiters=limiters,
-            under_way=under_way,
+            ledger=ledger,
             history=self._history.at(seconds, self._chosen(snapshot, limiters)),
             refused=self._acting.evictions.refusals.for_planning(),
             now=self._clock(),
@@ -271,7 +271,7 @@ class ControlLoop:
 
     def _chosen(self, snapshot: ClusterSnapshot, limiters: Sequence[Limiter]) -> Mapping[str, Expected]:
         """Return the moves that were chosen and are not sent yet, by the UIDs of their pods, as limits count them."""
-        moves = tuple(self._register.chosen.values())
+        moves = tuple(each.move for each in self._journal.ledger.chosen)
         bound = bounding(moves, limiters, snapshot)
         return {move.pod.uid: Expected(move.policy, bound.of(move), move.groups) for move in moves}
 
@@ -288,8 +288,8 @@ class ControlLoop:
             self._acting.follow_up.look_after(snapshot)
             if leads:
                 self._acting.follow_up.find_out()
-        ours = self._evicted_pods.observe(self._register.in_flight.moves, snapshot)
-        unmade = leads and self._register.in_flight.unmade
+        ours = self._evicted_pods.observe([each.move for each in self._journal.ledger.in_flight], snapshot)
+        unmade = leads and self._journal.ledger.unmade
         if unmade and not self._waiting.stopped and self._why_stale() is None:
             self._conclusions.ask_again(snapshot, spread, policies)
         self._conclusions.draw(snapshot, spread, policies, leads=leads)
@@ -299,7 +299,7 @@ class ControlLoop:
 
     def _plan(self, observation: Observation) -> Plan:
         started = monotonic()
-        under_way = observation.under_way.for_planning(observation.snapshot, observation.now)
+        under_way = observation.ledger.for_planning(observation.snapshot, observation.now)
         planned = self._scheduler.planner.plan(
             under_way.snapshot,
             self._scheduler.index.update(under_way.snapshot),
@@ -322,7 +322,7 @@ class ControlLoop:
         groups, policies = observation.spread.groups, observation.policies
         if observation.leads:
             self._violation_times.see(groups, planned.policies, observation.now)
-        busy = {key for move in observation.under_way.moves for key in move.groups}
+        busy = {key for move in observation.ledger.moves for key in move.groups}
         self._history.forget_expired(groups, busy)
         self._history.forget_others(policies)
         self._history.forget_other_namespaces(observation.snapshot.namespaces)
@@ -347,7 +347,7 @@ class ControlLoop:
         return choose(
             planned,
             observation,
-            undecided=self._register.probation.moves,
+            undecided=self._journal.probation.moves,
             closed_by=lambda policy, name: self._acting.permission.of_policy(policy, name) or stale,
             held_lately=self._acting.held_lately.why_not,
             room=self._acting.lanes.room,
@@ -375,16 +375,16 @@ class ControlLoop:
 
     async def _told(self, observation: Observation, planned: Plan, chosen: Paced) -> list[Wanted]:
         """Show the results in metrics, and return them as statuses."""
-        under_way = self._register.with_chosen(observation.snapshot)
-        remaining = await self._thread.compute(left_to_do, planned, chosen, under_way.moves, observation, self._budgets)
+        ledger = self._journal.ledger
+        remaining = await self._thread.compute(left_to_do, planned, chosen, ledger.moves, observation, self._budgets)
         reconciled = Reconciled(
             spread=observation.spread,
             plan=planned,
             reach=await self._thread.compute(reach, observation.index, observation.snapshot),
             held=chosen.held,
-            in_flight=under_way.moves,
+            in_flight=ledger.moves,
             remaining=remaining,
-            remembered=self._register.for_records(observation.snapshot),
+            remembered=self._journal.for_records(observation.snapshot),
             other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,
             room_missing=self._room.missing,
@@ -395,7 +395,7 @@ class ControlLoop:
         )
         figures, wanted = await self._thread.compute(to_tell, observation, reconciled)
         self._metrics.show_plan(figures)
-        in_flight = Counter(move.policy for move in under_way.moves)
+        in_flight = Counter(move.policy for move in ledger.moves)
         self._metrics.show_evictions_in_flight({name: in_flight[name] for name in observation.policies})
         return wanted
 

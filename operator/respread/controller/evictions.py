@@ -6,7 +6,7 @@
     written down  in its policy's status, together with all that are ready by then
     prepared      looked at once more, the pod read, the request made with its credentials in it: all that waits
     last look     leader? policies as planned? budgets? pod still there? Nothing is awaited between this and
-    sent          from here on it is in flight (`eviction.in_flight`), and reconciles follow it
+    sent          from here on it is in flight, and reconciles follow it (`moves.ledger`)
     answered      reported, counted, and remembered if it was refused
 
 A step has one life: mostly it is one move; where it has several they are made whole or not at all, and once one is made
@@ -26,7 +26,7 @@ from respread.controller.permits.lanes import Lanes, Turn
 from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
 from respread.controller.records.accounts import Accounts
-from respread.controller.records.register import Register
+from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
 from respread.eviction.moving_ledger import MovingLedger
@@ -71,7 +71,7 @@ class Evictions:
         refusals: Refusals,
         *,
         permission: Permission,
-        register: Register,
+        journal: Journal,
         accounts: Accounts,
         lanes: Lanes,
         notify: Callable[[], None],
@@ -85,7 +85,7 @@ class Evictions:
             owners: how to look at controllers.
             refusals: what was refused before.
             permission: whether a move may be made at this moment.
-            register: which moves are under way.
+            journal: the moves.
             accounts: record a move before it is made, and its result.
             lanes: let steps begin when it is their turn.
             notify: called when a place may have become free.
@@ -97,7 +97,7 @@ class Evictions:
         self._owners = owners
         self.refusals = refusals
         self._permission = permission
-        self.register = register
+        self.journal = journal
         self._accounts = accounts
         self.lanes = lanes
         self._notify = notify
@@ -110,12 +110,12 @@ class Evictions:
 
     def begin(self, moves: Sequence[Move], batch: Batch) -> list[asyncio.Task[tuple[Carried, ...]]]:
         """Take moves that were chosen, of each step all; return the tasks that carry out the steps, in their order."""
-        self.register.chosen.update((move.pod.uid, move) for move in moves)
+        self.journal.chosen(moves, batch.snapshot)
         return [self.lanes.start(step, self._carry_out(step, batch)) for step in steps_of(moves)]
 
     async def aclose(self) -> None:
         """End all that has not begun, and what was sent when it is answered."""
-        await self.lanes.aclose(lambda step: any(move in self.register.in_flight for move in step))
+        await self.lanes.aclose(lambda step: any(move in self.journal.ledger for move in step))
 
     async def _carry_out(self, step: Step, batch: Batch) -> tuple[Carried, ...]:
         """Make a step's moves, unless something speaks against any of them; once one is made, the others are owed."""
@@ -134,14 +134,14 @@ class Evictions:
                         why = result if isinstance(result, Held) else result.held
                         is_owed = begun and not is_made and why is not None
                         if is_owed:
-                            self.register.owed(move, batch.snapshot)
+                            self.journal.owed(move, batch.snapshot)
                         elif not is_made:
                             held = why  # for the rest of its step as well; None where it has gone by itself
                         begun = begun or is_made
                         carried.append(self._end(move, result, batch, is_one_of_several=is_owed))
         finally:
             for move in step[len(carried) :]:
-                self._end(move, _DROPPED if move in self.register.in_flight else _STOPPED, batch)
+                self._end(move, _DROPPED if move in self.journal.ledger else _STOPPED, batch)
         return tuple(carried)
 
     async def _look(self, step: Step, batch: Batch) -> Held | None:
@@ -179,11 +179,11 @@ class Evictions:
             return request
         if (held := self._last_look(move, batch, begun=begun)) is not None:
             return held
-        self.register.sent(move, batch.snapshot)
+        self.journal.sent(move, batch.snapshot)
         if turn is not None:
             turn.end()
         answer = await request.send()
-        self.register.answered(move, answer, again=False)
+        self.journal.answered(move, answer, again=False)
         return answer
 
     async def repeat(self, move: Move, batch: Batch) -> tuple[Carried, ...]:
@@ -194,7 +194,7 @@ class Evictions:
                 if isinstance(result, PreparedEviction):
                     result = self._last_look(move, batch, begun=True) or await result.send()
                 if isinstance(result, Answer):
-                    self.register.answered(move, result, again=True)
+                    self.journal.answered(move, result, again=True)
                 return (self._end(move, result, batch, is_one_of_several=True),)
 
     async def _prepare(self, move: Move, batch: Batch, *, begun: bool) -> PreparedEviction | Answer | Held:
@@ -217,7 +217,7 @@ class Evictions:
         await self._permission.confirm(move.pod.namespace)
         if (held := self._last_look(move, batch, begun=begun)) is not None:
             return held
-        others = self.register.in_flight.without(move)
+        others = self.journal.ledger.without(move)
         held = await batch.owners.why_not_at_rest(move, batch.snapshot, others, together)
         if held is not None:
             self.refusals.hold(move.pod, held)
@@ -255,13 +255,13 @@ class Evictions:
         return None
 
     def _ledger(self, move: Move, batch: Batch) -> BudgetLedger:
-        return batch.budgets.beside(self.register.in_flight.without(move))
+        return batch.budgets.beside(self.journal.ledger.without(move))
 
     def _end(self, move: Move, result: Answer | Held, batch: Batch, *, is_one_of_several: bool = False) -> Carried:
         """Handle the result of a move; see `Accounts.close`."""
         if isinstance(result, Answer):
             self._note(move, result, batch)
-        self.register.forget(move)
+        self.journal.forget(move)
         self._owners.over(move.pod)
         self._accounts.close(move, result, batch.bounding, is_one_of_several=is_one_of_several)
         self._notify()

@@ -70,10 +70,10 @@ class FollowUp:
         Returns:
             The tasks that send them.
         """
-        now, in_flight = self._clock(), self._evictions.register.in_flight
+        now, ledger = self._clock(), self._evictions.journal.ledger
         unanswered = self._unanswered(OWED_SECONDS)
         due = [
-            move for move in unanswered if self._ask_at(move) <= now and (in_flight.is_owed(move) or still_wanted(move))
+            move for move in unanswered if self._ask_at(move) <= now and (ledger.is_owed(move) or still_wanted(move))
         ]
         self._asked_again_at = {move.pod.uid: self._asked_again_at.get(move.pod.uid, -inf) for move in unanswered}
         self._asked_again_at.update((move.pod.uid, now) for move in due)
@@ -96,7 +96,7 @@ class FollowUp:
             The tasks that check.
         """
         now = self._clock()
-        late = self._evictions.register.in_flight.unreplaced_since(now - LATE_SECONDS)
+        late = self._evictions.journal.ledger.unreplaced_since(now - LATE_SECONDS)
         self._asked_after_at = {move.pod.uid: self._asked_after_at.get(move.pod.uid, -inf) for move in late}
         due = [move for move in late if now - self._asked_after_at[move.pod.uid] >= LATE_SECONDS]
         self._asked_after_at.update((move.pod.uid, now) for move in due)
@@ -108,12 +108,12 @@ class FollowUp:
         Returns:
             The tasks that check.
         """
-        due = self._doubts.due(self._evictions.register.in_flight, self._evictions.lanes.moves())
+        due = self._doubts.due(self._evictions.journal.ledger, self._evictions.lanes.moves())
         return [self._evictions.lanes.start((), self._find_out(doubt)) for doubt in due]
 
     def next_find(self) -> float | None:
         """Return when `find_out` may have something to check, on the clock; None if it has not."""
-        return self._doubts.next_due(self._evictions.register.in_flight)
+        return self._doubts.next_due(self._evictions.journal.ledger)
 
     async def _find_out(self, doubt: Doubt) -> None:
         async with self._at_once:
@@ -128,17 +128,17 @@ class FollowUp:
         async with self._at_once:
             wanted = await self._owners.wants_replacement(move.pod, snapshot)
         if not wanted:
-            self._evictions.register.not_wanted(move)
+            self._evictions.journal.not_wanted(move)
             self._notify()
 
     def _unanswered(self, least_seconds: float) -> list[Move]:
         """Return the moves to send again, except those that are being sent."""
         asking = self._evictions.lanes.moves()
-        unanswered = self._evictions.register.in_flight.unanswered(self._clock(), least_seconds)
+        unanswered = self._evictions.journal.ledger.unanswered(self._clock(), least_seconds)
         return [move for move in unanswered if move.pod.uid not in asking]
 
     def _ask_at(self, move: Move) -> float:
         """Return when a move that may not have been made is to be sent again, on the clock."""
-        in_flight = self._evictions.register.in_flight
-        asked_at = max(self._asked_again_at.get(move.pod.uid, -inf), in_flight.sent_at(move))
-        return asked_at + (OWED_SECONDS if in_flight.is_owed(move) else UNANSWERED_SECONDS)
+        ledger = self._evictions.journal.ledger
+        asked_at = max(self._asked_again_at.get(move.pod.uid, -inf), ledger.sent_at(move))
+        return asked_at + (OWED_SECONDS if ledger.is_owed(move) else UNANSWERED_SECONDS)

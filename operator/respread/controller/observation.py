@@ -10,8 +10,8 @@ import msgspec
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
-from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
+from respread.moves.ledger import Ledger
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import Refused
@@ -40,8 +40,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The policies and the priority classes that they refer to."""
     limiters: tuple[Limiter, ...]
     """The limits in effect, one for each policy."""
-    under_way: InFlight
-    """The moves in flight, and the chosen ones as if they were sent."""
+    ledger: Ledger
+    """The moves."""
     history: History
     """What was done so far, and its outcomes."""
     refused: Refused

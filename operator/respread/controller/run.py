@@ -29,13 +29,12 @@ from respread.controller.permits.permission_needs import OPTIONAL, PermissionNee
 from respread.controller.permits.permissions import Permissions
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.evictor_names import EvictorNames
+from respread.controller.records.journal import Journal
 from respread.controller.records.other_evictions import OtherEvictions
-from respread.controller.records.register import Register
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, LONGEST_PAUSE_SECONDS
 from respread.eviction.answers import EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS
-from respread.eviction.outcomes import Outcome
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
@@ -46,6 +45,7 @@ from respread.kube.leadership import Elector, seconds_since_boot
 from respread.kube.lease_place import LeasePlace
 from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
+from respread.moves.entry import Outcome
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
@@ -128,11 +128,11 @@ async def run(options: OperatorOptions) -> None:
             name="operator",
         )
         try:
-            register = Register(seconds_since_boot)
+            journal = Journal(seconds_since_boot)
             leadership = await acting.enter_async_context(
                 leadership_of(
                     *(options, identity, access, renewal, metrics, informers),
-                    may_give_up=lambda: not (register.in_flight.uncertain or actors.statuses.uncertain),
+                    may_give_up=lambda: not (journal.ledger.uncertain or actors.statuses.uncertain),
                 )
             )
             actors = put_together(
@@ -144,7 +144,7 @@ async def run(options: OperatorOptions) -> None:
                 clock=seconds_since_boot,
                 policy_kinds=policy_kinds,
                 exclusive_seconds=leadership.exclusive_seconds,
-                register=register,
+                journal=journal,
             )
             prevention = PreventionLoop(
                 DeletionCosts(requests),

@@ -85,7 +85,7 @@ class Takeover:
             return True
         if not known or self._pausing:
             return False
-        acting, register = self._acting, self._acting.register
+        acting, journal = self._acting, self._acting.journal
         try:
             found = await acting.statuses.read()
         except ListError as error:
@@ -101,12 +101,12 @@ class Takeover:
         records = {name: each.record for name, each in found.items() if each.record is not None}
         moment = ClockReading(self._clock(), self._wall_clock())
         rules = AskingRules(setting, limiters, datetime.fromtimestamp(moment.time, UTC))
-        register.in_flight = resumed(register.in_flight, records, snapshot, spread, rules, moment)
-        doubtful = in_doubt(register.in_flight, records, moment.time)
+        journal.ledger = resumed(journal.ledger, records, snapshot, spread, rules, moment)
+        doubtful = in_doubt(journal.ledger, records, moment.time)
         evicted = {name: each.status.summary.evicted for name, each in found.items()}
         acting.history.recall(without(doubtful, records, moment.time), spread.by_namespace, evicted)
         acting.doubts.take_over(doubtful)
-        register.probation = Probation()
+        journal.probation = Probation()
         self.term = term
         return True
 

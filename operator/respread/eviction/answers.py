@@ -84,9 +84,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return self.result is EvictionResult.EVICTED
 
     @property
+    def made(self) -> bool | None:
+        """The same; None if the request may have evicted the pod."""
+        return None if self.result in _UNCERTAIN else self.evicted
+
+    @property
     def may_have_evicted(self) -> bool:
         """Whether this request may have evicted the pod. Then it counts as evicted until the opposite is seen."""
-        return self.evicted or self.result in _UNCERTAIN
+        return self.made is not False
 
     @property
     def held(self) -> Held | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.flight import as_shown
-from respread.eviction.in_flight import InFlight
+from respread.moves.entry import as_shown
+from respread.moves.ledger import Ledger
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 
@@ -16,19 +16,19 @@ class MovingLedger:
     would cost the square of its moves.
     """
 
-    __slots__ = ("_in_flight", "_ledger", "_snapshot")
+    __slots__ = ("_ledger", "_moves", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
-        self._in_flight = InFlight()
+        self._moves = Ledger()
         self._ledger = BudgetLedger(snapshot, (), BudgetIndex())
 
-    def beside(self, in_flight: InFlight) -> BudgetLedger:
+    def beside(self, moves: Ledger) -> BudgetLedger:
         """Return what budgets allow beside some moves in flight; right until the next call."""
-        began, ended = in_flight.since(self._in_flight)
+        began, ended = moves.since(self._moves)
         for move in ended:
             self._ledger.ended(as_shown(move.pod, self._snapshot))
         for move in began:
             self._ledger.sent(as_shown(move.pod, self._snapshot))
-        self._in_flight = in_flight
+        self._moves = moves
         return self._ledger.fork()

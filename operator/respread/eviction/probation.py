@@ -13,8 +13,7 @@ import msgspec
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.flight import Ended
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Ended, Outcome
 from respread.planning.plan import Move
 
 STEADY_SECONDS: Final = 10.0

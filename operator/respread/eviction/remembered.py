@@ -16,9 +16,8 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.eviction.flight import Flight, Patience, Stage
-from respread.eviction.in_flight import InFlight
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import MoveEntry, MovePhase, Outcome, Patience
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import siblings_of
 from respread.spread.group import GroupKey
@@ -44,13 +43,13 @@ class ClockReading(NamedTuple):
     """Seconds since the epoch."""
 
 
-def remembered_flights(
+def remembered_moves(
     records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     groups_named: GroupsNamed,
     moment: ClockReading,
     patience: Patience,
-) -> Iterator[Flight]:
+) -> Iterator[MoveEntry]:
     """Yield the moves from records, as they were when they were recorded.
 
     The record of a RebalancePolicy only counts for its own namespace, so that its author can't affect others.
@@ -71,10 +70,10 @@ def remembered_flights(
             # Records don't store which moves were of one step, and no plan has components below 0.
             number -= 1
             move = _move(policy, each, snapshot, groups_named(each.namespace), component=number)
-            yield _flight(move, each, snapshot, moment, patience)
+            yield _entry(move, each, snapshot, moment, patience)
 
 
-def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, time: datetime) -> InFlight:
+def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, time: datetime) -> Ledger:
     """Return the moves from records that are still in flight in a snapshot, for planning beside them.
 
     Args:
@@ -82,9 +81,9 @@ def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, 
         snapshot: the cluster.
         time: the time of the snapshot, with a time zone.
     """
-    now, in_flight = time.timestamp(), InFlight()
-    flights = remembered_flights(records, snapshot, lambda _: {}, ClockReading(now, now), in_flight.patience)
-    return in_flight.resumed(flights).updated(snapshot, now, lambda *_: Outcome.UNKNOWN)[0]
+    now, ledger = time.timestamp(), Ledger()
+    entries = remembered_moves(records, snapshot, lambda _: {}, ClockReading(now, now), ledger.patience)
+    return ledger.resumed(entries).updated(snapshot, now, lambda *_: Outcome.UNKNOWN)[0]
 
 
 def _move(
@@ -106,19 +105,19 @@ def _move(
     )
 
 
-def _flight(
+def _entry(
     move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, moment: ClockReading, patience: Patience
-) -> Flight:
+) -> MoveEntry:
     sent_time = remembered.sent.timestamp()
     sent_at = moment.now - max(0.0, moment.time - sent_time)
     # If its pod is gone by now and has no replacement, none is expected.
     is_long_ago = moment.now - sent_at > patience.longest_seconds
     older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, remembered))
-    return Flight(
+    return MoveEntry(
         move=move,
         sent_at=sent_at,
-        stage=Stage.LEAVING if is_long_ago and _there(remembered, snapshot) is None else Stage.SENT,
-        stage_since=sent_at,
+        phase=MovePhase.LEAVING if is_long_ago and _there(remembered, snapshot) is None else MovePhase.SENT,
+        phase_since=sent_at,
         known=frozenset(older) | {move.pod.uid},
         sent_time=sent_time,
         newest=remembered.newest,

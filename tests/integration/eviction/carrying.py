@@ -23,17 +23,16 @@ from respread.controller.records.accounts import Accounts
 from respread.controller.records.doubts import Doubts
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.history import History
-from respread.controller.records.register import Register
+from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.flight import Ended, Stage
-from respread.eviction.in_flight import InFlight
-from respread.eviction.outcomes import Outcome
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
 from respread.eviction.steps import Step
 from respread.kube.requests import Requests, Response
+from respread.moves.entry import Ended, MovePhase, Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.stores.policy_store import Policies
@@ -79,14 +78,14 @@ class Allowing(Permission):
 class Written(Accounts):
     """Accounts that can record everything except what a test names."""
 
-    def __init__(self, register: Register, clock: Callable[[], float], unwritten: Collection[str]) -> None:
+    def __init__(self, journal: Journal, clock: Callable[[], float], unwritten: Collection[str]) -> None:
         parts = Parts()
         history, requests = History(time.time), FakeRequests()
         exclusive = ExclusiveRequests(requests, clock, lambda: 10.0)
         statuses = StatusWriter(requests, exclusive, clock, remembering=lambda _, status: status)
         self.doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
         super().__init__(
-            register,
+            journal,
             history,
             self.doubts,
             statuses,
@@ -102,6 +101,8 @@ class Written(Accounts):
         del bounding, policies
         if any(move.pod.uid in self._unwritten for move in step):
             return Held(Reason.API_UNAVAILABLE, "not written down")
+        for move in step:
+            self._journal.recorded(move)
         return None
 
 
@@ -117,15 +118,15 @@ class Carrying:
     ) -> None:
         clock = clock or asyncio.get_running_loop().time
         self._snapshot = ClusterSnapshot()
-        self.register, self.clock = Register(clock), clock
+        self.journal, self.clock = Journal(clock), clock
         self.refusals, owners = Refusals(clock), Owners(requests, clock)
-        api, accounts = EvictionApi(requests), Written(self.register, clock, unwritten)
+        api, accounts = EvictionApi(requests), Written(self.journal, clock, unwritten)
         self.evictions = Evictions(
             api,
             owners,
             self.refusals,
             permission=Allowing(may_evict),
-            register=self.register,
+            journal=self.journal,
             accounts=accounts,
             lanes=Lanes(clock),
             notify=lambda: None,
@@ -150,9 +151,7 @@ class Carrying:
 
     def update(self, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
         """Apply the watched state. Every Ready replacement counts as an improvement."""
-        self.register.in_flight, ended = self.register.in_flight.updated(
-            snapshot, self.clock(), lambda *_: Outcome.IMPROVED
-        )
+        self.journal.ledger, ended = self.journal.ledger.updated(snapshot, self.clock(), lambda *_: Outcome.IMPROVED)
         return ended
 
     def batch(self, snapshot: ClusterSnapshot) -> Batch:
@@ -161,14 +160,14 @@ class Carrying:
         return self.evictions.batch(snapshot, PlannedFor(Map(), {}, 0, 0.0), Bounding())
 
     @property
-    def in_flight(self) -> InFlight:
+    def in_flight(self) -> Ledger:
         """The moves in flight."""
-        return self.register.in_flight
+        return self.journal.ledger
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[MovePhase]:
         """Return the stage of each move."""
-        return [flight.stage for flight in self.in_flight.flights]
+        return [flight.phase for flight in self.in_flight.in_flight]
 
 
 def results(carried: tuple[Carried, ...]) -> list[EvictionResult | Reason]:

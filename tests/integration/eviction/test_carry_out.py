@@ -11,13 +11,12 @@ import pytest
 from respread.api.reasons import Reason
 from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.flight import Stage
-from respread.eviction.outcomes import Outcome
 from respread.kube.requests import NoResponseError, Requests, Response
+from respread.moves.entry import MovePhase, Outcome
 from respread.planning.held import Held
 from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
-from tests.eviction_moves import SPEC, move
+from tests.eviction_moves import SPEC, move, send
 from tests.fake_requests import Send
 from tests.integration.eviction.carrying import Carrying, Counted, Look, results, run_with_requests, two_deployments
 from tests.integration.eviction_cluster import with_requests
@@ -43,7 +42,7 @@ def test_moves_of_two_workloads_are_followed_from_eviction_to_replacement(
         assert [each.move for each in carried] == moves
         assert results(carried) == [EvictionResult.EVICTED] * 2
         assert sorted(requests.evictions) == [pods[0].name, pods[3].name]
-        assert carrying.stages == [Stage.EVICTED] * 2
+        assert carrying.stages == [MovePhase.EVICTED] * 2
         for name in ("web-0", "web-1"):
             await asyncio.to_thread(wait_for_ready_pods, sandbox, namespace, name, 3)
         ended = carrying.update(web()[0])
@@ -173,8 +172,8 @@ def test_a_cancelled_eviction_counts_as_possibly_made() -> None:
                 await asyncio.sleep(0.01)
             making.cancel()
             await asyncio.wait([making])
-            (flight,) = carrying.in_flight.flights
-            assert flight.stage is Stage.SENT
+            (flight,) = carrying.in_flight.in_flight
+            assert flight.phase is MovePhase.SENT
 
     asyncio.run(scenario())
 
@@ -198,8 +197,8 @@ def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> 
     async def scenario() -> None:
         async with stub.running() as requests:
             carrying = Carrying(requests, clock=lambda: now)
-            carrying.register.sent(move(a), before)
-            carrying.register.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
+            send(carrying.journal, move(a), before)
+            carrying.journal.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
             wanting(2)
             for at in (1, 5.9, 6, 7, 10.9, 11):
                 assert await reconcile(carrying, at) == []
@@ -252,7 +251,7 @@ def test_a_lost_eviction_is_sent_again_and_made_once(sandbox: Sandbox, web: Look
         assert await carrying.ask_again(snapshot, wanted=False) == ()
         assert results(await carrying.ask_again(snapshot)) == [EvictionResult.EVICTED]
         assert losing.evictions == [pods[0].name] * 2
-        assert carrying.stages == [Stage.EVICTED]
+        assert carrying.stages == [MovePhase.EVICTED]
         clock.seconds *= 3
         assert await carrying.ask_again(snapshot) == ()
         after = {each.uid for each in web()[1] if not each.terminating}

@@ -16,9 +16,9 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests, Response
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread_sandbox import ApiError, Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
@@ -38,9 +38,9 @@ WITHOUT_A_NODE = {"spec": {"template": {"spec": {"nodeSelector": {"there-is": "n
 def why(
     sandbox: Sandbox, snapshot: ClusterSnapshot, pod: Pod, *, evicted: Pod | None = None, kubeconfig: Path | None = None
 ) -> Held | None:
-    in_flight = InFlight()
+    in_flight = Ledger()
     if evicted is not None:
-        in_flight = in_flight.sent(move(evicted), snapshot, 0).answered(move(evicted), EVICTED, 0)
+        in_flight = in_flight.sent(move(evicted), snapshot, 0).answered(move(evicted), EVICTED.made, 0)
     return with_requests(
         kubeconfig or sandbox.kubeconfig,
         lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(move(pod), snapshot, in_flight),
@@ -308,14 +308,14 @@ def test_a_read_is_reused_for_a_moment_and_includes_respreads_evictions(
 
     async def scenario(requests: Requests) -> list[Reason | None]:
         nonlocal now
-        owners, ours = Owners(requests, lambda: now), InFlight()
+        owners, ours = Owners(requests, lambda: now), Ledger()
         found = [reason(await owners.why_not_at_rest(move(one), snapshot, ours))]
         delete(sandbox, one)
-        ours = ours.sent(move(one), snapshot, 0).answered(move(one), EVICTED, 0)
+        ours = ours.sent(move(one), snapshot, 0).answered(move(one), EVICTED.made, 0)
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
-        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, Ledger())))
         now = 2.0
-        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, Ledger())))
         owners = owners.without_readings()
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
         return found
@@ -537,7 +537,7 @@ class TestCustomOwners:
         return with_requests(
             sandbox.kubeconfig,
             lambda requests: Owners(requests, lambda: 0.0, rules=lambda _: rules).why_not_at_rest(
-                move(pod), snapshot, InFlight()
+                move(pod), snapshot, Ledger()
             ),
         )
 
@@ -618,7 +618,7 @@ class TestManyControllers:
             watched = Watched(requests)
             owners = Owners(watched, lambda: 0.0, rules=lambda _: VictimRules(min_replicas=1))
             for pod in (one, two, one):
-                assert await owners.why_not_at_rest(move(pod, groups=(everything,)), snapshot, InFlight()) is None
+                assert await owners.why_not_at_rest(move(pod, groups=(everything,)), snapshot, Ledger()) is None
             return watched
 
         watched = with_requests(sandbox.kubeconfig, scenario)

@@ -12,9 +12,9 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread_sandbox import Sandbox
 from tests.eviction_moves import move
@@ -70,13 +70,13 @@ def looked_at(
     snapshot: ClusterSnapshot,
     *victims: Pod,
     rules: VictimRules | None = None,
-    in_flight: InFlight | None = None,
+    in_flight: Ledger | None = None,
 ) -> list[Held | None]:
     """Return the results of the last look for some pods, in one wave."""
 
     async def look(requests: Requests) -> list[Held | None]:
         owners = Owners(requests, lambda: 0.0, rules=lambda _: rules or VictimRules())
-        return [await owners.why_not_at_rest(move(pod), snapshot, in_flight or InFlight()) for pod in victims]
+        return [await owners.why_not_at_rest(move(pod), snapshot, in_flight or Ledger()) for pod in victims]
 
     return with_requests(sandbox.kubeconfig, look)
 
@@ -378,7 +378,7 @@ class TestRefused:
         self.quota(sandbox, namespace, hard={"pods": "5"})
         snapshot = take_snapshot(sandbox)
         leaving, _, victim, _ = of(snapshot, namespace)
-        under_way = InFlight().sent(move(leaving), snapshot, 0).answered(move(leaving), EVICTED, 0)
+        under_way = Ledger().sent(move(leaving), snapshot, 0).answered(move(leaving), EVICTED.made, 0)
         (held,) = looked_at(sandbox, snapshot, victim, in_flight=under_way)
         assert held is not None
         assert held.reason is Reason.IN_MOTION

@@ -13,9 +13,8 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.controller.follow_up import OWED_SECONDS
 from respread.eviction.answers import EvictionResult
-from respread.eviction.flight import Stage
-from respread.eviction.outcomes import Outcome
 from respread.kube.requests import Requests, Response
+from respread.moves.entry import MovePhase, Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread_sandbox import Sandbox
@@ -63,7 +62,7 @@ def test_both_pods_of_a_step_are_evicted(sandbox: Sandbox, web: Look) -> None:
         carrying = Carrying(requests)
         carried = await carrying.carry_out(together(pods[0], pods[1]), snapshot)
         assert results(carried) == [EvictionResult.EVICTED] * 2
-        assert carrying.stages == [Stage.EVICTED] * 2
+        assert carrying.stages == [MovePhase.EVICTED] * 2
 
     run_with_requests(sandbox, scenario)
 
@@ -139,7 +138,7 @@ def test_the_second_pod_is_owed_once_the_first_is_evicted(sandbox: Sandbox, web:
         carrying = Carrying(refusing, clock=clock)
         carried = await carrying.carry_out(together(first, second), snapshot)
         assert results(carried) == [EvictionResult.EVICTED, EvictionResult.HELD_BY_BUDGET]
-        assert carrying.stages == [Stage.EVICTED, Stage.OWED]
+        assert carrying.stages == [MovePhase.EVICTED, MovePhase.OWED]
         overlaid = carrying.in_flight.overlay(snapshot)
         assert overlaid.pods[second.key].terminating  # its group is not planned for meanwhile
 
@@ -195,7 +194,7 @@ def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, name
         clock.seconds = 4
         asked = await carrying.ask_again(web()[0], wanted=False)
         assert results(asked) == [EvictionResult.EVICTED]
-        assert carrying.stages == [Stage.EVICTED] * 2
+        assert carrying.stages == [MovePhase.EVICTED] * 2
 
     run_with_requests(sandbox, scenario)
 

@@ -14,11 +14,10 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
-from respread.eviction.flight import Ended
-from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Pace
+from respread.moves.entry import Ended, Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.properties.instances import factor
@@ -55,7 +54,7 @@ def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_00
     limiters = (Limiter.of(policy),)
     waiting = {tenant.namespace: [_move(tenant, number) for number in range(tenant.moves)] for tenant in tenants}
     state = ClusterState(cluster([], [each.pod for moves in waiting.values() for each in moves]))
-    in_flight, history = InFlight(), History(lambda: 0.0)
+    in_flight, history = Ledger(), History(lambda: 0.0)
     due: list[tuple[float, Pod]] = []
     healthy = {tenant.namespace for tenant in tenants if tenant.ready_seconds is not None}
     by_name = {tenant.namespace: tenant for tenant in tenants}

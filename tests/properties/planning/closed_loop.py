@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from respread.controller.comparison import Comparison
 from respread.eviction.backoff import BackOffs
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup

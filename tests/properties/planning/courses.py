@@ -16,7 +16,7 @@ Steps: TypeAlias = tuple[tuple[Kind, ...], ...]
 """Steps to be made: the pods of each are evicted all or none."""
 
 
-class Flight(NamedTuple):
+class Entry(NamedTuple):
     """A cluster with moves in flight."""
 
     position: Position
@@ -43,14 +43,14 @@ class UselessError(AssertionError):
 
 
 class _State(NamedTuple):
-    flight: Flight
+    flight: Entry
     to_make: Steps
     to_evict: tuple[Kind, ...]
     """The rest of a step that is begun."""
     likely: bool
 
 
-def judge(model: SchedulerModel, start: Flight, steps: Steps, before: Sequence[int], most_states: int = 20_000) -> None:
+def judge(model: SchedulerModel, start: Entry, steps: Steps, before: Sequence[int], most_states: int = 20_000) -> None:
     """Follow every course from a cluster with moves in flight and others to be made, of which any may stay unmade.
 
     Args:
@@ -103,7 +103,7 @@ def _following(model: SchedulerModel, state: _State) -> list[_State]:
     for step in set(state.to_make) if not state.to_evict else ():
         found.append(state._replace(to_make=_without(state.to_make, step), to_evict=step))
     for kind in set(state.to_evict):
-        evicted = Flight(
+        evicted = Entry(
             flight.position.evict(kind),
             tuple(sorted((*flight.waiting, kind[0]))),
             tuple(sorted((*flight.terminating, kind))),

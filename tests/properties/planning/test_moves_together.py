@@ -30,7 +30,7 @@ from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import SpreadGroup, template_of
 from tests.plans import plan_cluster
 from tests.properties.instances import factor, try_on
-from tests.properties.planning.courses import Flight, Steps, TooManyCoursesError, judge
+from tests.properties.planning.courses import Entry, Steps, TooManyCoursesError, judge
 from tests.properties.planning.scheduler_model import Kind, SchedulerModel
 from tests.properties.planning.small_worlds import (
     NOW,
@@ -67,9 +67,9 @@ class _Cluster:
         """The excesses before each of their moves was made."""
         self.evictions = 0
 
-    def flight(self) -> Flight:
+    def flight(self) -> Entry:
         position = SchedulerModel(self._world._replace(pods=tuple(self.pods.values()))).start()
-        return Flight(position, tuple(sorted(self.waiting.values())), tuple(sorted(self.terminating.values())))
+        return Entry(position, tuple(sorted(self.waiting.values())), tuple(sorted(self.terminating.values())))
 
     def before(self) -> Sequence[int]:
         """Return the most excess that each constraint had before any of the moves in flight, or now."""
@@ -234,7 +234,7 @@ def test_the_bound_holds_for_any_pods_that_wait_and_any_moves_beside_them(part: 
         assume(moves or waiting)
         model = SchedulerModel(world)
         staying = tuple(pod for at, pod in enumerate(world.pods) if at not in waiting)
-        start = Flight(
+        start = Entry(
             SchedulerModel(world._replace(pods=staying)).start(), tuple(sorted(world.pods[at].shape for at in waiting))
         )
         assume(model.groups == SchedulerModel(world._replace(pods=staying)).groups)

@@ -21,12 +21,11 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.controller.comparison import Comparison
-from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffs
-from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Pace
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner, PolicySetting
@@ -232,7 +231,7 @@ class _Operator:
         self._limiters = (Limiter.of(policy),)
         self._planner = Planner()
         self._index = SpreadIndex()
-        self.in_flight = InFlight()
+        self.in_flight = Ledger()
         self._back_offs = BackOffs()
         self.evictions = 0
 
@@ -257,7 +256,7 @@ class _Operator:
         )
         for move in (moves := self._paced(plan, snapshot, now)):
             self.in_flight = self.in_flight.sent(move, snapshot, now, now)
-            self.in_flight = self.in_flight.answered(move, Answer(result=EvictionResult.EVICTED), now)
+            self.in_flight = self.in_flight.answered(move, True, now)
             mover.evict(move.pod, now, late=True)
             self.evictions += 1
         return bool(moves) or bool(len(self.in_flight))

@@ -9,7 +9,7 @@ from immutables import Map
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.controller.records.history import History
-from respread.eviction.in_flight import InFlight
+from respread.moves.ledger import Ledger
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import NOTHING_REFUSED
@@ -27,7 +27,7 @@ def observation(snapshot: ClusterSnapshot, **fields: Any) -> Observation:
         "seen": {},
         "setting": PolicySetting(()),
         "limiters": (),
-        "under_way": InFlight(),
+        "ledger": Ledger(),
         "history": History(NOW.timestamp),
         "refused": NOTHING_REFUSED,
         "now": 0.0,

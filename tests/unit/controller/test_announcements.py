@@ -9,8 +9,7 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.controller.announcements import Announcements
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.flight import Ended
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Ended, Outcome
 from respread.planning.held import Held
 from respread.telemetry.event_series import Event
 from tests.eviction_moves import move

@@ -11,8 +11,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.begun_groups import begun_groups
 from respread.controller.records.history import Expected, History
-from respread.eviction.in_flight import InFlight
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.plan import BlockedGroup
 from tests.eviction_moves import move
 from tests.spreads import spread_of
@@ -32,17 +32,17 @@ PODS = [web(f"web-{number}", "a1") for number in range(6)]
 BEFORE = cluster(NODES, PODS)
 (GROUP,) = spread_of(BEFORE).groups
 MOVE = move(PODS[0], groups=(GROUP,), from_domains=("a",), to_domains=(("b", "c"),))
-SENT = InFlight().sent(MOVE, BEFORE, 0.0, NOW.timestamp())
+SENT = Ledger().sent(MOVE, BEFORE, 0.0, NOW.timestamp())
 
 
 def needed(
-    snapshot: ClusterSnapshot, in_flight: InFlight, *, reason: Reason = Reason.IN_MOTION, begun: bool = True
+    snapshot: ClusterSnapshot, in_flight: Ledger, *, reason: Reason = Reason.IN_MOTION, begun: bool = True
 ) -> list[int]:
     """Return the evictions that are kept for the group while a plan leaves it alone."""
     history = History(NOW.timestamp)
     if begun:
         history.expect(MOVE.pod.uid, Expected("default", ("default",), (GROUP,)))
-    observed = observation(snapshot, under_way=in_flight, history=history)
+    observed = observation(snapshot, ledger=in_flight, history=history)
     blocked = BlockedGroup(group=GROUP, policy="default", reason=reason, message="")
     return [each.evictions for each in begun_groups([blocked], observed)]
 
@@ -74,4 +74,4 @@ def test_evictions_are_kept_only_for_groups_that_were_begun_and_will_be_continue
 
 def test_groups_that_hold_need_none() -> None:
     evenly = cluster(NODES, [web(f"web-{number}", f"{'abc'[number % 3]}1") for number in range(6)])
-    assert needed(evenly, InFlight()) == [0]
+    assert needed(evenly, Ledger()) == [0]

@@ -12,7 +12,7 @@ from respread.api.reasons import Reason
 from respread.cluster.workload import WorkloadName
 from respread.controller.permits.choosing import choose
 from respread.controller.records.history import History
-from respread.eviction.in_flight import InFlight
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from tests.eviction_moves import SPEC, move
@@ -26,7 +26,7 @@ FIRST, SECOND = map(move, PODS)
 
 
 def chosen(
-    *planned: Move, in_flight: InFlight | None = None, undecided: tuple[Move, ...] = (), failures: int = 3
+    *planned: Move, in_flight: Ledger | None = None, undecided: tuple[Move, ...] = (), failures: int = 3
 ) -> tuple[list[str], set[Reason]]:
     """Return the names of the pods that are moved, and why others are not, after the end of a pause."""
     clock = [NOW.timestamp()]
@@ -36,7 +36,7 @@ def chosen(
     clock[0] = (history.breakers.next_end(clock[0]) or clock[0]) + 1
     paced = choose(
         Plan(moves=planned),
-        observation(SNAPSHOT, policies=Map(default=POLICY), history=history, under_way=in_flight or InFlight()),
+        observation(SNAPSHOT, policies=Map(default=POLICY), history=history, ledger=in_flight or Ledger()),
         undecided=undecided,
         closed_by=lambda _policy, _name: None,
         held_lately=lambda _: None,
@@ -54,7 +54,7 @@ def test_after_a_pause_a_single_pod_is_tried() -> None:
 @pytest.mark.parametrize("is_in_flight", [True, False])
 def test_no_second_pod_is_tried_before_the_first_is_known_to_be_a_success(*, is_in_flight: bool, failures: int) -> None:
     """Its replacement is Ready, and may still crash."""
-    in_flight = InFlight().sent(FIRST, SNAPSHOT, 0.0) if is_in_flight else None
+    in_flight = Ledger().sent(FIRST, SNAPSHOT, 0.0) if is_in_flight else None
     undecided = () if is_in_flight else (FIRST,)
     moved, reasons = chosen(SECOND, in_flight=in_flight, undecided=undecided, failures=failures)
     assert moved == ["b"] * (failures == 2)

@@ -25,16 +25,15 @@ from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.run import LOOP_LIMIT_SECONDS, live
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
-from respread.eviction.flight import Ended
-from respread.eviction.outcomes import Outcome
 from respread.eviction.probation import Probation
 from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
+from respread.moves.entry import Ended, Outcome
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.server import ListenAddress, serve_telemetry
-from tests.eviction_moves import SPEC, move
+from tests.eviction_moves import SPEC, move, send
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page
 from tests.unit.controller.simulated_cluster import SimulatedCluster, no_needs, no_room
@@ -114,7 +113,7 @@ class Loop:
             clock=self.clock,
             wall_clock=self.wall_clock,
         )
-        self.register = self.acting.register
+        self.journal = self.acting.journal
         self.scheduler = scheduler or SchedulerModel()
         self.loop = self.made()
 
@@ -404,13 +403,13 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
     loop = Loop()
     loop.set_policies(policy("default"), version=200)
     asyncio.run(loop.loop.reconcile())
-    loop.register.sent(move("gone"), cluster([], []))
+    send(loop.journal, move("gone"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
-    assert len(loop.register.in_flight) == 1
+    assert len(loop.journal.ledger) == 1
     loop.leads = leads
-    loop.seconds += loop.register.in_flight.patience.step_seconds
+    loop.seconds += loop.journal.ledger.patience.step_seconds
     asyncio.run(loop.loop.reconcile())
-    assert len(loop.register.in_flight) == 0  # the new leader knows the outcome from the record
+    assert len(loop.journal.ledger) == 0  # the new leader knows the outcome from the record
     outcome = {"policy_namespace": "", "policy": "default", "outcome": "Unknown"}
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == counted
 
@@ -444,10 +443,10 @@ def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together(
     failed = [f"Deployment/{name} in shop" for name in "ab"]
     loop.requests.records = {"one": {"failuresInARow": {"workloads": failed}}}
     asyncio.run(loop.loop.reconcile())
-    loop.register.sent(move("gone", policy="one"), cluster([], []))
+    send(loop.journal, move("gone", policy="one"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
     assert loop.acting.history.breakers.paused("one", 3, loop.wall_clock()) is None
-    loop.seconds += loop.register.in_flight.patience.step_seconds
+    loop.seconds += loop.journal.ledger.patience.step_seconds
     asyncio.run(loop.loop.reconcile())
     assert loop.acting.history.breakers.paused("one", 3, loop.wall_clock()) is not None
 
@@ -467,7 +466,7 @@ def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_delet
         seconds=5.0,
         message="it is Ready",
     )
-    loop.register.probation = Probation().begun([ended], loop.seconds)
+    loop.journal.probation = Probation().begun([ended], loop.seconds)
     asyncio.run(loop.loop.reconcile())
     breakers = loop.acting.history.breakers
     assert breakers.policies["one"].until == loop.wall_clock() + breakers.rules.first_seconds
@@ -490,12 +489,12 @@ def test_a_new_leader_follows_the_moves_in_flight_of_the_records() -> None:
     }
     loop.requests.records = {"default": {"movesInFlight": [remembered]}}
     asyncio.run(loop.loop.reconcile())
-    (flight,) = loop.register.in_flight.flights
+    (flight,) = loop.journal.ledger.in_flight
     assert (flight.uid, str(flight.move.workload)) == ("uid-gone", "Deployment/web")
     loop.term = 2
     loop.requests.records = {"default": {"movesInFlight": []}}
     asyncio.run(loop.loop.reconcile())
-    assert loop.register.in_flight.flights == ()
+    assert loop.journal.ledger.in_flight == ()
 
 
 @pytest.mark.parametrize(
@@ -571,7 +570,7 @@ def test_nothing_is_evicted_while_a_watch_is_stale(caplog: pytest.LogCaptureFixt
             if kind != "nodes":
                 health.heard(kind)
         await loop.reconcile()
-        assert cluster.acting.register.chosen == {}
+        assert cluster.acting.journal.ledger.chosen == ()
         (violation,) = cluster.written[-1]["violations"]
         assert violation["reason"] == "ApiUnavailable"
         assert "nothing was heard of nodes" in violation["message"]
@@ -582,7 +581,7 @@ def test_nothing_is_evicted_while_a_watch_is_stale(caplog: pytest.LogCaptureFixt
         assert len(cluster.written) == before, "the message stays the same, or the status would be written all the time"
         now[0] = STALE_SECONDS
         await loop.reconcile()
-        assert len(cluster.acting.register.chosen) == 1
+        assert len(cluster.acting.journal.ledger.chosen) == 1
         await cluster.acting.aclose()
 
     run_in_virtual_time(scenario())

@@ -15,7 +15,7 @@ from respread.controller.records.history import Expected, History
 from respread.controller.records.recovery import in_doubt, without
 from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
+from respread.moves.ledger import Ledger
 from tests.eviction_moves import move
 from tests.worlds import cluster
 
@@ -37,7 +37,7 @@ class Clock:
 class Leader:
     """The history of a leader that starts with a record."""
 
-    def __init__(self, record: Recorded, in_flight: InFlight) -> None:
+    def __init__(self, record: Recorded, in_flight: Ledger) -> None:
         self.clock = Clock()
         self.history = History(self.clock)
         self.hurried: list[str] = []
@@ -58,11 +58,11 @@ class Leader:
         )
 
 
-def sent(seconds_ago: float) -> InFlight:
-    return InFlight().sent(MOVE, SNAPSHOT, -seconds_ago, NOW - seconds_ago)
+def sent(seconds_ago: float) -> Ledger:
+    return Ledger().sent(MOVE, SNAPSHOT, -seconds_ago, NOW - seconds_ago)
 
 
-def recorded(in_flight: InFlight, *seconds_ago: float) -> Recorded:
+def recorded(in_flight: Ledger, *seconds_ago: float) -> Recorded:
     """Return a policy's record with moves in flight and with evictions at these times before now."""
     moves = RememberedMoves().of(in_flight, SNAPSHOT).get("default", ())
     minutes = sorted(int((NOW - each) // MINUTE) for each in seconds_ago)
@@ -86,7 +86,7 @@ def test_a_move_that_was_not_made_stops_counting_and_no_other_does(
     others: list[float], ago: float, later: float
 ) -> None:
     leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
-    without_it = Leader(recorded(InFlight(), *others), InFlight())
+    without_it = Leader(recorded(Ledger(), *others), Ledger())
     assert leader.counted == (len(others) + 1,) * 2
     leader.doubts.resolve(MOVE, made=False)
     assert leader.counted == (len(others),) * 2
@@ -115,14 +115,14 @@ def test_a_move_whose_count_may_have_expired_does_not_reduce_the_others() -> Non
 
 def test_a_move_of_a_policy_without_its_record_reduces_no_count() -> None:
     """A policy that is gone, or a pod that two policies have recorded."""
-    leader = Leader(recorded(InFlight(), 60.0), sent(30.0))
+    leader = Leader(recorded(Ledger(), 60.0), sent(30.0))
     assert MOVE not in leader.doubts
     assert leader.counted == (1, 1)
     assert in_doubt(sent(30.0), {}, NOW) == ()
 
 
 def test_a_move_whose_eviction_was_confirmed_is_in_no_doubt() -> None:
-    made = sent(30.0).answered(MOVE, Answer(result=EvictionResult.EVICTED), 0.0)
+    made = sent(30.0).answered(MOVE, Answer(result=EvictionResult.EVICTED).made, 0.0)
     leader = Leader(recorded(made, 30.0), made)
     assert MOVE not in leader.doubts
     assert leader.counted == (1, 1)
@@ -134,12 +134,12 @@ def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:
     assert leader.doubts.due(leader.in_flight, ()) == []  # the move is followed, and may be sent again
     assert leader.doubts.next_due(leader.in_flight) is None
     leader.doubts.note(MOVE)  # the move was just sent again
-    assert leader.doubts.due(InFlight(), ()) == []
-    assert leader.doubts.next_due(InFlight()) == 2 * CERTAIN_SECONDS
+    assert leader.doubts.due(Ledger(), ()) == []
+    assert leader.doubts.next_due(Ledger()) == 2 * CERTAIN_SECONDS
     leader.clock.now = 2 * CERTAIN_SECONDS
-    assert leader.doubts.due(InFlight(), {MOVE.pod.uid}) == []  # the pod was chosen again
-    (doubt,) = leader.doubts.due(InFlight(), ())
-    assert leader.doubts.due(InFlight(), ()) == []  # too soon after the last check
+    assert leader.doubts.due(Ledger(), {MOVE.pod.uid}) == []  # the pod was chosen again
+    (doubt,) = leader.doubts.due(Ledger(), ())
+    assert leader.doubts.due(Ledger(), ()) == []  # too soon after the last check
     assert leader.doubts.holds(doubt)
     leader.doubts.note(MOVE)
     assert not leader.doubts.holds(doubt)

@@ -347,7 +347,7 @@ def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(others
             conclusions.ask_again(world.snapshot, spread, world.parts.informers.policies.policies)
             while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
                 await asyncio.sleep(0.01)
-            assert len(acting.register.in_flight) == 1
+            assert len(acting.journal.ledger) == 1
             await acting.aclose()
 
     asyncio.run(scenario())
@@ -389,10 +389,10 @@ def test_an_owed_eviction_counts_when_it_is_made() -> None:
             batch = world.batch(acting, step)
             await asyncio.gather(*acting.evictions.begin(step, batch))
             counts = [acting.history.history.count_in_last_hour("default", 0)]
-            assert acting.register.in_flight.is_owed(step[1])
+            assert acting.journal.ledger.is_owed(step[1])
             world.seconds += 2
             await asyncio.gather(*acting.follow_up.ask_again(batch, lambda _: True))
-            assert not acting.register.in_flight.is_owed(step[1])
+            assert not acting.journal.ledger.is_owed(step[1])
             await acting.aclose()
             return [*counts, acting.history.history.count_in_last_hour("default", 0)]
 

@@ -15,8 +15,7 @@ from respread.controller.permits.left_alone import left_alone, left_alone_until
 from respread.controller.quiet_period import QuietPeriods
 from respread.controller.records.history import Expected, History
 from respread.controller.records.other_evictions import EVICTED, JUDGED_AFTER, ROUND, OtherEvictions
-from respread.eviction.flight import Ended
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Ended, Outcome
 from respread.planning.plan import BlockedGroup
 from tests.eviction_moves import move
 from tests.spreads import spread_of

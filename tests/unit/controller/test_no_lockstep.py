@@ -87,7 +87,7 @@ def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -
         async with asyncio.timeout(60):
             while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
-        assert len(cluster.acting.register.chosen) > 0
+        assert len(cluster.acting.journal.ledger.chosen) > 0
         if how == "stopped":
             loop.stop()
         else:
@@ -97,7 +97,7 @@ def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -
         await asyncio.sleep(30)
         assert len(cluster.asked) == sent
         assert len(cluster.evicted) == sent, "what was sent is answered"
-        assert cluster.acting.register.chosen == {}
+        assert cluster.acting.journal.ledger.chosen == ()
         loop.stop()
         await running
 

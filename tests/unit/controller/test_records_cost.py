@@ -15,10 +15,10 @@ from respread.api.record import MAX_MOVES_IN_FLIGHT, MAX_RECORD_LENGTH, Recorded
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.register import Register
+from respread.controller.records.journal import Journal
 from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.counting import LINEAR, calls
 from tests.eviction_moves import SPEC, move
@@ -43,8 +43,8 @@ def wave(count: int, workloads: int, policies: int = 1) -> tuple[list[Move], Clu
     return moves, cluster([], pods)
 
 
-def sent(moves: Sequence[Move], snapshot: ClusterSnapshot) -> InFlight:
-    in_flight = InFlight()
+def sent(moves: Sequence[Move], snapshot: ClusterSnapshot) -> Ledger:
+    in_flight = Ledger()
     for each in moves:
         in_flight = in_flight.sent(each, snapshot, 0.0, NOW.timestamp() + 1)
     return in_flight
@@ -67,13 +67,14 @@ def test_twice_the_policies_cost_about_twice_as_much_to_record() -> None:
 
     def cost(count: int) -> int:
         moves, snapshot = wave(count, count, policies=count)
-        register = Register(lambda: 0.0, NOW.timestamp)
+        journal = Journal(lambda: 0.0, NOW.timestamp)
         for each in moves:
-            register.put_on_record(each)
+            journal.chosen((each,), snapshot)
+            journal.recorded(each)
 
         def ask() -> None:
             for each in moves:
-                assert len(register.for_records(snapshot)[each.policy]) == 1
+                assert len(journal.for_records(snapshot)[each.policy]) == 1
 
         return calls(ask)
 
@@ -87,7 +88,7 @@ def test_only_moves_that_have_changed_are_looked_at_again() -> None:
     in_flight, remembered = sent(moves, snapshot), RememberedMoves()
     at_first = calls(partial(remembered.of, in_flight, snapshot))
     assert calls(partial(remembered.of, in_flight, cluster([], []))) <= 2  # only pods of other moves have changed
-    changed = in_flight.answered(moves[0], Answer(result=EvictionResult.EVICTED), 1.0)
+    changed = in_flight.answered(moves[0], Answer(result=EvictionResult.EVICTED).made, 1.0)
     before = remembered.of(in_flight, snapshot)
     assert calls(partial(remembered.of, changed, snapshot)) * 4 <= at_first
     assert remembered.of(changed, snapshot) == before  # records do not contain the answer
@@ -116,7 +117,7 @@ def test_nothing_is_written_while_nothing_changes(moves_in_flight: int) -> None:
         return len(loop.requests.written) + len(loop.requests.recorded)
 
     assert reconcile(1) == 2
-    loop.register.in_flight = sent(*wave(moves_in_flight, 3, policies=2))
+    loop.journal.ledger = sent(*wave(moves_in_flight, 3, policies=2))
     written = reconcile(3)
     assert written == 2 + 2 * 2 * bool(moves_in_flight)  # a record and a status for each policy
     assert reconcile(6) == written

@@ -15,18 +15,17 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.comparison import Comparison
+from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import AskingRules, resumed
-from respread.controller.records.register import Register
 from respread.controller.records.remembered_moves import RememberedMoves
-from respread.eviction.flight import Ended, Patience, Stage
-from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.outcomes import Outcome
 from respread.eviction.remembered import ClockReading
+from respread.moves.entry import Ended, MovePhase, Outcome, Patience
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
 from respread.spread.index import Spread
-from tests.eviction_moves import move
+from tests.eviction_moves import move, send
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
@@ -64,33 +63,33 @@ def of_web(snapshot: ClusterSnapshot, name: str = "web-a1-0") -> Move:
     return move(victim, groups=(key,), from_domains=("a",))
 
 
-def process(seconds: float, wall: float = 1_000_000) -> Register:
-    return Register(Clock(seconds), Clock(wall))
+def process(seconds: float, wall: float = 1_000_000) -> Journal:
+    return Journal(Clock(seconds), Clock(wall))
 
 
-def killed(register: Register, snapshot: ClusterSnapshot) -> dict[str, Recorded]:
+def killed(journal: Journal, snapshot: ClusterSnapshot) -> dict[str, Recorded]:
     """Return the records in the API server after a process has died."""
-    remembered = RememberedMoves().of(register.in_flight, snapshot)
+    remembered = RememberedMoves().of(journal.ledger, snapshot)
     return {
         policy: decode_record(encode_record(Recorded(moves_in_flight=moves))) for policy, moves in remembered.items()
     }
 
 
-def followed(register: Register, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
-    register.in_flight, ended = register.in_flight.updated(snapshot, register.clock(), Comparison(spread_of(snapshot)))
+def followed(journal: Journal, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
+    journal.ledger, ended = journal.ledger.updated(snapshot, journal.clock(), Comparison(spread_of(snapshot)))
     return ended
 
 
 def resume(
-    register: Register,
+    journal: Journal,
     records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     spread: Spread,
     rules: AskingRules,
 ) -> None:
     """Resume the moves in the records."""
-    moment = ClockReading(register.clock(), register.wall_clock())
-    register.in_flight = resumed(register.in_flight, records, snapshot, spread, rules, moment)
+    moment = ClockReading(journal.clock(), journal.wall_clock())
+    journal.ledger = resumed(journal.ledger, records, snapshot, spread, rules, moment)
 
 
 def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
@@ -103,7 +102,7 @@ def sent() -> dict[str, Recorded]:
     """The recorded move of a process that died just after sending it."""
     first = process(50)
     before = world()
-    first.sent(of_web(before), before)
+    send(first, of_web(before), before)
     return killed(first, before)
 
 
@@ -118,49 +117,49 @@ def test_the_next_process_finds_the_outcome_of_a_move(
 
     second = process(7)
     resume(second, sent, after, spread_of(after), RULES)
-    (flight,) = second.in_flight.flights
+    (flight,) = second.ledger.in_flight
     assert flight.move.policy == "default"
     assert str(flight.move.workload) == "ReplicaSet/web"
     assert flight.move.pod.node_name == "a1"
     assert flight.move.pod.controller == OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
     assert [each.outcome for each in followed(second, after)] == ([] if outcome is None else [outcome])
-    assert len(second.in_flight) == (outcome is None)
+    assert len(second.ledger) == (outcome is None)
 
 
 def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent: dict[str, Recorded]) -> None:
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
-    second = Register(clock, Clock(1_000_000))
+    second = Journal(clock, Clock(1_000_000))
     resume(second, sent, after, spread_of(after), RULES)
     assert followed(second, after) == ()
-    clock.now += second.in_flight.patience.step_seconds
+    clock.now += second.ledger.patience.step_seconds
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
 
 
 def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, Recorded]) -> None:
     second = process(7, wall=1_000_006)
     resume(second, sent, world(), spread_of(world()), RULES)
-    (flight,) = second.in_flight.flights
-    assert flight.stage is Stage.SENT
-    assert second.in_flight.unanswered(7, 5) == (flight.move,)
-    assert second.in_flight.unanswered(7, 7) == ()
+    (flight,) = second.ledger.in_flight
+    assert flight.phase is MovePhase.SENT
+    assert second.ledger.unanswered(7, 5) == (flight.move,)
+    assert second.ledger.unanswered(7, 7) == ()
     assert followed(second, world()) == ()
 
 
 def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, Recorded]) -> None:
     second = process(7, wall=1_000_000 + 75)
     resume(second, sent, world(), spread_of(world()), RULES)
-    assert second.in_flight.unanswered(7, 5) == ()  # the cluster may have changed since the plan
+    assert second.ledger.unanswered(7, 5) == ()  # the cluster may have changed since the plan
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
 
 
 def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
     before = world(came("young"), came("replacement-of-another", creation_timestamp=NOW + ONE_SECOND))
     first = process(50)
-    first.sent(of_web(before), world(came("young")))
-    flight = first.in_flight.flights[0]
+    send(first, of_web(before), world(came("young")))
+    flight = first.ledger.in_flight[0]
     other = before.pods[came("replacement-of-another").key]
-    first.in_flight = InFlight().resumed([msgspec.structs.replace(flight, known=flight.known | {other.uid})])
+    first.ledger = Ledger().resumed([msgspec.structs.replace(flight, known=flight.known | {other.uid})])
     ((remembered,),) = (record.moves_in_flight for record in killed(first, before).values())
     assert remembered.newest == NOW
     assert remembered.newest_pods == ("replacement-of-another", "young")
@@ -177,7 +176,7 @@ def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
 def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None:
     before = world()
     first = process(50, wall=NOW.timestamp() + 60)
-    first.sent(of_web(before), before)
+    send(first, of_web(before), before)
     records = killed(first, before)
     for _ in range(3):  # the next processes are killed too
         ((remembered,),) = (record.moves_in_flight for record in records.values())
@@ -185,19 +184,19 @@ def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None
         assert remembered.newest_pods == ()
         another = process(7, wall=NOW.timestamp() + 61)
         resume(another, records, before, spread_of(before), RULES)
-        assert another.in_flight.flights[0].known == {each.uid for each in before.pods.values()}
+        assert another.ledger.in_flight[0].known == {each.uid for each in before.pods.values()}
         records = killed(another, before)
 
 
 def test_no_pod_is_recorded_if_very_many_were_created_in_one_second() -> None:
     before = world(at_a=MAX_NEWEST_PODS + 2)
     first = process(50)
-    first.sent(of_web(before), before)
+    send(first, of_web(before), before)
     ((remembered,),) = (record.moves_in_flight for record in killed(first, before).values())
     assert remembered.newest_pods == ()
     second = process(7)
     resume(second, killed(first, before), before, spread_of(before), RULES)
-    assert second.in_flight.flights[0].known == {each.uid for each in before.pods.values()}
+    assert second.ledger.in_flight[0].known == {each.uid for each in before.pods.values()}
 
 
 def test_the_replacement_in_a_stateful_set_has_the_same_name() -> None:
@@ -205,7 +204,7 @@ def test_the_replacement_in_a_stateful_set_has_the_same_name() -> None:
     old = [came(f"db-{number}", "a1", controller=controller) for number in range(3)]
     before = cluster(NODES, old)
     first = process(50)
-    first.sent(of_web(before, "db-0"), before)
+    send(first, of_web(before, "db-0"), before)
     again = came("db-0", controller=controller, uid="another")
     after = cluster(NODES, [again, *old[1:]])
     second = process(7)
@@ -218,9 +217,9 @@ def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str
     second = process(7)
     resume(second, sent, empty, spread_of(empty), RULES)
     assert followed(second, empty) == ()
-    (flight,) = second.in_flight.flights
+    (flight,) = second.ledger.in_flight
     assert flight.move.groups == ()
-    assert flight.stage is Stage.LEAVING
+    assert flight.phase is MovePhase.LEAVING
     (ended,) = followed(second, cluster(NODES, [came()]))
     assert ended.outcome is Outcome.UNKNOWN
 
@@ -244,26 +243,27 @@ def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -
 def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent: dict[str, Recorded]) -> None:
     before = world()
     again = process(50)
-    again.sent(of_web(before), before)
-    again.sent(of_web(before, "web-a1-1"), before)
-    own = again.in_flight.flights[0]
+    send(again, of_web(before), before)
+    send(again, of_web(before, "web-a1-1"), before)
+    own = again.ledger.in_flight[0]
     resume(again, sent, before, spread_of(before), RULES)
-    assert again.in_flight.flights == (own,)
+    (resumed_own,) = again.ledger.in_flight
+    assert msgspec.structs.replace(resumed_own, number=own.number) == own
 
 
 def test_a_namespaced_policys_record_affects_no_other_namespace(sent: dict[str, Recorded]) -> None:
     (record,) = sent.values()
     for policy, known in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
-        register = process(7)
-        resume(register, {policy: record}, world(), spread_of(world()), RULES)
-        assert len(register.in_flight) == known
+        journal = process(7)
+        resume(journal, {policy: record}, world(), spread_of(world()), RULES)
+        assert len(journal.ledger) == known
 
 
 def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> None:
     before = world(at_a=6)
     first = process(50)
     for number in range(4):
-        first.sent(of_web(before, f"web-a1-{number}"), before)
+        send(first, of_web(before, f"web-a1-{number}"), before)
     records = killed(first, before)
     protected = msgspec.structs.replace(
         before.pods[of_web(before).pod.key], annotations=Map({"respread.dev/evict": "never"})
@@ -273,8 +273,8 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
     def asked(of: dict[str, Recorded], rules: AskingRules = RULES) -> list[str]:
         second = process(7, wall=1_000_006)
         resume(second, of, after, spread_of(after), rules)
-        assert len(second.in_flight) == 4
-        return [each.pod.name for each in second.in_flight.unanswered(7, 5)]
+        assert len(second.ledger) == 4
+        return [each.pod.name for each in second.ledger.unanswered(7, 5)]
 
     assert asked(records) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
     assert asked({"another": records["default"]}) == []  # that policy does not govern the pods

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
-from respread.eviction.outcomes import Outcome
 from respread.eviction.owners.coming_replacements import ComingReplacements
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC, move
 from tests.worlds import cluster, pod
@@ -18,17 +18,17 @@ BEFORE = cluster([], [A, B, C, ELSEWHERE])
 USAGE = {"pods": 1}
 
 
-def sent(*moves: str) -> InFlight:
-    in_flight = InFlight()
+def sent(*moves: str) -> Ledger:
+    ledger = Ledger()
     for each in (A, B, C, ELSEWHERE):
         if each.name in moves:
             answer = Answer(result=EvictionResult.EVICTED)
-            in_flight = in_flight.sent(move(each), BEFORE, 0.0).answered(move(each), answer, 0.0)
-    return in_flight
+            ledger = ledger.sent(move(each), BEFORE, 0.0).answered(move(each), answer.made, 0.0)
+    return ledger
 
 
 @pytest.mark.parametrize(
-    ("planned", "in_flight", "coming"),
+    ("planned", "ledger", "coming"),
     [
         ("", "", 0),
         ("a", "", 1),
@@ -39,14 +39,14 @@ def sent(*moves: str) -> InFlight:
         ("d", "d", 0),  # in another namespace
     ],
 )
-def test_replacements_in_the_namespace_count_that_are_still_to_come(planned: str, in_flight: str, coming: int) -> None:
+def test_replacements_in_the_namespace_count_that_are_still_to_come(planned: str, ledger: str, coming: int) -> None:
     replacements = ComingReplacements()
     for each in (A, B, C, ELSEWHERE):
-        if each.name in planned + in_flight:
+        if each.name in planned + ledger:
             replacements.add(each, USAGE)
         if each.name not in planned:
             replacements.not_planned(each)
-    assert replacements.usages_beside(C, sent(*in_flight)) == [USAGE] * coming
+    assert replacements.usages_beside(C, sent(*ledger)) == [USAGE] * coming
 
 
 def test_a_move_that_is_not_made_counts_no_longer() -> None:
@@ -62,8 +62,8 @@ def test_a_replacement_that_exists_is_in_the_quotas() -> None:
     replacements = ComingReplacements()
     replacements.add(A, USAGE)
     there = cluster([], [pod("new", "", SPEC), B, C])
-    in_flight, _ = sent("a").updated(there, 1.0, lambda _move, _pod: Outcome.IMPROVED)
-    assert replacements.usages_beside(C, in_flight) == []
+    ledger, _ = sent("a").updated(there, 1.0, lambda _move, _pod: Outcome.IMPROVED)
+    assert replacements.usages_beside(C, ledger) == []
 
 
 def test_without_the_usage_of_a_replacement_the_room_is_unknown() -> None:

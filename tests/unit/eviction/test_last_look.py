@@ -12,9 +12,9 @@ import pytest
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import NoResponseError, Response
+from respread.moves.ledger import Ledger
 from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
 from tests.worlds import NOW, cluster, pod
@@ -82,6 +82,6 @@ def test_no_replacement_comes_from_a_controller_that_makes_none(kind: str) -> No
 def test_a_pod_that_nothing_replaces_is_held_before_anything_is_read(kind: str, reason: Reason) -> None:
     victim = owned("web-0", kind) if kind else pod("web-0", "node-1", SPEC, controller=None)
     owners = Owners(FakeRequests(), lambda: 0.0)
-    held = asyncio.run(owners.why_not_at_rest(move(victim), cluster([], [victim]), InFlight()))
+    held = asyncio.run(owners.why_not_at_rest(move(victim), cluster([], [victim]), Ledger()))
     assert held is not None
     assert held.reason is reason

@@ -16,10 +16,10 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector, selector_of_labels
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners import other_controllers
 from respread.eviction.owners.other_controllers import AT_ONCE, OtherControllers
 from respread.kube.requests import Response
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC, group, labels, move
 from tests.fake_requests import FakeRequests
@@ -68,7 +68,7 @@ def look(requests: Answering, controllers: int, reading_seconds: float = 60.0) -
     async def run() -> list[Held | None]:
         others = OtherControllers(requests, lambda: 0.0, reading_seconds)
         planned = move(victim, groups=(group("default"),))
-        return [await others.why_incomplete(planned, snapshot, InFlight()) for _ in range(2)]
+        return [await others.why_incomplete(planned, snapshot, Ledger()) for _ in range(2)]
 
     return asyncio.run(run())
 
@@ -85,7 +85,7 @@ def test_a_pod_in_flight_hides_no_other_that_is_missing(wanted: int, *, is_missi
     """The watch shows both pods of another controller. One of them was evicted just now."""
     mine, one, two = owned(0), owned(1), msgspec.structs.replace(owned(1), name="pod-2", uid="uid-2")
     snapshot = cluster([node("node-1", "a")], [mine, one, two])
-    in_flight = InFlight().sent(move(two), snapshot, 0.0)
+    in_flight = Ledger().sent(move(two), snapshot, 0.0)
     others = OtherControllers(Answering(wanted=wanted), lambda: 0.0)
     held = asyncio.run(others.why_incomplete(move(mine, groups=(group("default"),)), snapshot, in_flight))
     assert (held is not None) is is_missing
@@ -118,7 +118,7 @@ def test_many_large_controllers_take_little_memory() -> None:
     others = OtherControllers(requests, lambda: 0.0, 600.0)
     tracemalloc.start()
     try:
-        held = asyncio.run(others.why_incomplete(move(victim, groups=(group("default"),)), snapshot, InFlight()))
+        held = asyncio.run(others.why_incomplete(move(victim, groups=(group("default"),)), snapshot, Ledger()))
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -170,7 +170,7 @@ def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
         with monkeypatch.context() as patch:
             patch.setattr(Selector, "matches", counted)
             for victim, own in zip(victims, groups, strict=True):
-                assert await others.why_incomplete(move(victim, groups=(own,)), snapshot, InFlight()) is None
+                assert await others.why_incomplete(move(victim, groups=(own,)), snapshot, Ledger()) is None
 
     asyncio.run(run())
     return tried[0]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from respread.cluster.pod import Pod
-from respread.eviction.flight import Ended
-from respread.eviction.outcomes import Outcome
 from respread.eviction.probation import STEADY_SECONDS, Judged, Probation
+from respread.moves.entry import Ended, Outcome
 from tests.eviction_moves import SPEC, move
 from tests.worlds import NOW, cluster, pod
 

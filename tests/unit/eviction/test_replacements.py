@@ -14,11 +14,11 @@ from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.reading import OwnerReading
 from respread.eviction.owners.replacements import Replacements
 from respread.kube.requests import Response
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
@@ -73,7 +73,7 @@ def why_not(
         documents={POD.uid: msgspec.Raw(json.dumps(SHOWN).encode())} if kept else {},
     )
     replacements = Replacements(server, lambda: 0.0, 2.0, ComingReplacements())
-    return asyncio.run(replacements.why_not(move(of), reading, InFlight(), VictimRules()))
+    return asyncio.run(replacements.why_not(move(of), reading, Ledger(), VictimRules()))
 
 
 def test_a_pod_that_the_list_left_out_is_read_by_itself() -> None:

@@ -19,13 +19,13 @@ from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
 from respread.controller.records.remembered_moves import RememberedMoves
 from respread.controller.report import Reconciled, figures_of, outcomes_of
-from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.lots import lots_of
 from respread.eviction.limits.remaining import PresentLimits
 from respread.eviction.limits.trust import Trust
-from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Pace, Paced
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.budget_index import BudgetIndex
@@ -98,14 +98,14 @@ class PlannedCluster(NamedTuple):
     planner: Planner
     spread: Spread
     plan: Plan
-    in_flight: InFlight
+    in_flight: Ledger
 
     @classmethod
     def of(cls, deployments: int) -> PlannedCluster:
         state, index, planner = world(deployments), SpreadIndex(), Planner()
         spread = index.update(state.snapshot)
         plan = planner.plan(state.snapshot, spread, SETTING, now=NOW)
-        in_flight = InFlight()
+        in_flight = Ledger()
         for move in plan.moves:
             in_flight = in_flight.sent(move, state.snapshot, 0.0)
         return cls(state, index, planner, spread, plan, in_flight)
@@ -189,7 +189,7 @@ def test_twice_the_cluster_costs_at_most_about_twice_as_much(step: str) -> None:
 def test_the_change_of_one_pod_costs_a_small_part_of_a_whole_namespace(name: str) -> None:
     # A pod of a violated workload, and pods of other workloads that share nodes with most of these.
     scene = PlannedCluster.of(SIZES[-1])
-    calm = scene._replace(in_flight=InFlight())
+    calm = scene._replace(in_flight=Ledger())
     calm.plan_again(name)  # after this, only changes differ
     from_scratch = sum(calls(partial(STEPS[step], calm)) for step in ("groups from nothing", "a plan from nothing"))
     assert calls(lambda: calm.plan_again(name)) * 9 <= from_scratch

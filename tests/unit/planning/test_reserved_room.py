@@ -13,7 +13,7 @@ from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
-from respread.eviction.in_flight import InFlight
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
@@ -120,7 +120,7 @@ def test_a_replacement_takes_room_from_the_moment_that_an_eviction_is_sent() -> 
     """The watch does not show the deletion yet. Node b1 has room for it, and for one more."""
     evicted, *others = on("web", {"a1": 5, "b2": 1}, "b1", "b2")
     shown = cluster(nodes(b1=2, b2=1), [evicted, *others, *on("api", {"a1": 2}, "b1")])
-    under_way = InFlight().sent(move(evicted), shown, 0.0, NOW.timestamp()).for_planning(shown)
+    under_way = Ledger().sent(move(evicted), shown, 0.0, NOW.timestamp()).for_planning(shown)
     plan = Planner().plan(
         under_way.snapshot,
         spread_of(under_way.snapshot),

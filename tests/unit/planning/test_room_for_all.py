@@ -24,8 +24,8 @@ from respread.cluster.pod import (
     PodSpec,
 )
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Plan
 from tests.eviction_moves import move
 from tests.plans import plan_cluster
@@ -325,9 +325,9 @@ def test_a_replacement_with_scheduling_gates_reserves_room_until_it_has_a_node()
     before = cluster(zones(1), [*moving, *other])
     gated = pod("moving-new", "", spec(has_scheduling_gates=True), labels=Map(app="moving"), controller=owner("moving"))
     after = cluster(zones(1), [*moving[1:], *other, gated])
-    in_flight = InFlight().sent(move(moving[0]), before, 0.0).answered(move(moving[0]), EVICTED, 0.0)
+    in_flight = Ledger().sent(move(moving[0]), before, 0.0).answered(move(moving[0]), EVICTED.made, 0.0)
     in_flight, _ = in_flight.updated(after, 1.0, lambda *_: Outcome.IMPROVED)
-    (flight,) = in_flight.flights
+    (flight,) = in_flight.in_flight
     assert flight.replacement is not None
     under_way = in_flight.for_planning(after)
     plan = plan_cluster(

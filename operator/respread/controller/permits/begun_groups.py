@@ -12,14 +12,14 @@ from immutables import Map
 from respread.api.reasons import Reason
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
-from respread.eviction.flight import Flight, still_there
 from respread.eviction.limits.hour import Begun
 from respread.eviction.limits.lots import Later
+from respread.moves.entry import MoveEntry, still_there
 from respread.planning.plan import BlockedGroup
 from respread.planning.search.closed_form import Bounds, fewest_moves
 from respread.spread.group import GroupKey, SpreadGroup
 
-_Flights: TypeAlias = dict[GroupKey, list[tuple[str, Flight]]]
+_Entries: TypeAlias = dict[GroupKey, list[tuple[str, MoveEntry]]]
 _FOR_THE_MOMENT: Final = frozenset({Reason.IN_MOTION, Reason.QUIET_PERIOD})
 _WHILE_IN_FLIGHT: Final = frozenset({Reason.HELD_BY_BUDGET, Reason.PODS_NOT_READY})
 """Reasons that end with the moves in flight of a group, if it has any."""
@@ -48,7 +48,7 @@ def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> I
         and (group := observation.spread.groups.get(each.group)) is not None
         and observation.history.pace_of(group).in_last_hour
     )
-    for each in _needed(paused, observation, _flights(observation)):
+    for each in _needed(paused, observation, _entries(observation)):
         yield Begun(each.policy, each.group.key.namespace, each.group.matched[0], each.evictions)
 
 
@@ -59,29 +59,29 @@ def later_moves(blocked: Iterable[BlockedGroup], observation: Observation) -> It
         blocked: the groups that a plan leaves alone, with the reasons.
         observation: what the plan was made for.
     """
-    flights = _flights(observation)
+    entries = _entries(observation)
     waiting = (
         each
         for each in blocked
-        if each.reason in _FOR_THE_MOMENT or (each.reason in _WHILE_IN_FLIGHT and each.group in flights)
+        if each.reason in _FOR_THE_MOMENT or (each.reason in _WHILE_IN_FLIGHT and each.group in entries)
     )
-    for each in _needed(waiting, observation, flights):
+    for each in _needed(waiting, observation, entries):
         of_namespace = observation.snapshot.pods_by_labels.get(each.group.key.namespace, Map())
         pod = next(iter(of_namespace.get(each.group.matched[0], Map()).values()), None)
         if pod is not None:
             yield Later(each.policy, pod, each.evictions)
 
 
-def _flights(observation: Observation) -> _Flights:
+def _entries(observation: Observation) -> _Entries:
     """Return the moves in flight by the groups that they improve, each with the domain that its pod leaves."""
-    flights: _Flights = {}
-    for flight in observation.under_way.flights:
-        for key, domain in zip(flight.move.groups, flight.move.from_domains, strict=True):
-            flights.setdefault(key, []).append((domain, flight))
-    return flights
+    entries: _Entries = {}
+    for entry in observation.ledger.under_way:
+        for key, domain in zip(entry.move.groups, entry.move.from_domains, strict=True):
+            entries.setdefault(key, []).append((domain, entry))
+    return entries
 
 
-def _needed(blocked: Iterable[BlockedGroup], observation: Observation, flights: _Flights) -> Iterator[_Needed]:
+def _needed(blocked: Iterable[BlockedGroup], observation: Observation, entries: _Entries) -> Iterator[_Needed]:
     needed: Counter[tuple[str, str, tuple[object, ...]]] = Counter()
     groups: dict[tuple[str, str, tuple[object, ...]], SpreadGroup] = {}
     for each in blocked:
@@ -90,25 +90,25 @@ def _needed(blocked: Iterable[BlockedGroup], observation: Observation, flights: 
             continue
         pods = each.policy, each.group.namespace, group.matched
         groups[pods] = group
-        needed[pods] = max(needed[pods], _still_needed(group, flights.get(each.group, ()), observation.snapshot))
+        needed[pods] = max(needed[pods], _still_needed(group, entries.get(each.group, ()), observation.snapshot))
     for key, evictions in needed.items():
         yield _Needed(key[0], groups[key], evictions)
 
 
-def _still_needed(group: SpreadGroup, flights: Iterable[tuple[str, Flight]], snapshot: ClusterSnapshot) -> int:
+def _still_needed(group: SpreadGroup, entries: Iterable[tuple[str, MoveEntry]], snapshot: ClusterSnapshot) -> int:
     """Return the fewest evictions after which a group holds, once those in flight have come to where fewest are.
 
     Args:
         group: as the watch shows it.
-        flights: its moves in flight, each with the domain that its pod leaves.
+        entries: its moves in flight, each with the domain that its pod leaves.
         snapshot: the cluster as the watch shows it.
     """
     counts = group.all_counts()
-    for domain, flight in flights:
-        if still_there(snapshot, flight.move.pod) is not None and counts.get(domain):
+    for domain, entry in entries:
+        if still_there(snapshot, entry.move.pod) is not None and counts.get(domain):
             counts[domain] -= 1
-    for _, flight in flights:
-        if counts and (flight.replacement is None or not flight.replacement.node_name):
+    for _, entry in entries:
+        if counts and (entry.replacement is None or not entry.replacement.node_name):
             counts[min(counts, key=counts.__getitem__)] += 1
     bounds = Bounds(most=0 if len(counts) < group.key.min_domains else None)
     fewest = fewest_moves(tuple(sorted(Counter(counts.values()).items())), group.key.max_skew, bounds)

@@ -35,7 +35,7 @@ def choose(
         room: how many moves of a namespace can be sent before their plan is too old.
     """
     history, policies, moves = observation.history, observation.policies, planned.moves
-    in_flight = observation.under_way.moves
+    in_flight = observation.ledger.moves
     trying: defaultdict[str, set[str]] = defaultdict(set)
     for move in (*in_flight, *undecided):
         trying[move.policy].add(move.pod.namespace)
@@ -64,7 +64,7 @@ def choose(
         snapshot=observation.snapshot,
         limiters=observation.limiters,
         in_flight=in_flight,
-        replacements=observation.under_way.replacements,
+        replacements=observation.ledger.replacements,
         history=history.history,
         standings=history.standings,
         trust=history.trust,

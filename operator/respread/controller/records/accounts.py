@@ -18,7 +18,7 @@ from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.limiters import Bounding
 from respread.controller.records.doubts import Doubts
 from respread.controller.records.history import Expected, History
-from respread.controller.records.register import Register
+from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer
 from respread.eviction.steps import Step
@@ -31,35 +31,33 @@ from respread.telemetry.metrics import Metrics
 class Remembered:
     """What every record contains about moves in flight and about evictions that count for limits, when it is sent."""
 
-    __slots__ = ("_history", "_register", "_snapshot")
+    __slots__ = ("_history", "_journal", "_snapshot")
 
-    def __init__(self, register: Register, history: History, snapshot: Callable[[], ClusterSnapshot]) -> None:
+    def __init__(self, journal: Journal, history: History, snapshot: Callable[[], ClusterSnapshot]) -> None:
         """Create it.
 
         Args:
-            register: the moves in flight.
+            journal: the moves.
             history: what was done so far.
             snapshot: the cluster, as the watch shows it now.
         """
-        self._register = register
+        self._journal = journal
         self._history = history
         self._snapshot = snapshot
 
     def in_record(self, policy: Policy, record: Recorded) -> Recorded:
         """Return a policy's record with everything that it must contain now."""
-        return self._history.in_record(
-            policy, record, self._register.for_records(self._snapshot()).get(policy.name, ())
-        )
+        return self._history.in_record(policy, record, self._journal.for_records(self._snapshot()).get(policy.name, ()))
 
 
 class Accounts:
     """Records, counts and reports."""
 
-    __slots__ = ("_announcements", "_doubts", "_metrics", "_register", "_seen", "_statuses", "held_lately", "history")
+    __slots__ = ("_announcements", "_doubts", "_journal", "_metrics", "_seen", "_statuses", "held_lately", "history")
 
     def __init__(
         self,
-        register: Register,
+        journal: Journal,
         history: History,
         doubts: Doubts,
         statuses: StatusWriter,
@@ -72,7 +70,7 @@ class Accounts:
         """Create it.
 
         Args:
-            register: the moves in flight.
+            journal: the moves.
             history: what was done so far.
             doubts: the moves that may not have been made.
             statuses: writes statuses.
@@ -81,7 +79,7 @@ class Accounts:
             held_lately: receives what was not made.
             seen: the policies' statuses as the watch shows them, by name.
         """
-        self._register = register
+        self._journal = journal
         self.history = history
         self._doubts = doubts
         self._statuses = statuses
@@ -99,7 +97,7 @@ class Accounts:
             policies: the policies for which they were planned.
         """
         for move in step:
-            self._register.put_on_record(move)
+            self._journal.recorded(move)
             self.history.expect(move.pod.uid, Expected(move.policy, bounding.of(move), move.groups))
         names = {name for move in step for name in (move.policy, *bounding.hourly(move))}
         seen = self._seen()

@@ -13,8 +13,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from respread.controller.records.history import Expected, History
-from respread.eviction.flight import Ended
-from respread.eviction.in_flight import InFlight
+from respread.moves.entry import Ended
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 
 CERTAIN_SECONDS: Final = 180.0
@@ -78,39 +78,39 @@ class Doubts:
         if self._history.expects(move.pod.uid):
             self._doubts[move.pod.uid] = Doubt(move, self._clock())
 
-    def follow(self, in_flight: InFlight, ended: Iterable[Ended]) -> None:
+    def follow(self, ledger: Ledger, ended: Iterable[Ended]) -> None:
         """Count the moves for good that were made, as the watch has shown.
 
         Args:
-            in_flight: the moves in flight.
+            ledger: the moves in flight.
             ended: those that have just ended.
         """
         if not self._doubts:
             return
         over = {each.move.pod.uid for each in ended if not each.unmade}
         for uid, doubt in tuple(self._doubts.items()):
-            if uid in over or (doubt.move in in_flight and not in_flight.may_be_unmade(doubt.move)):
+            if uid in over or (doubt.move in ledger and not ledger.may_be_unmade(doubt.move)):
                 self.resolve(doubt.move, made=True)
 
-    def due(self, in_flight: InFlight, under_way: Collection[str]) -> list[Doubt]:
+    def due(self, ledger: Ledger, under_way: Collection[str]) -> list[Doubt]:
         """Return those that are certain by now. The caller asks the API server what became of their pods.
 
         Args:
-            in_flight: the moves in flight. They are followed first, and sent again if that helps.
+            ledger: the moves in flight. They are followed first, and sent again if that helps.
             under_way: the UIDs of pods for which something may be sent at any moment.
         """
         now = self._clock()
         found = [
             doubt
             for uid, doubt in self._doubts.items()
-            if doubt.move not in in_flight and uid not in under_way and self._due_at(doubt) <= now
+            if doubt.move not in ledger and uid not in under_way and self._due_at(doubt) <= now
         ]
         self._asked_at.update((doubt.move.pod.uid, now) for doubt in found)
         return found
 
-    def next_due(self, in_flight: InFlight) -> float | None:
+    def next_due(self, ledger: Ledger) -> float | None:
         """Return when the next one is certain, on the clock; None if there is none."""
-        return min((self._due_at(each) for each in self._doubts.values() if each.move not in in_flight), default=None)
+        return min((self._due_at(each) for each in self._doubts.values() if each.move not in ledger), default=None)
 
     def holds(self, doubt: Doubt) -> bool:
         """Return whether nothing was sent or found out since."""

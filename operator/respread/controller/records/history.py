@@ -33,13 +33,12 @@ from respread.controller.records.checkpoint import (
 )
 from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers
-from respread.eviction.flight import Ended
 from respread.eviction.group_history import GroupHistory
 from respread.eviction.history import EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.standing import Standings
 from respread.eviction.limits.trust import Trust
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Ended, Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active

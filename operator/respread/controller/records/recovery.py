@@ -15,12 +15,12 @@ import msgspec
 from respread.api.record import Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import group_name, without_one
-from respread.eviction.flight import Flight, Stage
 from respread.eviction.history import HOUR_SECONDS, MINUTE_SECONDS
-from respread.eviction.in_flight import InFlight
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace
-from respread.eviction.remembered import ClockReading, remembered_flights
+from respread.eviction.remembered import ClockReading, remembered_moves
+from respread.moves.entry import MoveEntry, MovePhase
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.controllers import siblings_of
@@ -37,7 +37,7 @@ class AskingRules(NamedTuple):
     now: datetime
     """With a time zone."""
 
-    def allow(self, flights: Iterable[Flight], snapshot: ClusterSnapshot) -> frozenset[str]:
+    def allow(self, entries: Iterable[MoveEntry], snapshot: ClusterSnapshot) -> frozenset[str]:
         """Return the UIDs of the pods that could be planned with the current policies, protection and limits.
 
         Pods that their controllers have created since don't count as not Ready, because they are replacements.
@@ -56,22 +56,22 @@ class AskingRules(NamedTuple):
                 and protections[policy.name].of_pod(move.pod, self.now) is None
             )
 
-        asked = [flight for flight in flights if may_go(flight.move)]
+        asked = [entry for entry in entries if may_go(entry.move)]
         replacements = frozenset(
-            pod.uid for flight in asked for pod in siblings_of(snapshot, flight.move.pod) if pod.uid not in flight.known
+            pod.uid for entry in asked for pod in siblings_of(snapshot, entry.move.pod) if pod.uid not in entry.known
         )
         pace = Pace(snapshot=snapshot, limiters=self.limiters, replacements=replacements, now=self.now.timestamp())
-        return frozenset(move.pod.uid for move in pace.of([flight.move for flight in asked]).now)
+        return frozenset(move.pod.uid for move in pace.of([entry.move for entry in asked]).now)
 
 
 def resumed(
-    known: InFlight,
+    known: Ledger,
     records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     spread: Spread,
     rules: AskingRules,
     moment: ClockReading,
-) -> InFlight:
+) -> Ledger:
     """Return exactly the moves that are in flight according to the policies' records.
 
     Args:
@@ -89,16 +89,16 @@ def resumed(
             names[namespace] = {group_name(key): key for key in spread.by_namespace.get(namespace, ())}
         return names[namespace]
 
-    flights = list(remembered_flights(records, snapshot, groups_named, moment, known.patience))
-    allowed = rules.allow(flights, snapshot)
-    return known.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in flights)
+    entries = list(remembered_moves(records, snapshot, groups_named, moment, known.patience))
+    allowed = rules.allow(entries, snapshot)
+    return known.resumed(msgspec.structs.replace(entry, ours=entry.uid in allowed) for entry in entries)
 
 
-def in_doubt(in_flight: InFlight, records: Mapping[str, Recorded], now: float) -> tuple[Move, ...]:
+def in_doubt(ledger: Ledger, records: Mapping[str, Recorded], now: float) -> tuple[Move, ...]:
     """Return the moves that a former leader may not have made and whose counts the records contain.
 
     Args:
-        in_flight: the moves according to the policies' records.
+        ledger: the moves according to the policies' records.
         records: by the policies' names. A move that is known here may have been made for another policy than the
             recorded one of the same pod.
         now: seconds since the epoch.
@@ -107,9 +107,9 @@ def in_doubt(in_flight: InFlight, records: Mapping[str, Recorded], now: float) -
     # The minute of the count may differ from that of the move by one, and must be within the last hour.
     since = now - HOUR_SECONDS + 2 * MINUTE_SECONDS
     return tuple(
-        flight.move
-        for flight in in_flight.flights
-        if flight.stage <= Stage.SENT and flight.sent_time > since and flight.uid in listed.get(flight.move.policy, ())
+        entry.move
+        for entry in ledger.in_flight
+        if entry.phase <= MovePhase.SENT and entry.sent_time > since and entry.uid in listed.get(entry.move.policy, ())
     )
 
 

@@ -27,8 +27,8 @@ from respread.api.record import (
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import group_name
-from respread.eviction.flight import Flight, controller_uid_of
-from respread.eviction.in_flight import InFlight
+from respread.moves.entry import MoveEntry, controller_uid_of
+from respread.moves.ledger import Ledger
 from respread.planning.victims.controllers import siblings_of
 
 _SECOND: Final = timedelta(seconds=1)
@@ -40,34 +40,34 @@ _LONG_AGO_SECONDS: Final = 30.0
 class RememberedMoves:
     """Returns moves in flight for records. It belongs to one event loop."""
 
-    __slots__ = ("_by_policy", "_in_flight", "_written")
+    __slots__ = ("_by_policy", "_ledger", "_written")
 
     def __init__(self) -> None:
-        self._in_flight = InFlight()
+        self._ledger = Ledger()
         self._by_policy: Mapping[str, tuple[MoveInFlight, ...]] = {}
-        self._written: dict[str, tuple[Flight, MoveInFlight]] = {}
+        self._written: dict[str, tuple[MoveEntry, MoveInFlight]] = {}
         """By the UIDs of the pods: each move as it was, and what was recorded of it."""
 
-    def of(self, in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
-        """Return the moves in flight by the policies' names, in the order in which they were sent.
+    def of(self, ledger: Ledger, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
+        """Return the moves that records contain by the policies' names, in the order in which they were sent.
 
         Args:
-            in_flight: the moves.
+            ledger: the moves.
             snapshot: the cluster as the watch shows it. Only moves that have changed are compared with it: pods that
                 are recorded as no replacement may be gone meanwhile, which changes nothing.
         """
-        if in_flight is not self._in_flight:
+        if ledger is not self._ledger:
             before, self._written = self._written, {}
             siblings = _YoungSiblings(snapshot)
             found: defaultdict[str, list[MoveInFlight]] = defaultdict(list)
-            for flight in in_flight.flights:
-                known = before.get(flight.uid)
-                if known is None or known[0] is not flight:
-                    known = flight, _recorded(flight, siblings)
-                self._written[flight.uid] = known
-                found[flight.move.policy].append(known[1])
+            for entry in ledger.on_record:
+                known = before.get(entry.uid)
+                if known is None or known[0] is not entry:
+                    known = entry, _recorded(entry, siblings)
+                self._written[entry.uid] = known
+                found[entry.move.policy].append(known[1])
             self._by_policy = {policy: tuple(moves[:MAX_MOVES_IN_FLIGHT]) for policy, moves in found.items()}
-            self._in_flight = in_flight
+            self._ledger = ledger
         return self._by_policy
 
 
@@ -80,25 +80,25 @@ class _YoungSiblings:
         self._snapshot = snapshot
         self._found: dict[tuple[str, datetime], list[Pod]] = {}
 
-    def known(self, flight: Flight, moment: datetime) -> list[str]:
+    def known(self, entry: MoveEntry, moment: datetime) -> list[str]:
         """Return the names of those that are no replacement of a move, at most one more than a record may list."""
-        siblings = self._since(flight, moment)
-        names = (each.name for each in siblings if each.uid in flight.known and each.uid != flight.uid)
+        siblings = self._since(entry, moment)
+        names = (each.name for each in siblings if each.uid in entry.known and each.uid != entry.uid)
         return list(islice(names, MAX_NEWEST_PODS + 1))
 
-    def _since(self, flight: Flight, moment: datetime) -> list[Pod]:
-        asked = controller_uid_of(flight.move), moment
+    def _since(self, entry: MoveEntry, moment: datetime) -> list[Pod]:
+        asked = controller_uid_of(entry.move), moment
         if (found := self._found.get(asked)) is None:
-            siblings = siblings_of(self._snapshot, flight.move.pod)
+            siblings = siblings_of(self._snapshot, entry.move.pod)
             found = [each for each in siblings if (created := each.creation_timestamp) and created >= moment]
             found.sort(key=attrgetter("creation_timestamp"))  # first those that are known, then replacements
             self._found[asked] = found
         return found
 
 
-def _recorded(flight: Flight, siblings: _YoungSiblings) -> MoveInFlight:
-    move, controller = flight.move, flight.move.pod.controller
-    newest, newest_pods = _newest(flight, siblings)
+def _recorded(entry: MoveEntry, siblings: _YoungSiblings) -> MoveInFlight:
+    move, controller = entry.move, entry.move.pod.controller
+    newest, newest_pods = _newest(entry, siblings)
     return MoveInFlight(
         uid=move.pod.uid,
         namespace=move.pod.namespace,
@@ -111,22 +111,22 @@ def _recorded(flight: Flight, siblings: _YoungSiblings) -> MoveInFlight:
         groups=tuple(
             LeftDomain(group_name(key), domain) for key, domain in zip(move.groups, move.from_domains, strict=True)
         )[:MAX_GROUPS_OF_MOVE],
-        sent=datetime.fromtimestamp(int(flight.sent_time), UTC),
+        sent=datetime.fromtimestamp(int(entry.sent_time), UTC),
         newest=newest,
         newest_pods=newest_pods,
     )
 
 
-def _newest(flight: Flight, siblings: _YoungSiblings) -> tuple[datetime, tuple[str, ...]]:
+def _newest(entry: MoveEntry, siblings: _YoungSiblings) -> tuple[datetime, tuple[str, ...]]:
     """Return a moment, and the pods created then or later that are not the replacement.
 
     Where the newest pod was created long before the eviction was sent, a second later is as good, and names nobody.
     Of very many pods created in the same second none is named, and the moment is a second later: a replacement made
     within that very second would be missed, and the move's outcome is then Unknown.
     """
-    newest = flight.newest
-    others = siblings.known(flight, newest)
-    if len(others) > MAX_NEWEST_PODS or (others and flight.sent_time - newest.timestamp() > _LONG_AGO_SECONDS):
+    newest = entry.newest
+    others = siblings.known(entry, newest)
+    if len(others) > MAX_NEWEST_PODS or (others and entry.sent_time - newest.timestamp() > _LONG_AGO_SECONDS):
         newest += _SECOND
-        others = siblings.known(flight, newest)
+        others = siblings.known(entry, newest)
     return newest, tuple(sorted(others)[:MAX_NEWEST_PODS])

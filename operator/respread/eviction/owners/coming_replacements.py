@@ -6,7 +6,7 @@ from typing import Final
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
-from respread.eviction.in_flight import InFlight
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 
 Usage = dict[str, int]
@@ -35,15 +35,15 @@ class ComingReplacements:
         """Record that the move of a pod is in flight now, or is not made."""
         self._planned.pop(pod.uid, None)
 
-    def usages_beside(self, pod: Pod, in_flight: InFlight) -> list[Usage] | Held:
+    def usages_beside(self, pod: Pod, moves: Ledger) -> list[Usage] | Held:
         """Return what other replacements in a pod's namespace use that quotas don't show, or why that is unknown.
 
         Args:
             pod: the pod whose replacement would be added.
-            in_flight: the moves whose evictions were sent.
+            moves: the moves.
         """
-        awaited = {each.uid: each.move.pod for each in in_flight.flights if each.replacement is None}
-        replaced = {each.uid for each in in_flight.flights if each.replacement is not None}
+        awaited = {each.uid: each.move.pod for each in moves.in_flight if each.replacement is None}
+        replaced = {each.uid for each in moves.in_flight if each.replacement is not None}
         self._usages = {uid: usage for uid, usage in self._usages.items() if uid in awaited or uid in self._planned}
         here = {uid for uid, each in awaited.items() if each.namespace == pod.namespace}
         here |= {uid for uid, namespace in self._planned.items() if namespace == pod.namespace}

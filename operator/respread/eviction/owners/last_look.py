@@ -11,7 +11,6 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.other_controllers import OtherControllers
@@ -21,6 +20,7 @@ from respread.eviction.owners.replacements import Replacements
 from respread.eviction.owners.rest_rules import wants_replacement, why_not_at_rest, why_too_small
 from respread.eviction.owners.top_owners import TopOwners
 from respread.kube.requests import Requests
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active, siblings_of
@@ -93,7 +93,7 @@ class Owners:
         self._coming.not_planned(pod)
 
     async def why_not_at_rest(
-        self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight, together: Sequence[Move] = ()
+        self, move: Move, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move] = ()
     ) -> Held | None:
         """Return why a move must not be made because of its controllers, or None.
 
@@ -104,11 +104,11 @@ class Owners:
         Args:
             move: the move.
             snapshot: the cluster of the plan. It must agree with what the API server says now.
-            in_flight: the moves in flight.
+            moves: the moves.
             together: the moves of its step.
         """
-        return await self._of_own(move, snapshot, in_flight, together) or await self._others.why_incomplete(
-            move, snapshot, in_flight
+        return await self._of_own(move, snapshot, moves, together) or await self._others.why_incomplete(
+            move, snapshot, moves
         )
 
     def has_read(self, pod: Pod) -> bool:
@@ -130,7 +130,7 @@ class Owners:
         return wants_replacement(pod.controller.kind, found, pod.name, active)
 
     async def _of_own(
-        self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight, together: Sequence[Move]
+        self, move: Move, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move]
     ) -> Held | None:
         pod, controller = move.pod, move.pod.controller
         if (held := why_not_replaced(pod)) is not None or controller is None:
@@ -153,15 +153,15 @@ class Owners:
                 reading,
                 pod,
                 siblings,
-                in_flight.leaving(controller.uid),
-                unreplaced=in_flight.unreplaced(controller.uid, {each.metadata.uid for each in reading.pods}),
-                expected=in_flight.unreplaced(controller.uid, {each.uid for each in siblings}),
-                exchanged=in_flight.exchanged(controller.uid),
+                moves.leaving(controller.uid),
+                unreplaced=moves.unreplaced(controller.uid, {each.metadata.uid for each in reading.pods}),
+                expected=moves.unreplaced(controller.uid, {each.uid for each in siblings}),
+                exchanged=moves.exchanged(controller.uid),
                 now=self._now(),
                 together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
             )
         )
-        return held or await self._replacements.why_not(move, reading, in_flight, rules)
+        return held or await self._replacements.why_not(move, reading, moves, rules)
 
 
 def _why_owners_unknown(reading: OwnerReading, controller: OwnerReference, rules: VictimRules) -> Held | None:

@@ -15,7 +15,6 @@ from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.reading import (
     ControllerObject,
@@ -26,6 +25,7 @@ from respread.eviction.owners.reading import (
 )
 from respread.eviction.owners.rest_rules import why_incomplete
 from respread.kube.requests import Requests
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active, siblings_of
@@ -62,13 +62,13 @@ class OtherControllers:
         self._label_sets: dict[str, Matching] = {}
         """By namespace: there are as many groups as moves, and trying each on every label set would be slow."""
 
-    async def why_incomplete(self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight) -> Held | None:
+    async def why_incomplete(self, move: Move, snapshot: ClusterSnapshot, moves: Ledger) -> Held | None:
         """Return why one of them holds a move, or None if all have the pods that they want.
 
         Args:
             move: the move.
             snapshot: the cluster of the plan.
-            in_flight: the moves in flight.
+            moves: the moves.
         """
         samples = self._samples(move, snapshot)
         if len(samples) > MOST_CONTROLLERS:
@@ -85,11 +85,11 @@ class OtherControllers:
             controller = self._readings.known(uid)
             if controller is None or pod.controller is None:
                 continue
-            leaving = in_flight.leaving(uid)
+            leaving = moves.leaving(uid)
             siblings = tuple(siblings_of(snapshot, pod))
             active = [each.name for each in siblings if is_active(each) and each.uid not in leaving]
             held = why_incomplete(
-                pod.controller.kind, controller, active, in_flight.unreplaced(uid, {each.uid for each in siblings})
+                pod.controller.kind, controller, active, moves.unreplaced(uid, {each.uid for each in siblings})
             )
             if held is not None:
                 return _of_other(held)

@@ -15,7 +15,6 @@ from respread.api.reasons import Reason
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError, FieldError
 from respread.cluster.pod import Pod
-from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.admission_rules import why_limit_range_refuses, why_quota_refuses
 from respread.eviction.owners.admitted_pod import Json, admitted
 from respread.eviction.owners.batch_readings import BatchReadings
@@ -27,6 +26,7 @@ from respread.eviction.owners.rest_rules import revision_of_pod
 from respread.eviction.owners.template_rules import why_differs
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.planning.search.placement import is_replaced_when_gone
@@ -74,13 +74,13 @@ class Replacements:
         rules = await self._rules_of(pod.namespace)
         return rules if isinstance(rules, Held) else None
 
-    async def why_not(self, move: Move, reading: OwnerReading, in_flight: InFlight, rules: VictimRules) -> Held | None:
+    async def why_not(self, move: Move, reading: OwnerReading, moves: Ledger, rules: VictimRules) -> Held | None:
         """Return why a pod must not be evicted because of its replacement, or None.
 
         Args:
             move: the move.
             reading: its controller, just read, and at rest.
-            in_flight: the moves in flight.
+            moves: the moves.
             rules: `spec.victims` of its policy.
         """
         try:
@@ -97,7 +97,7 @@ class Replacements:
             held = None
             if rules.changed_pods == "Protect":
                 held = why_differs(pod, replacement, move.groups, self._decoder)
-            return held or self._why_refused(move, pod, replacement, namespace, in_flight)
+            return held or self._why_refused(move, pod, replacement, namespace, moves)
         except _NOT_OF_THE_API as error:
             what = f"{type(error).__name__}: {error}"
             return Held(Reason.API_UNAVAILABLE, f"the pod or the template of its controller can't be read: {what}")
@@ -125,14 +125,14 @@ class Replacements:
                 task.cancel()
 
     def _why_refused(
-        self, move: Move, pod: Json, replacement: Json, namespace: NamespaceRules, in_flight: InFlight
+        self, move: Move, pod: Json, replacement: Json, namespace: NamespaceRules, moves: Ledger
     ) -> Held | None:
         spec = replacement["spec"]
         if (held := why_limit_range_refuses(spec, namespace.limit_ranges or ())) is not None:
             return held
         if namespace.quotas:
             freed = usage(pod["spec"]) if is_replaced_when_gone(move.pod) else {}
-            others = self._coming.usages_beside(move.pod, in_flight)
+            others = self._coming.usages_beside(move.pod, moves)
             if isinstance(others, Held):
                 return others
             if (held := why_quota_refuses(spec, namespace.quotas, freed, others)) is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from respread.controller.records.register import Register
+from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
-from tests.eviction_moves import SPEC, move
+from tests.eviction_moves import SPEC, move, send
 from tests.worlds import cluster, pod
 
 A, B = (pod(name, "node-1", SPEC) for name in "ab")
@@ -37,14 +37,28 @@ def test_a_move_that_is_asked_for_again_is_in_flight_unless_it_was_never_made(
     first: Answer | None, again: Answer, *, is_in_flight: bool
 ) -> None:
     """Without a first answer it is owed: it was refused, and the other move of its step was made."""
-    register, (one, two) = Register(lambda: 0.0), (move(each, component=1) for each in (A, B))
-    register.sent(one, SNAPSHOT)
-    register.answered(one, EVICTED, again=False)
+    journal, (one, two) = Journal(lambda: 0.0), (move(each, component=1) for each in (A, B))
+    send(journal, one, SNAPSHOT)
+    journal.answered(one, EVICTED, again=False)
     if first is None:
-        register.owed(two, SNAPSHOT)
+        journal.owed(two, SNAPSHOT)
     else:
-        register.sent(two, SNAPSHOT)
-        register.answered(two, first, again=False)
-    register.answered(two, again, again=True)
-    assert (two in register.in_flight) is is_in_flight
-    assert one in register.in_flight
+        send(journal, two, SNAPSHOT)
+        journal.answered(two, first, again=False)
+    journal.answered(two, again, again=True)
+    assert (two in journal.ledger) is is_in_flight
+    assert one in journal.ledger
+
+
+def test_a_move_that_is_in_no_record_is_not_sent() -> None:
+    """A new leader would not know of it."""
+    journal, each = Journal(lambda: 0.0), move(A)
+    with pytest.raises(RuntimeError, match="no record"):
+        journal.sent(each, SNAPSHOT)
+    journal.chosen((each,), SNAPSHOT)
+    with pytest.raises(RuntimeError, match="no record"):
+        journal.sent(each, SNAPSHOT)
+    assert len(journal.ledger) == 0
+    journal.recorded(each)
+    journal.sent(each, SNAPSHOT)
+    assert each in journal.ledger

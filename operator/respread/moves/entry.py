@@ -1,10 +1,14 @@
-"""One move in flight: its stage, how long it may take, and how it ended."""
+"""One move: its phase, how long it may take, and how it ended.
+
+A move's phases are its life. Whoever needs to know what becomes of a move asks for its phase, and nobody else keeps it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import IntEnum
-from typing import Final
+from enum import IntEnum, StrEnum
+from typing import Final, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -12,7 +16,6 @@ from immutables import Map
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.outcomes import FAILURES, Outcome
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active
 
@@ -32,7 +35,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """After an eviction without an answer, a pod that still exists counts as not evicted after this time. An API server
     works on a request for at most a minute (`--request-timeout`)."""
     step_seconds: float = 300.0
-    """For each stage: the pod is terminating, is replaced, the replacement has a node."""
+    """For each phase: the pod is terminating, is replaced, the replacement has a node."""
     ready_seconds: Map[str, float] = Map()
     """From when a replacement has a node until one is Ready, by policy name; `step_seconds` for an unknown policy."""
     termination_seconds: float = 3600.0
@@ -44,32 +47,64 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
         return self.unconfirmed_seconds + self.termination_seconds + 3 * self.step_seconds
 
 
-class Stage(IntEnum):
-    """The stage of a move."""
+class Outcome(StrEnum):
+    """The effect of a move on the spread.
 
-    OWED = 0
+    The value is the label in the metrics. After all but `Improved`, the groups back off.
+    """
+
+    IMPROVED = "Improved"
+    UNCHANGED = "Unchanged"
+    """The replacement is in the same domain as the pod was."""
+    WORSE = "Worse"
+    UNPLACED = "Unplaced"
+    """The replacement found no node."""
+    NOT_READY = "NotReady"
+    """The replacement has a node, and did not become or stay Ready."""
+    UNKNOWN = "Unknown"
+    """No replacement came, or the pod never went."""
+
+
+FAILURES: Final = frozenset({Outcome.UNCHANGED, Outcome.WORSE, Outcome.UNPLACED, Outcome.NOT_READY})
+"""Outcomes that improved nothing."""
+
+Compare: TypeAlias = Callable[[Move, Pod], Outcome]
+"""Compares the replacement's place with the pod's. The replacement has a node."""
+
+
+class MovePhase(IntEnum):
+    """What has become of a move. Plans and limits count it as in flight from the first phase to the last."""
+
+    CHOSEN = 0
+    """A reconcile has chosen it. Its pod's controller is looked at, and nothing was written or sent."""
+    RECORDED = 1
+    """Every record that is written contains it, because its eviction may be sent at any moment."""
+    OWED = 2
     """The eviction was refused although others of its step were made. It will be sent again."""
-    SENT = 1
+    SENT = 3
     """The eviction was sent. It is not known (yet) whether it was accepted."""
-    EVICTED = 2
-    LEAVING = 3
+    EVICTED = 4
+    """The API server has accepted the eviction."""
+    LEAVING = 5
     """The watch shows the pod as terminating or gone."""
-    REPLACED = 4
+    REPLACED = 6
     """The replacement exists."""
-    PLACED = 5
+    PLACED = 7
     """The replacement has a node."""
 
 
-class Flight(msgspec.Struct, frozen=True, kw_only=True):
-    """One move in flight."""
+class MoveEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One move and its phase. A value: every event makes another one."""
 
     move: Move
     sent_at: float
-    """Seconds on the caller's clock."""
-    stage: Stage
-    stage_since: float
+    """When its eviction was sent, in seconds on the caller's clock; before that, when it was chosen or recorded."""
+    phase: MovePhase
+    phase_since: float
     known: frozenset[str]
     """UIDs of pods that are not the replacement: its controller had them before, or they replace others."""
+    number: int = 0
+    """It increases with each move that is chosen, sent or recovered."""
     sent_time: float = 0.0
     """The same time as `sent_at` in seconds since the epoch, for the next leader."""
     newest: datetime = LEAVING_SINCE
@@ -93,6 +128,16 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     def time_sent(self) -> datetime:
         """When the eviction was sent, with a time zone."""
         return datetime.fromtimestamp(self.sent_time, UTC)
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether the pod is evicted, or may be, and its replacement is not Ready yet."""
+        return self.phase >= MovePhase.OWED
+
+    @property
+    def may_be_unmade(self) -> bool:
+        """Whether it is in flight, and its eviction may not have been made."""
+        return MovePhase.OWED <= self.phase <= MovePhase.SENT
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,15 +171,15 @@ def pods_of(snapshot: ClusterSnapshot, namespace: str, controller_uid: str) -> P
     return snapshot.pods_by_controller.get(namespace, _NONE).get(controller_uid, _NO_PODS)
 
 
-def waiting(flight: Flight, patience: Patience) -> tuple[float, float]:
-    """Return since when a move waits in its stage, on the clock, and how many seconds it may."""
-    if flight.placed_at is not None:
-        return flight.placed_at, patience.ready_seconds.get(flight.move.policy, patience.step_seconds)
-    if flight.stage <= Stage.SENT:
-        return flight.stage_since, patience.unconfirmed_seconds
-    if flight.stage is Stage.LEAVING and is_stateful(flight):
-        return flight.stage_since, patience.termination_seconds
-    return flight.stage_since, patience.step_seconds
+def waiting(entry: MoveEntry, patience: Patience) -> tuple[float, float]:
+    """Return since when a move waits in its phase, on the clock, and how many seconds it may."""
+    if entry.placed_at is not None:
+        return entry.placed_at, patience.ready_seconds.get(entry.move.policy, patience.step_seconds)
+    if entry.phase <= MovePhase.SENT:
+        return entry.phase_since, patience.unconfirmed_seconds
+    if entry.phase is MovePhase.LEAVING and is_stateful(entry):
+        return entry.phase_since, patience.termination_seconds
+    return entry.phase_since, patience.step_seconds
 
 
 def still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
@@ -148,29 +193,29 @@ def as_shown(pod: Pod, snapshot: ClusterSnapshot) -> Pod:
     return still_there(snapshot, pod) or msgspec.structs.replace(pod, deletion_timestamp=LEAVING_SINCE)
 
 
-def is_stateful(flight: Flight) -> bool:
+def is_stateful(entry: MoveEntry) -> bool:
     """Whether the replacement has the evicted pod's name and is created only after that is gone."""
-    controller = flight.move.pod.controller
+    controller = entry.move.pod.controller
     return controller is not None and controller.kind == "StatefulSet"
 
 
-def is_late(flight: Flight, now: float) -> bool:
+def is_late(entry: MoveEntry, now: float) -> bool:
     """Whether a replacement should exist, or have a node, by now: something prevents it that no plan knows of."""
-    if flight.stage is Stage.LEAVING:
-        return flight.wanted and not is_stateful(flight) and now - flight.stage_since >= PLACED_SECONDS
-    replacement = flight.replacement
-    if flight.stage is not Stage.REPLACED or replacement is None or replacement.spec.has_scheduling_gates:
+    if entry.phase is MovePhase.LEAVING:
+        return entry.wanted and not is_stateful(entry) and now - entry.phase_since >= PLACED_SECONDS
+    replacement = entry.replacement
+    if entry.phase is not MovePhase.REPLACED or replacement is None or replacement.spec.has_scheduling_gates:
         return False
-    return now - flight.stage_since >= PLACED_SECONDS
+    return now - entry.phase_since >= PLACED_SECONDS
 
 
-def will_need_a_node(flight: Flight) -> bool:
+def will_need_a_node(entry: MoveEntry) -> bool:
     """Whether the replacement does not look for a node yet and will: it is to come, or has scheduling gates."""
-    if (replacement := flight.replacement) is None:
-        return flight.wanted
+    if (replacement := entry.replacement) is None:
+        return entry.wanted
     return not replacement.node_name and replacement.spec.has_scheduling_gates
 
 
-def at_stage(flight: Flight, stage: Stage, now: float) -> Flight:
-    """Return a flight at another stage, which starts now."""
-    return msgspec.structs.replace(flight, stage=stage, stage_since=now)
+def at_phase(entry: MoveEntry, phase: MovePhase, now: float) -> MoveEntry:
+    """Return a move in another phase, which starts now."""
+    return msgspec.structs.replace(entry, phase=phase, phase_since=now)

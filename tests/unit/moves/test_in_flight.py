@@ -13,10 +13,9 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.flight import Ended, Patience, Stage
-from respread.eviction.following import ReplacementPods, followed
-from respread.eviction.in_flight import InFlight
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Ended, MovePhase, Outcome, Patience
+from respread.moves.following import ReplacementPods, followed
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
 from tests.worlds import NOW, cluster, pod
@@ -42,39 +41,39 @@ A, B, C = web("a"), web("b"), web("c")
 BEFORE = world(A, B, C)
 
 
-def evicted(*victims: Pod, snapshot: ClusterSnapshot = BEFORE, answer: Answer = EVICTED, at: float = 0) -> InFlight:
-    in_flight = InFlight()
+def evicted(*victims: Pod, snapshot: ClusterSnapshot = BEFORE, answer: Answer = EVICTED, at: float = 0) -> Ledger:
+    ledger = Ledger()
     for victim in victims:
-        in_flight = in_flight.sent(move(victim), snapshot, at).answered(move(victim), answer, at)
-    return in_flight
+        ledger = ledger.sent(move(victim), snapshot, at).answered(move(victim), answer.made, at)
+    return ledger
 
 
-def ended(in_flight: InFlight, snapshot: ClusterSnapshot, now: float) -> tuple[InFlight, list[Ended]]:
-    after, over = in_flight.updated(snapshot, now, improved)
+def ended(ledger: Ledger, snapshot: ClusterSnapshot, now: float) -> tuple[Ledger, list[Ended]]:
+    after, over = ledger.updated(snapshot, now, improved)
     return after, list(over)
 
 
-def stage(in_flight: InFlight) -> Stage:
-    (flight,) = in_flight.flights
-    return flight.stage
+def stage(ledger: Ledger) -> MovePhase:
+    (flight,) = ledger.in_flight
+    return flight.phase
 
 
 def test_a_move_from_its_eviction_to_its_ready_replacement() -> None:
-    in_flight = InFlight().sent(move(A), BEFORE, 10)
-    assert stage(in_flight) is Stage.SENT
-    in_flight = in_flight.answered(move(A), EVICTED, 11)
-    assert stage(in_flight) is Stage.EVICTED
-    in_flight, over = ended(in_flight, BEFORE, 12)
-    assert (stage(in_flight), over) == (Stage.EVICTED, [])
+    ledger = Ledger().sent(move(A), BEFORE, 10)
+    assert stage(ledger) is MovePhase.SENT
+    ledger = ledger.answered(move(A), EVICTED.made, 11)
+    assert stage(ledger) is MovePhase.EVICTED
+    ledger, over = ended(ledger, BEFORE, 12)
+    assert (stage(ledger), over) == (MovePhase.EVICTED, [])
     going = web("a", deletion_timestamp=NOW)
-    in_flight, over = ended(in_flight, world(going, B, C), 13)
-    assert (stage(in_flight), over) == (Stage.LEAVING, [])
-    in_flight, over = ended(in_flight, world(going, B, C, web("d", "")), 14)
-    assert (stage(in_flight), over) == (Stage.REPLACED, [])
-    in_flight, over = ended(in_flight, world(B, C, web("d", "node-2", ready=False)), 15)
-    assert (stage(in_flight), over) == (Stage.PLACED, [])
-    in_flight, over = ended(in_flight, world(B, C, web("d", "node-2")), 17)
-    assert len(in_flight) == 0
+    ledger, over = ended(ledger, world(going, B, C), 13)
+    assert (stage(ledger), over) == (MovePhase.LEAVING, [])
+    ledger, over = ended(ledger, world(going, B, C, web("d", "")), 14)
+    assert (stage(ledger), over) == (MovePhase.REPLACED, [])
+    ledger, over = ended(ledger, world(B, C, web("d", "node-2", ready=False)), 15)
+    assert (stage(ledger), over) == (MovePhase.PLACED, [])
+    ledger, over = ended(ledger, world(B, C, web("d", "node-2")), 17)
+    assert len(ledger) == 0
     (end,) = over
     assert (end.outcome, end.seconds, end.move.pod.name) == (Outcome.IMPROVED, 7, "a")
     assert end.message == "its replacement d on node-2 is Ready"
@@ -91,53 +90,53 @@ def test_a_refused_move_is_not_in_flight(result: EvictionResult) -> None:
 
 
 def test_a_held_move_is_not_in_flight() -> None:
-    assert len(InFlight().sent(move(A), BEFORE, 0).answered(move(A), None, 0)) == 0
+    assert len(Ledger().sent(move(A), BEFORE, 0).answered(move(A), False, 0)) == 0
 
 
 def test_a_pod_that_records_name_twice_is_in_flight_once() -> None:
     """Whoever may write records may write that a pod was evicted twice, from two controllers."""
     other = OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api")
-    (one,) = evicted(A).flights
-    (two,) = evicted(web("a", controller=other)).flights
-    resumed = InFlight().resumed([one, two])
-    assert len(resumed) == len(resumed.flights) == 1
-    for in_flight in (resumed, resumed.without(two.move)):
-        assert sum(in_flight.unreplaced(uid, ()) for uid in ("uid-web", "uid-api")) == len(in_flight)
+    (one,) = evicted(A).in_flight
+    (two,) = evicted(web("a", controller=other)).in_flight
+    resumed = Ledger().resumed([one, two])
+    assert len(resumed) == len(resumed.in_flight) == 1
+    for ledger in (resumed, resumed.without(two.move)):
+        assert sum(ledger.unreplaced(uid, ()) for uid in ("uid-web", "uid-api")) == len(ledger)
 
 
 def test_the_replacement_of_a_move_that_has_ended_is_not_that_of_one_sent_by_an_older_plan() -> None:
     """The plan was made before `d` replaced `a`. Only `e` replaces `b`."""
     d, e = web("d", "node-2"), web("e", "node-2")
-    in_flight, over = ended(evicted(A), world(B, C, d), 1)
+    ledger, over = ended(evicted(A), world(B, C, d), 1)
     assert [each.replacement for each in over] == [d]
-    in_flight = in_flight.sent(move(B), BEFORE, 2).answered(move(B), EVICTED, 2)
-    in_flight, over = ended(in_flight, world(C, d), 3)
+    ledger = ledger.sent(move(B), BEFORE, 2).answered(move(B), EVICTED.made, 2)
+    ledger, over = ended(ledger, world(C, d), 3)
     assert over == []
-    assert in_flight.unreplaced("uid-web", {C.uid, d.uid}) == 1
-    _, over = ended(in_flight, world(C, d, e), 4)
+    assert ledger.unreplaced("uid-web", {C.uid, d.uid}) == 1
+    _, over = ended(ledger, world(C, d, e), 4)
     assert [each.replacement for each in over] == [e]
 
 
 class TestUnansweredEvictions:
     """Without an answer, the pod counts as evicted until that is known to be wrong."""
 
-    in_flight = evicted(A, answer=UNKNOWN)
+    ledger = evicted(A, answer=UNKNOWN)
 
     def test_an_unanswered_eviction_counts_as_in_flight(self) -> None:
-        assert len(self.in_flight) == 1
-        assert self.in_flight.overlay(BEFORE).pods[A.key].terminating
-        assert self.in_flight.unmade
-        assert self.in_flight.uncertain
+        assert len(self.ledger) == 1
+        assert self.ledger.overlay(BEFORE).pods[A.key].terminating
+        assert self.ledger.unmade
+        assert self.ledger.uncertain
         assert not evicted(A).unmade
 
     def test_an_unanswered_eviction_is_followed_once_the_pod_terminates(self) -> None:
-        after, over = ended(self.in_flight, world(B, C), 60)
-        assert (stage(after), over) == (Stage.LEAVING, [])
+        after, over = ended(self.ledger, world(B, C), 60)
+        assert (stage(after), over) == (MovePhase.LEAVING, [])
 
     def test_an_unanswered_eviction_counts_as_not_made_after_a_while(self) -> None:
-        after, over = ended(self.in_flight, BEFORE, 74.9)
+        after, over = ended(self.ledger, BEFORE, 74.9)
         assert (len(after), over) == (1, [])
-        after = after.answered(move(A), UNKNOWN, 74.9)
+        after = after.answered(move(A), UNKNOWN.made, 74.9)
         after, (end,) = ended(after, BEFORE, 75)
         assert len(after) == 0, "another answer of that kind gives it no more time"
         assert end.outcome is Outcome.UNKNOWN
@@ -145,26 +144,26 @@ class TestUnansweredEvictions:
 
 
 def test_a_pod_that_existed_before_is_not_the_replacement() -> None:
-    in_flight = evicted(A)
-    after, over = ended(in_flight, world(B, C), 1)
-    assert (stage(after), over) == (Stage.LEAVING, [])
+    ledger = evicted(A)
+    after, over = ended(ledger, world(B, C), 1)
+    assert (stage(after), over) == (MovePhase.LEAVING, [])
 
 
 def test_a_pod_of_another_controller_is_not_the_replacement() -> None:
     other = web("d", "node-2", controller=OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api"))
     after, over = ended(evicted(A), world(B, C, other), 1)
-    assert (stage(after), over) == (Stage.LEAVING, [])
+    assert (stage(after), over) == (MovePhase.LEAVING, [])
 
 
 def test_two_moves_of_one_controller_have_two_replacements() -> None:
-    in_flight = evicted(A, B)
-    in_flight, over = ended(in_flight, world(C, web("d", "node-2")), 1)
+    ledger = evicted(A, B)
+    ledger, over = ended(ledger, world(C, web("d", "node-2")), 1)
     assert [end.move.pod.name for end in over] == ["a"]
-    in_flight, over = ended(in_flight, world(C, web("d", "node-2")), 2)
+    ledger, over = ended(ledger, world(C, web("d", "node-2")), 2)
     assert over == []
-    in_flight, over = ended(in_flight, world(C, web("d", "node-2"), web("e", "node-2")), 3)
+    ledger, over = ended(ledger, world(C, web("d", "node-2"), web("e", "node-2")), 3)
     assert [end.move.pod.name for end in over] == ["b"]
-    assert len(in_flight) == 0
+    assert len(ledger) == 0
 
 
 def test_replacements_that_are_created_together_are_distinguished() -> None:
@@ -175,12 +174,12 @@ def test_replacements_that_are_created_together_are_distinguished() -> None:
 
 
 def test_a_replacement_that_fails_is_followed_by_the_next() -> None:
-    in_flight, _ = ended(evicted(A), world(B, C, web("d", "node-2", ready=False)), 1)
-    assert stage(in_flight) is Stage.PLACED
+    ledger, _ = ended(evicted(A), world(B, C, web("d", "node-2", ready=False)), 1)
+    assert stage(ledger) is MovePhase.PLACED
     failed = web("d", "node-2", ready=False, phase="Failed")
-    in_flight, over = ended(in_flight, world(B, C, failed), 2)
-    assert (stage(in_flight), over) == (Stage.LEAVING, [])
-    in_flight, over = ended(in_flight, world(B, C, failed, web("e", "node-3")), 3)
+    ledger, over = ended(ledger, world(B, C, failed), 2)
+    assert (stage(ledger), over) == (MovePhase.LEAVING, [])
+    ledger, over = ended(ledger, world(B, C, failed, web("e", "node-3")), 3)
     (end,) = over
     assert end.replacement is not None
     assert end.replacement.name == "e"
@@ -189,15 +188,15 @@ def test_a_replacement_that_fails_is_followed_by_the_next() -> None:
 def test_a_stateful_sets_replacement_has_the_pods_name_and_is_created_after_it() -> None:
     owner = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
     zero, one = (pod(f"db-{n}", "node-1", SPEC, controller=owner) for n in (0, 1))
-    in_flight = evicted(zero, snapshot=cluster([], [zero, one]))
+    ledger = evicted(zero, snapshot=cluster([], [zero, one]))
     two = pod("db-2", "node-2", SPEC, controller=owner)  # scaled up meanwhile
     going = pod("db-0", "node-1", SPEC, controller=owner, deletion_timestamp=NOW)
-    in_flight, over = ended(in_flight, cluster([], [going, one, two]), 1)
-    assert (stage(in_flight), over) == (Stage.LEAVING, [])
-    in_flight, over = ended(in_flight, cluster([], [going, one, two]), 3000)
+    ledger, over = ended(ledger, cluster([], [going, one, two]), 1)
+    assert (stage(ledger), over) == (MovePhase.LEAVING, [])
+    ledger, over = ended(ledger, cluster([], [going, one, two]), 3000)
     assert over == []  # the grace period of the pod does not count
     new = Pod(**{name: getattr(zero, name) for name in zero.__struct_fields__} | {"uid": "new", "node_name": "node-2"})
-    _, (end,) = ended(in_flight, cluster([], [new, one, two]), 3001)
+    _, (end,) = ended(ledger, cluster([], [new, one, two]), 3001)
     assert (end.outcome, end.replacement) == (Outcome.IMPROVED, new)
 
 
@@ -205,51 +204,51 @@ class TestDeadlines:
     """A move ends when a step takes longer than its patience, counted from the last step."""
 
     def test_a_move_without_a_replacement_ends(self) -> None:
-        in_flight, _ = ended(evicted(A), world(B, C), 5)
-        in_flight, over = ended(in_flight, world(B, C), 304.9)
+        ledger, _ = ended(evicted(A), world(B, C), 5)
+        ledger, over = ended(ledger, world(B, C), 304.9)
         assert over == []
-        _, (end,) = ended(in_flight, world(B, C), 305)
+        _, (end,) = ended(ledger, world(B, C), 305)
         assert (end.outcome, end.message) == (Outcome.UNKNOWN, "it was not replaced within 300 s")
         assert end.failed
 
     def test_a_move_whose_replacement_has_no_node_ends(self) -> None:
         pending = world(B, C, web("d", ""))
-        in_flight, _ = ended(evicted(A), pending, 10)
-        _, (end,) = ended(in_flight, pending, 310)
+        ledger, _ = ended(evicted(A), pending, 10)
+        _, (end,) = ended(ledger, pending, 310)
         assert (end.outcome, end.message) == (Outcome.UNPLACED, "its replacement d has no node after 300 s")
 
     def test_a_move_whose_replacement_is_not_ready_ends(self) -> None:
         placed = world(B, C, web("d", "node-2", ready=False))
-        in_flight, _ = ended(evicted(A), placed, 10)
-        _, (end,) = ended(in_flight, placed, 310)
+        ledger, _ = ended(evicted(A), placed, 10)
+        _, (end,) = ended(ledger, placed, 310)
         assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
         assert end.message == "its replacement d on node-2 was not Ready after 300 s"
 
     def test_a_move_waits_for_readiness_as_long_as_the_policy_says(self) -> None:
         placed = world(B, C, web("d", "node-2", ready=False))
         quick = Patience(ready_seconds=Map(default=20.0))
-        in_flight, _ = ended(evicted(A).patient(quick), placed, 10)
-        assert in_flight.next_deadline() == 30
-        in_flight, over = ended(in_flight, placed, 29.9)
+        ledger, _ = ended(evicted(A).patient(quick), placed, 10)
+        assert ledger.next_deadline() == 30
+        ledger, over = ended(ledger, placed, 29.9)
         assert over == []
-        _, (end,) = ended(in_flight, placed, 30)
+        _, (end,) = ended(ledger, placed, 30)
         assert end.outcome is Outcome.NOT_READY
-        _, over = ended(in_flight.patient(Patience(ready_seconds=Map(default=60.0))), placed, 30)
+        _, over = ended(ledger.patient(Patience(ready_seconds=Map(default=60.0))), placed, 30)
         assert over == []  # the policy has changed meanwhile
 
     def test_a_move_whose_replacements_keep_failing_ends(self) -> None:
-        in_flight = evicted(A)
+        ledger = evicted(A)
         for second in range(10, 300, 20):
             placed = world(B, C, web(f"d-{second}", "node-2", ready=False))
-            in_flight, over = ended(in_flight, placed, second)
+            ledger, over = ended(ledger, placed, second)
             assert over == []
-            in_flight, over = ended(in_flight, world(B, C), second + 10)
+            ledger, over = ended(ledger, world(B, C), second + 10)
             assert over == []
-        assert in_flight.next_deadline() == 310
-        _, (end,) = ended(in_flight, world(B, C), 310)
+        assert ledger.next_deadline() == 310
+        _, (end,) = ended(ledger, world(B, C), 310)
         assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
         assert end.message == "its replacement failed, and no other was Ready after 300 s"
-        _, (end,) = ended(in_flight, world(B, C, web("e", "")), 310)
+        _, (end,) = ended(ledger, world(B, C, web("e", "")), 310)
         assert end.message == "its replacement e, which has no node, was not Ready after 300 s"
 
     def test_a_move_whose_pod_does_not_terminate_ends(self) -> None:
@@ -260,23 +259,23 @@ class TestDeadlines:
         )
 
     def test_the_next_deadline_is_the_earliest_of_all_moves(self) -> None:
-        assert InFlight().next_deadline() is None
-        in_flight = evicted(A, at=100)
-        assert in_flight.next_deadline() == 400
-        in_flight = in_flight.sent(move(B), BEFORE, 150)
-        assert in_flight.next_deadline() == 225
-        assert InFlight(Patience(unconfirmed_seconds=5)).sent(move(B), BEFORE, 150).next_deadline() == 155
+        assert Ledger().next_deadline() is None
+        ledger = evicted(A, at=100)
+        assert ledger.next_deadline() == 400
+        ledger = ledger.sent(move(B), BEFORE, 150)
+        assert ledger.next_deadline() == 225
+        assert Ledger(Patience(unconfirmed_seconds=5)).sent(move(B), BEFORE, 150).next_deadline() == 155
 
 
 class TestUnwantedReplacements:
     """After a scale-down or a rollout a move may have no replacement."""
 
     def test_a_move_without_a_wanted_replacement_ends_once_the_pod_is_deleted(self) -> None:
-        in_flight = evicted(A).not_wanted(move(A))
-        in_flight, over = ended(in_flight, BEFORE, 1)
-        assert (len(in_flight), over) == (1, [])
-        in_flight, (end,) = ended(in_flight, world(B, C), 2)
-        assert (len(in_flight), end.outcome) == (0, Outcome.UNKNOWN)
+        ledger = evicted(A).not_wanted(move(A))
+        ledger, over = ended(ledger, BEFORE, 1)
+        assert (len(ledger), over) == (1, [])
+        ledger, (end,) = ended(ledger, world(B, C), 2)
+        assert (len(ledger), end.outcome) == (0, Outcome.UNKNOWN)
         assert end.message == "its controller wants no replacement any more"
         assert not end.failed
 
@@ -285,28 +284,28 @@ class TestUnwantedReplacements:
         assert end.outcome is Outcome.IMPROVED
 
     def test_moves_of_other_owners_continue(self) -> None:
-        in_flight, over = ended(evicted(A, B).not_wanted(move(A)), world(C), 1)
+        ledger, over = ended(evicted(A, B).not_wanted(move(A)), world(C), 1)
         assert [end.move.pod.name for end in over] == ["a"]
-        assert [each.pod.name for each in in_flight.moves] == ["b"]
+        assert [each.pod.name for each in ledger.moves] == ["b"]
 
     def test_moves_without_a_replacement_are_listed(self) -> None:
-        in_flight, _ = ended(evicted(A, B), world(B, C), 10)
-        assert in_flight.unreplaced_since(9.9) == ()
-        assert [each.pod.name for each in in_flight.unreplaced_since(10)] == ["a"]
-        in_flight, _ = ended(in_flight, world(B, C, web("d", "")), 11)
-        assert in_flight.unreplaced_since(20) == ()
+        ledger, _ = ended(evicted(A, B), world(B, C), 10)
+        assert ledger.unreplaced_since(9.9) == ()
+        assert [each.pod.name for each in ledger.unreplaced_since(10)] == ["a"]
+        ledger, _ = ended(ledger, world(B, C, web("d", "")), 11)
+        assert ledger.unreplaced_since(20) == ()
 
 
 def test_plans_treat_pods_in_flight_as_terminating() -> None:
-    in_flight = evicted(A)
-    overlaid = in_flight.overlay(BEFORE)
+    ledger = evicted(A)
+    overlaid = ledger.overlay(BEFORE)
     assert overlaid.pods[A.key].terminating
     assert overlaid.pods[B.key] is B
     assert not BEFORE.pods[A.key].terminating
     already_going = world(web("a", deletion_timestamp=NOW), B, C)
-    assert in_flight.overlay(already_going) is already_going
+    assert ledger.overlay(already_going) is already_going
     namesake = Pod(**{name: getattr(A, name) for name in A.__struct_fields__} | {"uid": "another"})
-    assert not in_flight.overlay(world(namesake, B, C)).pods[A.key].terminating
+    assert not ledger.overlay(world(namesake, B, C)).pods[A.key].terminating
 
 
 GATED = msgspec.structs.replace(SPEC, has_scheduling_gates=True)
@@ -330,35 +329,35 @@ def test_plans_reckon_with_replacements_that_need_a_node(
 ) -> None:
     """A replacement that has none after 15 s is late."""
     snapshot = world(*shown)
-    in_flight = evicted(victim, snapshot=world(victim, B))
+    ledger = evicted(victim, snapshot=world(victim, B))
     if not wanted:
-        in_flight = in_flight.not_wanted(move(victim))
-    stages = tuple(followed(flight, snapshot, 5.0, ReplacementPods(snapshot, ())) for flight in in_flight.flights)
-    in_flight = InFlight().resumed(stages)
+        ledger = ledger.not_wanted(move(victim))
+    stages = tuple(followed(flight, snapshot, 5.0, ReplacementPods(snapshot, ())) for flight in ledger.in_flight)
+    ledger = Ledger().resumed(stages)
     for now, is_late in ((5.0, False), (19.9, False), (20.0, late)):
-        under_way = in_flight.for_planning(snapshot, now)
+        under_way = ledger.for_planning(snapshot, now)
         assert under_way.unreplaced == (victim,) * unreplaced
         assert len(under_way.replacements) == replacement
         assert under_way.late == (victim,) * is_late
 
 
 def test_budgets_count_pods_in_flight_as_watched_and_deleted_ones_as_terminating() -> None:
-    in_flight = evicted(A)
-    assert in_flight.pods(BEFORE) == (A,)
-    (gone,) = in_flight.pods(world(B, C))
+    ledger = evicted(A)
+    assert ledger.pods(BEFORE) == (A,)
+    (gone,) = ledger.pods(world(B, C))
     assert gone.terminating
     assert gone.uid == A.uid
 
 
 def test_the_missing_pods_of_an_owner_include_respreads_evictions() -> None:
-    in_flight = evicted(A, B)
-    assert in_flight.leaving("uid-web") == {A.uid, B.uid}
-    assert in_flight.unreplaced("uid-web", ()) == 2
-    in_flight, _ = ended(in_flight, world(C, web("d", "")), 1)
-    assert in_flight.unreplaced("uid-web", {C.uid, web("d", "").uid}) == 1
-    assert in_flight.unreplaced("uid-web", {C.uid}) == 2  # before the watch showed `d`
-    assert in_flight.leaving("uid-other") == frozenset()
-    assert [each.pod.name for each in in_flight.moves] == ["a", "b"]
+    ledger = evicted(A, B)
+    assert ledger.leaving("uid-web") == {A.uid, B.uid}
+    assert ledger.unreplaced("uid-web", ()) == 2
+    ledger, _ = ended(ledger, world(C, web("d", "")), 1)
+    assert ledger.unreplaced("uid-web", {C.uid, web("d", "").uid}) == 1
+    assert ledger.unreplaced("uid-web", {C.uid}) == 2  # before the watch showed `d`
+    assert ledger.leaving("uid-other") == frozenset()
+    assert [each.pod.name for each in ledger.moves] == ["a", "b"]
 
 
 class TestOwedMoves:
@@ -367,15 +366,15 @@ class TestOwedMoves:
     REFUSED = Answer(result=EvictionResult.HELD_BY_BUDGET)
 
     @pytest.fixture
-    def owing(self) -> InFlight:
+    def owing(self) -> Ledger:
         """A step of two: A is evicted, B was refused."""
         both = [move(each, component=3) for each in (A, B)]
-        in_flight = InFlight().sent(both[0], BEFORE, 0).answered(both[0], EVICTED, 0)
-        in_flight = in_flight.sent(both[1], BEFORE, 0).answered(both[1], self.REFUSED, 0)
-        assert len(in_flight) == 1
-        return in_flight.sent(both[1], BEFORE, 0).owed(both[1])
+        ledger = Ledger().sent(both[0], BEFORE, 0).answered(both[0], EVICTED.made, 0)
+        ledger = ledger.sent(both[1], BEFORE, 0).answered(both[1], self.REFUSED.made, 0)
+        assert len(ledger) == 1
+        return ledger.sent(both[1], BEFORE, 0).owed(both[1])
 
-    def test_an_owed_move_counts_as_in_flight_and_is_requested_again(self, owing: InFlight) -> None:
+    def test_an_owed_move_counts_as_in_flight_and_is_requested_again(self, owing: Ledger) -> None:
         moves = {each.pod.name for each in owing.moves}
         assert moves == {"a", "b"}
         assert not owing.uncertain  # no request is outstanding
@@ -383,17 +382,17 @@ class TestOwedMoves:
         assert [each.pod.name for each in owing.unanswered(1, 1)] == ["b"]
         assert owing.is_owed(owing.moves[1])
         assert not owing.is_owed(owing.moves[0])
-        after = owing.answered(owing.moves[1], EVICTED, 2)
-        assert [each.stage for each in after.flights] == [Stage.EVICTED] * 2
-        after = owing.answered(owing.moves[1], UNKNOWN, 2)
-        assert [each.stage for each in after.flights] == [Stage.EVICTED, Stage.SENT]
+        after = owing.answered(owing.moves[1], EVICTED.made, 2)
+        assert [each.phase for each in after.in_flight] == [MovePhase.EVICTED] * 2
+        after = owing.answered(owing.moves[1], UNKNOWN.made, 2)
+        assert [each.phase for each in after.in_flight] == [MovePhase.EVICTED, MovePhase.SENT]
 
-    def test_an_owed_move_ends_after_a_while(self, owing: InFlight) -> None:
+    def test_an_owed_move_ends_after_a_while(self, owing: Ledger) -> None:
         after, over = ended(owing, BEFORE, 75)
         assert [(each.move.pod.name, each.outcome) for each in over] == [("b", Outcome.UNKNOWN)]
-        assert [each.uid for each in after.flights] == [A.uid]
+        assert [each.uid for each in after.in_flight] == [A.uid]
 
-    def test_a_move_is_not_owed_once_the_others_have_their_replacements(self, owing: InFlight) -> None:
+    def test_a_move_is_not_owed_once_the_others_have_their_replacements(self, owing: Ledger) -> None:
         after, over = ended(owing, world(web("d", "node-2"), B, C), 10)
         assert [(each.move.pod.name, each.outcome) for each in over] == [("a", Outcome.IMPROVED)]
-        assert after.flights == ()
+        assert after.in_flight == ()

@@ -16,9 +16,9 @@ from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import InFlight
 from respread.eviction.moving_ledger import MovingLedger
-from respread.eviction.outcomes import Outcome
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.victims.budgets import Needs
 from tests.counting import LINEAR, calls
 from tests.eviction_moves import SPEC, move
@@ -63,39 +63,39 @@ class Wave:
             for each in (leaving + stay, waiting + stay, placed + stay, ready[::2] + placed[1::2] + stay)
         ]
 
-    def send(self) -> InFlight:
+    def send(self) -> Ledger:
         """Return all moves, sent and answered."""
-        in_flight = InFlight()
+        ledger = Ledger()
         for victim in self.victims:
             each = move(victim)
-            in_flight = in_flight.sent(each, self.before, 0).answered(each, EVICTED, 0)
-            assert in_flight.sent_at(each) == 0
-            assert not in_flight.is_owed(each)
-        return in_flight
+            ledger = ledger.sent(each, self.before, 0).answered(each, EVICTED.made, 0)
+            assert ledger.sent_at(each) == 0
+            assert not ledger.is_owed(each)
+        return ledger
 
     def follow(self) -> None:
         """Send the moves, and follow them until half of the replacements are Ready."""
-        in_flight = self.send()
+        ledger = self.send()
         for snapshot in self.after:
-            in_flight.for_planning(snapshot)
-            in_flight, over = in_flight.updated(snapshot, 1, lambda *_: Outcome.IMPROVED)
-        assert len(in_flight) == len(over) == len(self.victims) // 2
+            ledger.for_planning(snapshot)
+            ledger, over = ledger.updated(snapshot, 1, lambda *_: Outcome.IMPROVED)
+        assert len(ledger) == len(over) == len(self.victims) // 2
 
     def give_up(self) -> None:
         """Send the moves, and end them one after another without a replacement."""
-        in_flight = self.send()
+        ledger = self.send()
         for victim in self.victims:
-            in_flight = in_flight.owed(move(victim)).not_wanted(move(victim)).answered(move(victim), None, 1)
-        assert len(in_flight) == 0
+            ledger = ledger.owed(move(victim)).not_wanted(move(victim)).answered(move(victim), False, 1)
+        assert len(ledger) == 0
 
     def look(self) -> None:
         """Check budgets before each move is sent, and before each is sent again."""
-        in_flight, ledger = InFlight(), MovingLedger(self.before)
+        ledger, budgets = Ledger(), MovingLedger(self.before)
         for victim in self.victims:
             each = move(victim)
-            assert isinstance(ledger.beside(in_flight).verdict(victim), Needs)
-            in_flight = in_flight.sent(each, self.before, 0)
-            assert isinstance(ledger.beside(in_flight.without(each)).verdict(victim), Needs)
+            assert isinstance(budgets.beside(ledger).verdict(victim), Needs)
+            ledger = ledger.sent(each, self.before, 0)
+            assert isinstance(budgets.beside(ledger.without(each)).verdict(victim), Needs)
 
 
 @pytest.mark.parametrize("each_its_own", [False, True], ids=["one workload", "a workload each"])

@@ -1,0 +1,174 @@
+"""Follows a move in flight in a snapshot: its pod, its replacement, and how the move ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import msgspec
+
+from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.moves.entry import (
+    LEAVING_SINCE,
+    Compare,
+    Ended,
+    MoveEntry,
+    MovePhase,
+    Outcome,
+    Patience,
+    at_phase,
+    controller_uid_of,
+    is_stateful,
+    pods_of,
+    still_there,
+    waiting,
+)
+from respread.planning.victims.controllers import is_active
+
+_STILL_THERE: Final = {
+    MovePhase.OWED: "its eviction was refused, though others that it was to go with were made",
+    MovePhase.SENT: "its eviction was not confirmed",
+    MovePhase.EVICTED: "its eviction was accepted",
+}
+
+
+class ReplacementPods:
+    """The possible replacements in a snapshot, determined once for all moves with the same known pods."""
+
+    __slots__ = ("_candidates", "_snapshot", "_taken")
+
+    def __init__(self, snapshot: ClusterSnapshot, taken: Iterable[str]) -> None:
+        self._snapshot = snapshot
+        self._taken = set(taken)
+        self._candidates: dict[tuple[str, int], tuple[frozenset[str], deque[Pod]]] = {}
+        """By controller and the identity of the known pods, which are kept alive. The first one is taken first."""
+
+    def take(self, entry: MoveEntry) -> Pod | None:
+        """Return the replacement of a pod, and give it to no other; None if there is none yet."""
+        names = pods_of(self._snapshot, entry.move.pod.namespace, controller_uid_of(entry.move))
+        if is_stateful(entry):
+            same = names.get(entry.move.pod.name)
+            found = None if same is None or not self._may_replace(same, entry.known) else same
+        else:
+            found = self._first(names, entry)
+        if found is not None:
+            self._taken.add(found.uid)
+        return found
+
+    def _first(self, names: PodsByName, entry: MoveEntry) -> Pod | None:
+        at = (controller_uid_of(entry.move), id(entry.known))
+        if at not in self._candidates:
+            new = [pod for pod in names.values() if self._may_replace(pod, entry.known)]
+            new.sort(key=lambda pod: (pod.creation_timestamp or LEAVING_SINCE, pod.name))
+            self._candidates[at] = entry.known, deque(new)
+        _, candidates = self._candidates[at]
+        while candidates:
+            pod = candidates.popleft()
+            if pod.uid not in self._taken:
+                return pod
+        return None
+
+    def _may_replace(self, pod: Pod, known: Collection[str]) -> bool:
+        return pod.uid not in known and pod.uid not in self._taken and is_active(pod)
+
+
+class Knowing:
+    """Adds the replacements of finished moves to the known pods of other moves."""
+
+    __slots__ = ("_known", "_replacing")
+
+    def __init__(self, over: Iterable[Ended]) -> None:
+        self._replacing: dict[str, set[str]] = {}
+        """By controller."""
+        self._known: dict[tuple[str, int], frozenset[str]] = {}
+        """By controller and the identity of the known pods, so that moves with the same known pods still share them."""
+        for each in over:
+            if each.replacement is not None:
+                self._replacing.setdefault(controller_uid_of(each.move), set()).add(each.replacement.uid)
+
+    def of(self, entry: MoveEntry) -> MoveEntry:
+        """Return a move with everything that is known now."""
+        controller = controller_uid_of(entry.move)
+        if (replacing := self._replacing.get(controller)) is None:
+            return entry
+        at = (controller, id(entry.known))
+        if (known := self._known.get(at)) is None:
+            known = self._known[at] = entry.known | replacing
+        return msgspec.structs.replace(entry, known=known)
+
+
+def followed(entry: MoveEntry, snapshot: ClusterSnapshot, now: float, replacements: ReplacementPods) -> MoveEntry:
+    """Return the move with the state of its pod and its replacement in the snapshot."""
+    if entry.phase < MovePhase.LEAVING:
+        if still_there(snapshot, entry.move.pod) is not None:
+            return entry
+        entry = at_phase(entry, MovePhase.LEAVING, now)
+    entry = _with_replacement(entry, snapshot, now, replacements)
+    if entry.replacement is not None and entry.replacement.node_name and entry.phase < MovePhase.PLACED:
+        placed_at = now if entry.placed_at is None else entry.placed_at
+        entry = msgspec.structs.replace(at_phase(entry, MovePhase.PLACED, now), placed_at=placed_at)
+    return entry
+
+
+def _with_replacement(
+    entry: MoveEntry, snapshot: ClusterSnapshot, now: float, replacements: ReplacementPods
+) -> MoveEntry:
+    if entry.replacement is not None:
+        current = still_there(snapshot, entry.replacement)
+        if current is entry.replacement:
+            return entry
+        if current is not None:
+            return msgspec.structs.replace(entry, replacement=current)
+        # It failed or was deleted too: its controller creates another one.
+        known = entry.known | {entry.replacement.uid}
+        entry = msgspec.structs.replace(at_phase(entry, MovePhase.LEAVING, now), replacement=None, known=known)
+    replacement = replacements.take(entry)
+    return (
+        entry
+        if replacement is None
+        else msgspec.structs.replace(at_phase(entry, MovePhase.REPLACED, now), replacement=replacement)
+    )
+
+
+def end_of(entry: MoveEntry, now: float, patience: Patience, compare: Compare) -> Ended | None:
+    """Return how a move has ended, or None if it continues."""
+    replacement = entry.replacement
+    if replacement is not None and entry.phase is MovePhase.PLACED and replacement.ready:
+        where = f"its replacement {replacement.name} on {replacement.node_name} is Ready"
+        return _ended(entry, compare(entry.move, replacement), now, where)
+    if entry.phase is MovePhase.LEAVING and not entry.wanted:
+        return _ended(entry, Outcome.UNKNOWN, now, "its controller wants no replacement any more")
+    since, seconds = waiting(entry, patience)
+    return _given_up(entry, now, f"{now - since:.0f} s") if now - since >= seconds else None
+
+
+def _given_up(entry: MoveEntry, now: float, waited: str) -> Ended:
+    """Return how a move has ended on which Respread gives up."""
+    replacement = entry.replacement
+    if entry.placed_at is not None:
+        if replacement is None:
+            how = "its replacement failed, and no other was Ready"
+        else:
+            on = f" on {replacement.node_name}" if replacement.node_name else ", which has no node,"
+            how = f"its replacement {replacement.name}{on} was not Ready"
+        return _ended(entry, Outcome.NOT_READY, now, f"{how} after {waited}")
+    if replacement is not None:
+        return _ended(entry, Outcome.UNPLACED, now, f"its replacement {replacement.name} has no node after {waited}")
+    if entry.phase is MovePhase.LEAVING:
+        ended = _ended(entry, Outcome.UNKNOWN, now, f"it was not replaced within {waited}")
+        return msgspec.structs.replace(ended, unreplaced=True)
+    ended = _ended(entry, Outcome.UNKNOWN, now, f"{_STILL_THERE[entry.phase]}, and it is still there after {waited}")
+    return msgspec.structs.replace(ended, unmade=entry.phase <= MovePhase.SENT)
+
+
+def _ended(entry: MoveEntry, outcome: Outcome, now: float, message: str) -> Ended:
+    return Ended(
+        move=entry.move,
+        outcome=outcome,
+        replacement=entry.replacement,
+        seconds=now - entry.sent_at,
+        message=message,
+    )
