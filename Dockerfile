@@ -13,16 +13,14 @@ WORKDIR /src
 # With a pip of its own: a distribution's keeps no record of its files, and can't make way for pinned packages.
 RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/respread
 ENV PATH=/opt/build/bin:$PATH
-COPY requirements.txt requirements-build.txt ./
-RUN pip --python /opt/respread install --only-binary :all: --no-compile --require-hashes -r requirements.txt && \
+COPY requirements-operator.txt requirements-build.txt ./
+RUN pip --python /opt/respread install --only-binary :all: --no-compile --require-hashes -r requirements-operator.txt && \
     pip install --only-binary :all: --require-hashes -r requirements-build.txt
-COPY pyproject.toml README.md LICENSE ./
-COPY crds crds
-COPY manifests manifests
+COPY LICENSE ./
 COPY operator/respread operator/respread
-COPY operator/respread_cli operator/respread_cli
-RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . && \
-    pip --python /opt/respread install --no-compile --no-deps --no-index /wheels/*.whl
+RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels ./operator/respread && \
+    pip --python /opt/respread install --no-compile --no-deps --no-index /wheels/*.whl && \
+    ln -s respread-operator /opt/respread/bin/respread
 
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0

@@ -22,22 +22,24 @@ help: ## Show the targets.
 setup: $(STAMP) ## Make the virtual environment with the pinned dependencies.
 	@$(BIN)/python -m compileall -q operator # as pip does with what it installs: a start takes half as long
 
-$(STAMP): requirements-dev.txt pyproject.toml operator/respread_sandbox/pyproject.toml
+# Each package under operator/ is a project with its own wheel; the commands' is in the pyproject.toml at the root.
+PROJECTS = operator/respread . operator/respread_sandbox
+
+$(STAMP): requirements-dev.txt $(PROJECTS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit("respread needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e operator/respread_sandbox
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(PROJECTS:%=-e %)
 	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true # compiles the tests once, instead of in each worker of `make test`
 	@touch $@
 
+LOCK = UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-emit-package respread-operator
 lock: setup ## Pin the newest dependencies again, with hashes and without host names.
-	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade pyproject.toml -o requirements.txt
-	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
-	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group build -o requirements-build.txt
-	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group release -o requirements-release.txt
-	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group site -o requirements-site.txt
-	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group pictures -o requirements-pictures.txt
+	@$(LOCK) pyproject.toml -o requirements.txt
+	@$(LOCK) -c requirements.txt operator/respread/pyproject.toml -o requirements-operator.txt
+	@$(LOCK) -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
+	@for each in build release site pictures; do $(LOCK) -c requirements-dev.txt --group $$each -o requirements-$$each.txt || exit; done
 	@$(MAKE) --no-print-directory lock-image
 
 lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile.
@@ -221,17 +223,18 @@ check-workflows: $(VENV)/.release ## Judge .github/workflows by actionlint and z
 
 # Files are as old as the commit.
 COMMITTED = $(shell git log -1 --format=%ct)
-WHEEL = dist/respread-$(VERSION)-py3-none-any.whl
+WHEELS = $(foreach each,respread_operator respread,dist/$(each)-$(VERSION)-py3-none-any.whl)
 
 dist: $(VENV)/.release ## Make the files of a release in dist/: wheels, chart, kubectl plugin, definitions, SBOM, checksums.
 	@rm -rf dist && mkdir dist
 	@$(MAKE) --no-print-directory chart krew
 	@for each in crds/*.respread.dev.yaml; do echo "---"; cat $$each; done >dist/respread-crds-$(VERSION).yaml
 	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/respread-$(VERSION).cdx.json requirements.txt
+	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject operator/respread/pyproject.toml --output-reproducible --output-file dist/respread-operator-$(VERSION).cdx.json requirements-operator.txt
 	@$(MAKE) --no-print-directory checksums
 
 wheels: setup ## Build the wheels into dist/.
-	@SOURCE_DATE_EPOCH=$(COMMITTED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . operator/respread_sandbox
+	@SOURCE_DATE_EPOCH=$(COMMITTED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist $(PROJECTS:%=./%)
 
 # Helm keeps the times of files, which are those of the checkout.
 CHART ?= charts/respread
@@ -241,7 +244,7 @@ chart: setup ## Package the Helm chart into dist/: the same file for the same co
 	@$$($(GO_TOOL) helm) package build/chart/respread --destination $(CHART_TO) >/dev/null
 
 krew: wheels ## Make the kubectl plugin in dist/: an archive for each platform, and krew's manifest krew/respread.yaml.
-	@$(BIN)/python -m krew.archives $(WHEEL) dist
+	@$(BIN)/python -m krew.archives $(WHEELS) dist
 
 checksums: ## Write SHA256SUMS of the files in dist/, to be signed; image archives are left out, because registries keep images.
 	@cd dist && find . -type f ! -name '*-image*.tar' ! -name 'SHA256SUMS*' -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS && cat SHA256SUMS

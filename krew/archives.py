@@ -1,6 +1,6 @@
 """Makes what krew installs: an archive for each platform, and the manifest that names them.
 
-    python -m krew.archives dist/respread-0.1.0-py3-none-any.whl dist
+    python -m krew.archives dist/respread_operator-0.1.0-py3-none-any.whl dist/respread-0.1.0-py3-none-any.whl dist
 
 An archive holds Respread, its pinned dependencies and a program that starts them with the Python of the machine.
 Dependencies with compiled parts are in it once for each minor version of Python. The same wheels always make the same
@@ -50,23 +50,23 @@ PLATFORMS: Final = (
 )
 
 
-def make(wheel: Path, target: Path, platforms: Sequence[Platform] = PLATFORMS) -> Path:
+def make(wheels: Sequence[Path], target: Path, platforms: Sequence[Platform] = PLATFORMS) -> Path:
     """Write the archives into a folder and return the manifest, which is in its subfolder krew.
 
     Args:
-        wheel: of Respread; its name has the version.
+        wheels: of Respread; their names have the version.
         target: where to write.
         platforms: for which to make archives.
 
     Raises:
         subprocess.CalledProcessError: a dependency can't be installed for a platform; uv has printed why.
     """
-    version = wheel.name.split("-")[1]
+    version = wheels[0].name.split("-")[1]
     manifest = (HERE / "respread.yaml").read_text(encoding="utf-8") + f"  version: v{version}\n  platforms:\n"
     for platform in platforms:
         archive = target / f"{PROGRAM}-{version}-{platform.os}-{platform.arch}.tar.gz"
         with TemporaryDirectory() as folder:
-            _write(archive, _files_for(platform, wheel, Path(folder)))
+            _write(archive, _files_for(platform, wheels, Path(folder)))
         manifest += (
             f"    - selector: {{matchLabels: {{os: {platform.os}, arch: {platform.arch}}}}}\n"
             f"      uri: {DOWNLOADS}/v{version}/{archive.name}\n"
@@ -79,7 +79,7 @@ def make(wheel: Path, target: Path, platforms: Sequence[Platform] = PLATFORMS) -
     return written
 
 
-def _files_for(platform: Platform, wheel: Path, folder: Path) -> dict[str, Path]:
+def _files_for(platform: Platform, wheels: Sequence[Path], folder: Path) -> dict[str, Path]:
     """Install everything into subfolders of a folder, and return the files of the archive by path in it."""
     files = {"LICENSE": ROOT / "LICENSE", PROGRAM: HERE / PROGRAM, "lib/__main__.py": HERE / "start.py"}
     pinned = re.split(r"\n(?=\S)", (ROOT / "requirements.txt").read_text(encoding="utf-8"))
@@ -92,7 +92,7 @@ def _files_for(platform: Platform, wheel: Path, folder: Path) -> dict[str, Path]
         uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--native-tls", "--no-deps"]
         for_whom = [f"--python-platform={platform.of_uv}", f"--python-version={python}", f"--target={folder / python}"]
         dependencies = ["--only-binary=:all:", "--require-hashes", f"--requirement={requirements}"]
-        for what in (dependencies, [str(wheel)]):
+        for what in (dependencies, list(map(str, wheels))):
             subprocess.run([*uv, *for_whom, *what], check=True)  # noqa: S603 - all are our own arguments
         for package in (folder / python).glob("*.dist-info"):
             files |= _files_of(package, f"cpython-{python.replace('.', '')}")
@@ -137,8 +137,8 @@ def _write(archive: Path, files: Mapping[str, Path]) -> None:
 
 def main() -> None:
     """Make the archives and the manifest."""
-    wheel, target = map(Path, sys.argv[1:])
-    sys.stdout.write(f"{make(wheel, target)}\n")
+    *wheels, target = map(Path, sys.argv[1:])
+    sys.stdout.write(f"{make(wheels, target)}\n")
 
 
 if __name__ == "__main__":

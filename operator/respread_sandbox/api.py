@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from respread.kube.access import AccessError, load_access
-from respread.kube.connection import open_connection
+from respread_cli.read.connection import open_connection
 from respread_sandbox.errors import SandboxError
 
 REQUEST_SECONDS: Final = 30

@@ -189,7 +189,7 @@ def test_the_bytecode_in_the_image_does_not_depend_on_the_age_of_files(image: st
     command = container(image, f"respread-tells-{os.getpid()}", "--entrypoint=python3")
     told = subprocess.run([*command, "-c", tell], check=True, capture_output=True, text=True).stdout
     number, by_time = json.loads(told)
-    assert number > 1000
+    assert number > 500
     assert by_time == []
 
 
@@ -206,7 +206,7 @@ def test_the_image_has_version_and_source_labels(contents: Image) -> None:
 
 
 def test_the_image_is_small(contents: Image) -> None:
-    assert contents.compressed_bytes <= 120e6
+    assert contents.compressed_bytes <= 100e6
 
 
 def test_the_sbom_names_exactly_the_contents_of_the_image(image: str, contents: Image) -> None:
@@ -222,7 +222,9 @@ def test_the_sbom_names_exactly_the_contents_of_the_image(image: str, contents: 
     debian = subprocess.run([*command, *show], check=True, capture_output=True, text=True).stdout.splitlines()
     expected = {("pkg:pypi", *each) for each in json.loads(python)} | {("pkg:deb", *each.split(" ")) for each in debian}
     assert {each for each in found if each[0] != "pkg:generic"} == expected
-    assert ("pkg:pypi", "respread", __version__) in found
+    names = {name for kind, name, _ in found if kind == "pkg:pypi"}
+    assert ("pkg:pypi", "respread-operator", __version__) in found
+    assert names.isdisjoint({"kubernetes", "pykube-ng", "requests", "respread", "respread-sandbox", "rich"})
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +248,7 @@ def test_the_image_is_signed_with_its_sbom_and_runs_when_pulled(
 
     subprocess.run(["podman", "pull", "--quiet", "--tls-verify=false", f"{name}@{digest}"], check=True)
     command = container(f"{name}@{digest}", f"respread-pulled-{os.getpid()}")
-    shown = subprocess.run([*command, "version", "--client"], check=True, capture_output=True, text=True)
+    shown = subprocess.run([*command, "--version"], check=True, capture_output=True, text=True)
     assert __version__ in shown.stdout
 
 

@@ -121,15 +121,14 @@ def test_each_archive_holds_all_dependencies_for_its_platform_and_each_python(of
     pinned = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
     expected = {f"{name}-{version}".lower() for name, version in pinned}
     for compiled in packages.values():
-        assert compiled | for_any == expected | {f"respread-{__version__}"}
+        assert compiled | for_any == expected | {f"respread-{__version__}", f"respread-operator-{__version__}"}
 
 
 def test_the_same_wheels_make_the_same_files(tmp_path: Path) -> None:
-    wheel = shutil.copyfile(
-        made("respread-VERSION-py3-none-any.whl"), tmp_path / f"respread-{__version__}-py3-none-any.whl"
-    )
+    names = (f"{each}-{__version__}-py3-none-any.whl" for each in ("respread_operator", "respread"))
+    wheels = [shutil.copyfile(made(name), tmp_path / name) for name in names]
     platforms = [each for each in archives.PLATFORMS if (each.os, each.arch) == HERE]
-    archives.make(wheel, tmp_path, platforms)  # from a file of another age
+    archives.make(wheels, tmp_path, platforms)  # from a file of another age
     (again,) = tmp_path.glob("*.tar.gz")
     assert hashlib.sha256(again.read_bytes()).hexdigest() == platform_of(HERE)["sha256"]
 

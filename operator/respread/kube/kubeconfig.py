@@ -137,7 +137,14 @@ def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Ident
     )
     if user.exec is None and user.auth_provider is None:
         return endpoint, _identity(user_base, user)
-    from respread.kube.plugins import run_plugin  # noqa: PLC0415 - 0.3 s and 20 MiB, which few need
+    try:
+        from respread.kube.plugins import run_plugin  # noqa: PLC0415 - 0.3 s and 20 MiB, which few need
+    except ModuleNotFoundError as error:
+        raise CredentialsError(
+            f"the user {chosen.user} gets its credentials from an exec plugin or an auth provider, which need Python's "
+            "package kubernetes. The image does not contain it. `pip install respread` installs it, or use a token or "
+            "a certificate"
+        ) from error
 
     plugin = run_plugin(files, name)
     # The client logs the failure of a plugin and continues as anonymous.

@@ -17,11 +17,10 @@ import msgspec
 from respread import __version__
 from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind, NotAListError, split_list
-from respread.kube.connection import Connection
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, files
 from respread.stores.watched_kinds import full_name
 from respread_cli.options import ConnectionOptions, client_options
-from respread_cli.read.connection import connect
+from respread_cli.read.connection import Connection, connect
 from respread_cli.read.gathering import OPTIONAL, READ_KINDS, WantedKind
 from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 from respread_cli.read.snapshot_content import snapshot_content

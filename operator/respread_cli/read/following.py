@@ -18,9 +18,9 @@ from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.errors import DecodeError
-from respread.kube.connection import Connection
 from respread.program.command_line import CommandError
 from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.connection import Connection
 from respread_cli.read.gathering import Gathering, WantedKind
 from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 

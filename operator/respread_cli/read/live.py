@@ -17,11 +17,11 @@ from respread.api.nesting import decoded
 from respread.api.policy import GROUP
 from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
-from respread.kube.connection import Connection
 from respread.kube.credentials import CredentialsError
 from respread.program.command_line import CommandError
 from respread.stores.watched_kinds import UNFINISHED_PODS, full_name
 from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.connection import Connection
 from respread_cli.read.gathering import Gathering, WantedKind
 
 PAGE_OBJECTS: Final = 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import respread
+import respread_cli
 from respread.program.command_line import CommandError
 
 
@@ -19,7 +19,7 @@ def manifests() -> Path:
 
 
 def _folder(name: str) -> Path:
-    package = Path(respread.__file__).parent
+    package = Path(respread_cli.__file__).parent
     for root in (package, package.parents[1]):
         if (root / name).is_dir():
             return root / name

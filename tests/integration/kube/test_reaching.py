@@ -22,8 +22,8 @@ import yaml
 
 from respread.handlers.session import open_plain_session
 from respread.kube.access import ClusterAccess, find_service_account, load_access
-from respread.kube.connection import open_connection
 from respread.kube.requests import open_requests
+from respread_cli.read.connection import open_connection
 from respread_sandbox import Binaries, Sandbox
 
 Change = Callable[[Sandbox, Path, dict[str, Any]], None]

@@ -14,8 +14,8 @@ import yaml
 
 from respread.handlers.session import open_plain_session
 from respread.kube.access import ClusterAccess, load_access
-from respread.kube.connection import open_connection
 from respread.kube.requests import NoResponseError, open_requests
+from respread_cli.read.connection import open_connection
 from respread_sandbox import Sandbox, SandboxError
 from tests.integration.tls_front import RSA, Authority, Certificate, TlsFront
 

@@ -22,12 +22,12 @@ import yaml
 from click.testing import CliRunner
 
 from respread import __version__
-from respread.kube.connection import Connection
 from respread.kube.kubeconfig import find_in_kubeconfig
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
 from respread_cli.options import ConnectionOptions
 from respread_cli.read import connection as connections
+from respread_cli.read.connection import Connection
 
 
 def kubeconfig(
