@@ -234,3 +234,25 @@ def test_groups_that_budgets_hold_are_not_searched_again_beside_those_that_use_r
         ]
 
     assert calls_of_a_plan(budgets=4) < 1.5 * calls_of_a_plan(budgets=0)
+
+
+def test_groups_do_not_crowd_on_one_node_of_a_zone_that_is_back() -> None:
+    """Of equal nodes, each group begins with another one. Most began with the zone's first one: 1.4 times the calls."""
+
+    def calls_of_a_plan(room: int) -> int:
+        """Return them for 24 groups with 6 pods in each of two zones, and a third one with room for all their moves."""
+        hosts = [(f"node-{zone}{number}", zone) for zone in "abc" for number in range(8)]
+        state = ClusterState()
+        state.replace("nodes", [node(name, zone, pods=room if zone == "c" else 60) for name, zone in hosts])
+        state.replace("namespaces", [Namespace(name="default")])
+        pods = [
+            pod(f"web-{number}-{at}", hosts[(number * 3 + at) % 16][0], spec(constraint(selector={"app": f"{number}"})))
+            for number in range(24)
+            for at in range(12)
+        ]
+        labelled = [msgspec.structs.replace(each, labels=Map(app=each.name.split("-")[1])) for each in pods]
+        state.replace("pods", labelled)
+        spread = SpreadIndex().update(state.snapshot)
+        return calls(lambda: Planner().plan(state.snapshot, spread, PolicySetting((UNBOUND,)), now=NOW))
+
+    assert calls_of_a_plan(room=24) < 1.1 * calls_of_a_plan(room=400)

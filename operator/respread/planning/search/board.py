@@ -21,7 +21,7 @@ from respread.scheduling.filters.taint_toleration import ShunnedNodes
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import POD_SLOTS
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_sets import NodeSet, node_set, nth_slot, slots_of
 from respread.spread.group import Template
 
 
@@ -93,8 +93,7 @@ class Board:
 
     __slots__ = (
         "_evicted",
-        "_first_slot",
-        "_going",
+                "_going",
         "_history",
         "_kinds_at_start",
         "_landed",
@@ -103,6 +102,7 @@ class Board:
         "_needs",
         "_ranks",
         "_spots_of",
+        "_turn",
         "components",
         "fine",
         "occupied",
@@ -122,7 +122,7 @@ class Board:
         placement: Placement,
         *,
         components: Sequence[Sequence[int]] = (),
-        first_slot: int = 0,
+        turn: int = 0,
         ranks: int = 1,
         leaving: NodeSet = 0,
         waiting: Sequence[int] = (),
@@ -136,8 +136,8 @@ class Board:
             occupied: the nodes with a pod of the pieces.
             placement: the rest of the cluster.
             components: the tallies by their index, those together that share pods; empty if all do.
-            first_slot: of nodes that are alike the first one from here on is taken. Where each board has another one,
-                their plans don't crowd on the same few nodes.
+            turn: which of nodes that are alike is taken, counted round. Where each board has another one, their plans
+                don't crowd on the same few nodes.
             ranks: how many ranks there are of the policies that want groups cured.
             leaving: nodes that lose their pods anyway, which are distinguished from others.
             waiting: the pieces of the replacements of moves in flight that have no node yet.
@@ -147,7 +147,7 @@ class Board:
         self.placement = placement
         self.waiting = tuple(waiting)
         self.components = tuple(map(tuple, components)) or (tuple(range(len(self.tallies))),)
-        self._first_slot = first_slot
+        self._turn = turn
         self._ranks = ranks
         self._going = leaving
         self.fine = False
@@ -314,10 +314,7 @@ class Board:
 
     def pick(self, nodes: NodeSet) -> int:
         """Return the slot of one of these nodes, to represent all of them."""
-        following = nodes >> self._first_slot
-        if following:
-            return self._first_slot + (following & -following).bit_length() - 1
-        return (nodes & -nodes).bit_length() - 1
+        return nth_slot(nodes, self._turn % nodes.bit_count())
 
     def ample(self) -> Ample:
         """Return the touched nodes with so much room that other pods there affected nothing, in the current position.

@@ -56,7 +56,7 @@ def set_up(
         occupied,
         placement,
         components=_numbered([task.groups for task in tasks]),
-        first_slot=crc32(str(pods[0].key).encode()) % len(slot_of) if slot_of else 0,
+        turn=crc32(str(pods[0].key).encode()),
         ranks=max(ranks.values()) + 1,
         leaving=node_set([slot for name in leaving if (slot := slot_of.get(name)) is not None]),
         waiting=[piece_of[_identity(pod)] for pod in coming],

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from operator import is_
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from respread.planning.search.cost import Cost, total
 from respread.planning.search.placement import Placement
@@ -57,6 +56,9 @@ class Changes(NamedTuple):
     """Whether anything else that the scheduler uses has changed."""
 
 
+_Question: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], Cost | None]
+
+
 class _Beside(NamedTuple):
     """What was found with room gone that others take."""
 
@@ -74,8 +76,7 @@ class Memory:
     def __init__(self) -> None:
         self._apart: dict[int, Solution] = {}
         """By the identity of the task, which the solution holds."""
-        self._joint: dict[tuple[int, ...], _Beside] = {}
-        """By the identities of the tasks."""
+        self._joint: dict[_Question, _Beside] = {}
         self.room = RoomForAll()
         self.searched: dict[str, int] = {}
         """By namespace, the number of the last search for it. A namespace without searches is absent."""
@@ -104,17 +105,18 @@ class Memory:
         placement: Placement,
     ) -> Solution | None:
         """Return the solution of tasks beside others, whose room was gone, if it still holds."""
-        before = self._joint.get(tuple(map(id, tasks)))
-        if before is None or before.known != known or len(before.others) != len(others):
-            return None
-        if not all(map(is_, before.others, others)):
-            return None
-        return before.solution if _holds(before.solution, changes, placement) else None
+        before = self._joint.get(_question(tasks, others, known))
+        return before.solution if before is not None and _holds(before.solution, changes, placement) else None
 
     def keep(self, alone: Iterable[Solution], beside: Iterable[_Beside]) -> None:
         """Keep what was found and forget all else."""
         self._apart = {id(solution.tasks[0]): solution for solution in alone}
-        self._joint = {tuple(map(id, each.solution.tasks)): each for each in beside}
+        self._joint = {_question(each.solution.tasks, each.others, each.known): each for each in beside}
+
+
+def _question(tasks: Iterable[Task], others: Iterable[Taker], known: Cost | None) -> _Question:
+    """Return what identifies a search for tasks beside others, as long as the tasks and others exist."""
+    return tuple(map(id, tasks)), tuple(map(id, others)), known
 
 
 def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
@@ -164,7 +166,7 @@ class Solver:
         if self._memory.room.holds((*alone, *claims), changes.nodes, self._placement):
             solutions = alone
         else:
-            solutions = self._one_after_another(alone, tried)
+            solutions = self._in_turn(alone, tried)
         found = {id(each.tasks[0]): each for each in alone}
         for rivals in self._rivals(solutions):
             if _is_decided_by_order([found[id(task)] for rival in rivals for task in rival.tasks], self._placement):
@@ -208,29 +210,46 @@ class Solver:
             found.append(own if waits else solution)
         return found
 
-    def _one_after_another(self, alone: Iterable[Solution], tried: list[_Beside]) -> list[Solution]:
+    def _in_turn(self, alone: Sequence[Solution], tried: list[_Beside]) -> list[Solution]:
         """Return solutions each of which has room beside those before it, found again if it does not.
 
-        Those come first that cure most groups, of the most important policies, with the least room. What can't cure as
-        many beside these as it could alone takes no more than is left in the end.
+        Those come first that cure most groups, of the most important policies, with the least room. If they take what
+        others as important can't do without, these come before them where more is cured so.
+        """
+        order = sorted((each for each in alone if any(each.cured)), key=_claim)
+        rest = [each for each in alone if not any(each.cured)]
+        solutions, behind = self._one_after_another(order, rest, tried)
+        first = {id(each) for each in behind if any(_has_other_nodes(other, each) for other in order)}
+        if not first:
+            return solutions
+        order.sort(key=lambda each: (*_claim(each)[:2], id(each) not in first))
+        others, _ = self._one_after_another(order, rest, tried)
+        return min(solutions, others, key=lambda each: total([solution.cost for solution in each]).violated)
+
+    def _one_after_another(
+        self, order: Iterable[Solution], rest: Iterable[Solution], tried: list[_Beside]
+    ) -> tuple[list[Solution], list[Solution]]:
+        """Return solutions in an order with room beside those before them, and those that can't cure as many as alone.
+
+        The latter take no more than is left in the end, as do those of the rest.
         """
         room = Room(self._placement)
         for claim in self._claims:
             room.take(claim.taken)
         solutions: list[Solution] = []
-        left = [each for each in alone if not any(each.cured)]
-        for solution in sorted((each for each in alone if any(each.cured)), key=_claim):
+        behind: list[Solution] = []
+        for solution in order:
             fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
             if fitting.cost.violated > solution.cost.violated:
-                left.append(solution)
+                behind.append(solution)
                 continue
             room.take(fitting.taken)
             solutions.append(fitting)
-        for solution in left:
+        for solution in (*rest, *behind):
             fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
             room.take(fitting.taken)
             solutions.append(fitting)
-        return solutions
+        return solutions, behind
 
     def _each_alone(self, tasks: Sequence[Task]) -> list[Solution]:
         """Return the solution of each task. Namespaces take turns, so that none gets the whole budget."""
@@ -365,6 +384,11 @@ def _would_take(solution: Solution, placement: Placement) -> NodeSet:
             view.remove(move.pod)
     view.revert(mark)
     return found
+
+
+def _has_other_nodes(one: Solution, other: Solution) -> bool:
+    """Whether replacements of one solution may land where those of another may, and elsewhere too."""
+    return bool(one.landing & other.landing and one.landing & ~other.landing)
 
 
 def _claim(solution: Solution) -> tuple[int, bool, float]:

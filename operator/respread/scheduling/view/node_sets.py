@@ -33,6 +33,18 @@ def slots_of(nodes: NodeSet) -> list[int]:
     return list(compress(count(), _bits(nodes)))
 
 
+def nth_slot(nodes: NodeSet, n: int) -> int:
+    """Return the slot of the node of a set that `n` others precede."""
+    least, most = 0, nodes.bit_length() - 1
+    while least < most:
+        middle = (least + most) // 2
+        if (nodes & ((2 << middle) - 1)).bit_count() > n:
+            most = middle
+        else:
+            least = middle + 1
+    return least
+
+
 def members(nodes: NodeSet, of: Sequence[_T]) -> list[_T]:
     """Return the entries of a list (one per slot) that belong to a set's nodes."""
     return list(compress(of, _bits(nodes)))
