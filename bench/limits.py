@@ -10,14 +10,18 @@ import math
 import sys
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
+
+from immutables import Map
 
 from bench.judge import Entry, Key
 
 STEP_SECONDS: Final = 0.05
 FIRST: Final = 5
-"""How many pods of a workload Respread promises to evict before a replacement is Ready (docs/eviction.md)."""
+"""How many pods of a workload Respread promises to evict before a replacement is Ready. Each one that becomes Ready
+doubles them (docs/eviction.md)."""
+_MOST_DOUBLINGS: Final = 30
 
 
 class AtOnce(NamedTuple):
@@ -50,7 +54,7 @@ class AtOnce(NamedTuple):
         """Return how many times in a row a replacement must be waited for if these are the evictions of each workload.
 
         Limits of workloads are within those of namespaces, so no combination of them needs more rounds than one alone,
-        except, now and then, where workloads begin with few.
+        except, now and then, where several workloads begin with few.
         """
         per_namespace = Counter[str]()
         for (namespace, _), number in moves.items():
@@ -62,20 +66,26 @@ class AtOnce(NamedTuple):
         )
 
     def _rounds_of_one(self, moves: int) -> int:
-        first = min(self.first, self.per_workload)
-        return math.ceil(moves / first) if moves <= first else 1 + math.ceil((moves - first) / self.per_workload)
+        done = rounds = 0
+        while done < moves:
+            done += min(self.in_total, self.per_namespace, self._most_of_one(done))
+            rounds += 1
+        return rounds
 
-    def most(self, wanted: Mapping[Key, int], begun: Collection[Key] = ()) -> int:
+    def _most_of_one(self, ready: int) -> int:
+        """Return how many of a workload may be in flight when so many of its replacements are Ready."""
+        return min(self.per_workload, self.first << min(ready, _MOST_DOUBLINGS))
+
+    def most(self, wanted: Mapping[Key, int], ready: Mapping[Key, int] = Map()) -> int:
         """Return how many of the evictions that are in flight or left, of each workload, may be in flight at once.
 
         Args:
             wanted: the evictions.
-            begun: the workloads of which a replacement is Ready.
+            ready: how many replacements of each workload are Ready; 0 of those that are not there.
         """
         per_namespace = Counter[str]()
         for key, number in wanted.items():
-            most = self.per_workload if key in begun else min(self.first, self.per_workload)
-            per_namespace[key[0]] += min(most, number)
+            per_namespace[key[0]] += min(self._most_of_one(ready.get(key, 0)), number)
         return min(self.in_total, sum(min(self.per_namespace, number) for number in per_namespace.values()))
 
     def has_room(self, in_flight: Mapping[Key, int], key: Key) -> bool:
@@ -110,8 +120,8 @@ class AtOnce(NamedTuple):
             in_flight = {key: bisect_right(started[key], at) - bisect_right(ended[key], at) for key in moves}
             left = {key: max(0, number - bisect_right(started[key], at)) for key, number in moves.items()}
             were += sum(in_flight.values())
-            begun = {key for key in moves if bisect_right(ended[key], at)}
-            could_be += self.most({key: in_flight[key] + left[key] for key in moves}, begun)
+            ready = {key: bisect_right(ended[key], at) for key in moves}
+            could_be += self.most({key: in_flight[key] + left[key] for key in moves}, ready)
         return were / could_be if could_be else None
 
 

@@ -69,10 +69,13 @@ def test_limits_and_budgets_of_a_workload_of_25_pods(
 
 
 @pytest.mark.parametrize(("moves", "rounds"), [(0, 0), (5, 1), (6, 2), (15, 2), (16, 3)])
-def test_a_workload_begins_with_five_and_goes_on_when_one_is_ready(moves: int, rounds: int) -> None:
+def test_a_workload_begins_with_five_and_each_ready_one_doubles_them(moves: int, rounds: int) -> None:
     at_once = AtOnce.of({**LIMITS, "inFlightPerWorkload": 10}, 120)
     assert at_once.rounds({WEB: moves}) == rounds
-    assert at_once.most({WEB: moves, API: 20}, {API}) == min(5, moves) + 10
+    assert at_once.most({WEB: moves, API: 20}, {API: 1}) == min(5, moves) + 10
+    of_many = AtOnce.of({**LIMITS, "inFlightPerWorkload": 100}, 120)
+    assert [of_many.most({WEB: 100}, {WEB: ready}) for ready in range(5)] == [5, 10, 20, 40, 40]
+    assert of_many.rounds({WEB: 90}) == 4  # 5, 40 in a namespace, 40, and 5
 
 
 def test_the_share_of_the_limits_that_is_used() -> None:
