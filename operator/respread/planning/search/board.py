@@ -93,7 +93,7 @@ class Board:
 
     __slots__ = (
         "_evicted",
-                "_going",
+        "_going",
         "_history",
         "_kinds_at_start",
         "_landed",
