@@ -21,7 +21,7 @@ _REFUSED: Final = re.compile(
 )
 
 
-class Entry(NamedTuple):
+class Flight(NamedTuple):
     """An eviction, until a replacement is Ready."""
 
     key: Key
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
     """Infinite if no pod became Ready for it."""
 
 
-def flights(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float]]) -> list[Entry]:
+def flights(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float]]) -> list[Flight]:
     """Return the evictions. Those of a Deployment are paired in order with the pods that became Ready after them.
 
     Args:
@@ -44,7 +44,7 @@ def flights(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, flo
     for key, at in sorted(evicted, key=lambda each: each[1]):
         while ends[key] and ends[key][0] <= at:
             ends[key].popleft()
-        found.append(Entry(key, at, ends[key].popleft() if ends[key] else math.inf))
+        found.append(Flight(key, at, ends[key].popleft() if ends[key] else math.inf))
     return found
 
 
@@ -94,7 +94,7 @@ class Judge(ABC):
         """Return the pods that the scheduler counts: those with a node that are not terminating."""
         return [pod for pod in self.now() if pod.spec.node_name and not pod.terminating]
 
-    def flights(self) -> list[Entry]:
+    def flights(self) -> list[Flight]:
         """Return the evictions so far, in order."""
         lives = self._lives()
         return flights(

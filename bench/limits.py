@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from immutables import Map
 
-from bench.judge import Entry, Key
+from bench.judge import Flight, Key
 
 STEP_SECONDS: Final = 0.05
 FIRST: Final = 5
@@ -97,7 +97,7 @@ class AtOnce(NamedTuple):
             and in_flight.get(key, 0) < self.per_workload
         )
 
-    def used(self, moves: Mapping[Key, int], flights: Sequence[Entry], since: float) -> float | None:
+    def used(self, moves: Mapping[Key, int], flights: Sequence[Flight], since: float) -> float | None:
         """Return the share of the possible evictions in flight that were, while some were left to be made.
 
         Args:

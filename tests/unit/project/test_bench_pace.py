@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.judge import Entry, Key
+from bench.judge import Flight, Key
 from bench.limits import AtOnce
 from bench.live import Live
 from bench.pace import WORLDS, smaller, targets
@@ -80,13 +80,13 @@ def test_a_workload_begins_with_five_and_each_ready_one_doubles_them(moves: int,
 
 def test_the_share_of_the_limits_that_is_used() -> None:
     at_once, moves = AtOnce(2, 2, 2), {WEB: 4}
-    one_at_a_time = [Entry(WEB, 10.0 + number, 11.0 + number) for number in range(4)]
+    one_at_a_time = [Flight(WEB, 10.0 + number, 11.0 + number) for number in range(4)]
     assert at_once.used(moves, one_at_a_time, 10.0) == pytest.approx(0.5, abs=0.02)
-    two_at_a_time = [Entry(WEB, 10.0 + number // 2, 11.0 + number // 2) for number in range(4)]
+    two_at_a_time = [Flight(WEB, 10.0 + number // 2, 11.0 + number // 2) for number in range(4)]
     assert at_once.used(moves, two_at_a_time, 10.0) == pytest.approx(1.0, abs=0.02)
     assert at_once.used(moves, two_at_a_time, 9.0) == pytest.approx(0.5, abs=0.02)
     assert at_once.used(moves, two_at_a_time, 12.0) is None
-    never_ready = [Entry(WEB, 10.0), Entry(WEB, 12.0)]
+    never_ready = [Flight(WEB, 10.0), Flight(WEB, 12.0)]
     assert at_once.used(moves, never_ready, 10.0) == pytest.approx(0.5, abs=0.02)
 
 
