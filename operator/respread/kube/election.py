@@ -12,6 +12,11 @@ from respread.kube.access import AccessError
 from respread.kube.leadership import Elector
 from respread.telemetry.logs import get_logger
 
+INSTALLED_NAMESPACE: Final = "respread-system"
+"""The namespace in which manifests/ install the operator, and of its Lease."""
+COMMON_NAMESPACE: Final = "default"
+"""The namespace of the Lease for operators outside of a cluster if none is installed. Every cluster has it, and nobody
+can delete it."""
 LOOK_SECONDS: Final = 0.5
 """How often the right Lease is determined: well before an operator whose pod was just created can lead."""
 

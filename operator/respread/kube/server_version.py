@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from respread.kube.requests import NoResponseError, Requests
 from respread.kube.retry import Retry, RetryDelays
-from respread.stores.changes import ChangeSignal
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -26,17 +26,17 @@ class _Version(msgspec.Struct, rename="camel"):
 class ServerVersion:
     """The API server's version, requested at intervals."""
 
-    __slots__ = ("_changes", "_requests", "_retry", "asked", "version")
+    __slots__ = ("_on_change", "_requests", "_retry", "asked", "version")
 
-    def __init__(self, requests: Requests, changes: ChangeSignal) -> None:
+    def __init__(self, requests: Requests, on_change: Callable[[], None]) -> None:
         """Start without a version.
 
         Args:
             requests: sends requests.
-            changes: notified when it changes.
+            on_change: called when it changes, and after the first answer.
         """
         self._requests = requests
-        self._changes = changes
+        self._on_change = on_change
         self._retry = Retry(RetryDelays(greatest_seconds=ASK_AGAIN_SECONDS))
         self.version = ""
         """Such as `v1.36.3`; empty while it is unknown."""
@@ -63,7 +63,7 @@ class ServerVersion:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             fault = str(error)
         if not self.asked or (found and found != self.version):
-            self._changes.notify("version")
+            self._on_change()
         self.asked = True
         if not found:
             seconds = self._retry.failed()

@@ -15,7 +15,6 @@ from respread.controller.options import (
     DEFAULT_PLACEHOLDER_IMAGE,
     OperatorOptions,
 )
-from respread.controller.run import run as run_operator
 from respread.kube.access import AccessError
 from respread.kube.leadership import LeaseTimes
 from respread.program.command_line import (
@@ -27,6 +26,7 @@ from respread.program.command_line import (
     namespaced_policies_option,
     scheduler_option,
 )
+from respread.program.operator import run as run_operator
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.logs import LogFormat, LogLevel, configure_logging
 from respread.telemetry.server import ListenAddress, parse_listen_address

@@ -22,7 +22,6 @@ from respread.controller.permits.staleness import STALE_SECONDS
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.other_evictions import OtherEvictions
-from respread.controller.run import LOOP_LIMIT_SECONDS, live
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
 from respread.eviction.probation import Probation
@@ -30,7 +29,7 @@ from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
 from respread.moves.entry import Ended, Outcome
 from respread.prevention.deletion_costs import DeletionCosts
-from respread.stores.changes import ChangeSignal
+from respread.program.operator import LOOP_LIMIT_SECONDS, live
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.server import ListenAddress, serve_telemetry
 from tests.eviction_moves import SPEC, move, send
@@ -200,7 +199,7 @@ def test_a_term_that_begins_while_the_statuses_are_read_begins_with_reading_them
 
 
 def test_a_term_begins_only_after_what_the_spread_depends_on_was_requested() -> None:
-    version = ServerVersion(Scripted(), ChangeSignal())
+    version = ServerVersion(Scripted(), lambda: None)
     loop = Loop(SchedulerModel(version=version))
     loop.set_policies(policy("one"), version=200)
     asyncio.run(loop.loop.reconcile())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 import pytest
@@ -272,7 +273,7 @@ def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
 def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
     async def scenario() -> None:
         setup = Setup()
-        version = ServerVersion(setup.server, setup.parts.informers.changes)
+        version = ServerVersion(setup.server, partial(setup.parts.informers.changes.notify, "version"))
         asking = asyncio.create_task(version.run())
         assert not version.asked
         await setup.parts.informers.changes.wait()
@@ -319,7 +320,7 @@ def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> N
 
 def test_the_scheduler_model_changes_only_with_the_server_version() -> None:
     setup = Setup()
-    version = ServerVersion(setup.server, setup.parts.informers.changes)
+    version = ServerVersion(setup.server, partial(setup.parts.informers.changes.notify, "version"))
     model = SchedulerModel(version=version)
     model.follow([])
     planner = model.planner

@@ -19,8 +19,8 @@ from prometheus_client import CollectorRegistry
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.lease import leadership_of
 from respread.controller.options import OperatorOptions
-from respread.controller.run import leadership_of
 from respread.kube.access import Renewal, load_access
 from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import CONNECTIONS, Response, open_requests

@@ -1,4 +1,4 @@
-"""`respread run`: creates the operator and runs it until it is stopped."""
+"""Creates the operator and runs it until it is stopped."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
-from respread.api.status import PolicyStatus
-from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
+from respread.controller.lease import leadership_of, own_namespace
 from respread.controller.options import OperatorOptions
 from respread.controller.owner_selectors import OwnerSelectors
-from respread.controller.permits.permission import Leading
 from respread.controller.permits.permission_needs import OPTIONAL, PermissionNeeds
 from respread.controller.permits.permissions import Permissions
 from respread.controller.prevention_loop import PreventionLoop
@@ -34,15 +32,12 @@ from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, LONGEST_PAUSE_SECONDS
 from respread.eviction.answers import EvictionResult
-from respread.eviction.eviction_api import TIMEOUT_SECONDS
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
-from respread.kube.access import AccessError, ClusterAccess, Renewal, load_access
-from respread.kube.election import Election
+from respread.kube.access import ClusterAccess, Renewal, load_access
 from respread.kube.events import record_events
-from respread.kube.leadership import Elector, seconds_since_boot
-from respread.kube.lease_place import LeasePlace
+from respread.kube.leadership import seconds_since_boot
 from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
 from respread.moves.entry import Outcome
@@ -67,8 +62,6 @@ STOP_SECONDS: Final = 20.0
 """How long a stop waits for the answers to sent requests and for the last statuses: longer than both may take, and
 shorter than the 30 s that Kubernetes gives a pod."""
 GOODBYE_SECONDS: Final = 0.1
-_LEASE_CONNECTIONS: Final = 2
-"""One for renewals, and one where a former request still hangs."""
 SWITCH_SECONDS: Final = 0.001
 """After how long a computing thread yields to others. With Python's 0.005, the event loop, which needs the interpreter
 after every system call, waits five times as long for it during a plan: half as many events are processed, and timers
@@ -164,14 +157,14 @@ async def run(options: OperatorOptions) -> None:
             room = RoomLoop(
                 Placeholders(requests, options.placeholder_image),
                 Buffers(requests, options.placeholder_image),
-                namespace=_own_namespace(options, access, informers),
+                namespace=own_namespace(options, access, informers),
                 leads=leadership.leading.leads,
                 may_evict=lambda policy: actors.permission.of_policy(policy, policy.name) is None,
                 metrics=metrics,
                 notify=partial(informers.changes.notify, "room"),
                 clock=seconds_since_boot,
             )
-            version = ServerVersion(requests, informers.changes)
+            version = ServerVersion(requests, partial(informers.changes.notify, "version"))
             owner_selectors = OwnerSelectors(requests, informers, seconds_since_boot)
             loop = ControlLoop(
                 informers,
@@ -181,7 +174,7 @@ async def run(options: OperatorOptions) -> None:
                 room=room,
                 needs=PermissionNeeds(
                     permissions,
-                    own_namespace=_own_namespace(options, access, informers),
+                    own_namespace=own_namespace(options, access, informers),
                     announce=actors.announcements.permissions,
                     helm_release=options.helm_release,
                 ),
@@ -237,106 +230,6 @@ async def _permitted(
             notify=partial(informers.changes.notify, "permissions"),
         )
         yield requests.through(permissions), permissions
-
-
-class Leadership(NamedTuple):
-    """Whether this replica leads, and what runs for that."""
-
-    leading: Leading
-    exclusive_seconds: Callable[[], float]
-    """For how long no other replica can lead."""
-    tasks: tuple[asyncio.Task[None], ...] = ()
-    """The tasks that must run for it."""
-
-
-@contextlib.asynccontextmanager
-async def leadership_of(
-    options: OperatorOptions,
-    identity: str,
-    access: ClusterAccess,
-    renewal: Renewal,
-    metrics: Metrics,
-    informers: Informers,
-    *,
-    may_give_up: Callable[[], bool],
-) -> AsyncIterator[Leadership]:
-    """Take part in the election, if there is one. The Lease is released at the end, if that may be.
-
-    It has connections of its own: where the API server answers slowly, others use all of theirs.
-    """
-    if not options.leader_election:
-        _log.warning(
-            "No leader is elected: beside another operator of this cluster, installed in it or run elsewhere, both "
-            "evict at once, against limits and for the same skew; leave --no-leader-election out unless there is "
-            "certainly none"
-        )
-        metrics.show_leadership(leading=True)
-        yield Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
-        return
-
-    def on_change(leading: bool) -> None:
-        metrics.show_leadership(leading=leading)
-        informers.changes.notify("leases")
-
-    def candidate(requests: Requests, lease: ObjectKey) -> Elector:
-        return Elector(
-            requests,
-            lease,
-            identity,
-            times=options.lease_times,
-            on_change=on_change,
-            may_give_up=may_give_up,
-            is_first=partial(_nobody_has_led, informers),
-        )
-
-    async with open_requests(access, renewal, metrics.observe_request, connections=_LEASE_CONNECTIONS) as requests:
-        election = Election(
-            partial(candidate, requests),
-            _place_of_lease(options, access, informers),
-            may_wait=access.in_cluster or options.lease_namespace is not None,
-            changeover_seconds=options.lease_times.lease_seconds,
-        )
-        metrics.show_leadership(leading=False)
-        running = asyncio.create_task(election.run(), name="election")
-        try:
-            yield Leadership(Leading(election.holds, election.term), election.exclusive_seconds, (running,))
-        finally:
-            running.cancel()
-            with contextlib.suppress(asyncio.CancelledError, AccessError):
-                await running
-
-
-def _place_of_lease(
-    options: OperatorOptions, access: ClusterAccess, informers: Informers
-) -> Callable[[], ObjectKey | None]:
-    """Return what tells which Lease it is."""
-    if options.lease_namespace is not None or access.in_cluster:
-        given = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
-        return lambda: given
-    place = LeasePlace()
-
-    def find() -> ObjectKey | None:
-        if not informers.health.synced:
-            return None
-        return ObjectKey(place.in_snapshot(informers.state.snapshot), options.lease_name)
-
-    return find
-
-
-def _own_namespace(options: OperatorOptions, access: ClusterAccess, informers: Informers) -> Callable[[], str | None]:
-    """Return what tells the namespace of the Lease, which is the operator's own unless an option names another."""
-    place = _place_of_lease(options, access, informers)
-    return lambda: None if (lease := place()) is None else lease.namespace
-
-
-def _nobody_has_led(informers: Informers) -> bool:
-    """Return whether no leader has ever done anything: it would have written a status for every policy."""
-    known = all(
-        informers.health.has_synced(informer.kind.resource)
-        for informer in informers.all
-        if informer.kind in POLICY_KINDS
-    )
-    return known and all(status == PolicyStatus() for status in informers.policies.statuses.values())
 
 
 async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:

@@ -8,7 +8,7 @@ from immutables import Map
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.kube.lease_place import LeasePlace
+from respread.controller.lease import LeasePlace
 from tests.worlds import NOW, cluster, pod, spec
 
 OPERATOR = Map({"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator", "tier": "ops"})
