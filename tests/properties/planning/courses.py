@@ -5,7 +5,7 @@ The judge of what may be in flight at the same time. It uses the rules of `sched
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
@@ -38,6 +38,10 @@ class WorseError(AssertionError):
     """A constraint has more excess than before."""
 
 
+class StrayError(AssertionError):
+    """A replacement lands where none was said to land."""
+
+
 class UselessError(AssertionError):
     """Moves improve nothing."""
 
@@ -50,7 +54,14 @@ class _State(NamedTuple):
     likely: bool
 
 
-def judge(model: SchedulerModel, start: Entry, steps: Steps, before: Sequence[int], most_states: int = 20_000) -> None:
+def judge(
+    model: SchedulerModel,
+    start: Entry,
+    steps: Steps,
+    before: Sequence[int],
+    hosts: Collection[int] | None = None,
+    most_states: int = 20_000,
+) -> None:
     """Follow every course from a cluster with moves in flight and others to be made, of which any may stay unmade.
 
     Args:
@@ -58,6 +69,7 @@ def judge(model: SchedulerModel, start: Entry, steps: Steps, before: Sequence[in
         start: the cluster.
         steps: the moves to be made.
         before: the excess of each constraint before these moves, or those in flight, were made.
+        hosts: all on which replacements may land; None if that is not to be judged.
         most_states: how many states are looked at.
 
     Raises:
@@ -65,6 +77,7 @@ def judge(model: SchedulerModel, start: Entry, steps: Steps, before: Sequence[in
         WorseError: a DoNotSchedule constraint may have more excess in the end, or any may if all replacements go where
             the score puts them.
         UselessError: nothing is better in the end although all moves were made, and went where the score puts them.
+        StrayError: a replacement may land on another host.
         TooManyCoursesError: there are more than `most_states` states.
     """
     todo = [_State(start, steps, (), likely=True)]
@@ -72,6 +85,8 @@ def judge(model: SchedulerModel, start: Entry, steps: Steps, before: Sequence[in
     while todo:
         state = todo.pop()
         for following in _following(model, state):
+            if hosts is not None and not _placed(state, following) <= set(hosts):
+                raise StrayError(f"{following}: {hosts}")
             if following not in seen:
                 seen.add(following)
                 todo.append(following)
@@ -79,6 +94,16 @@ def judge(model: SchedulerModel, start: Entry, steps: Steps, before: Sequence[in
             raise TooManyCoursesError
         if not state.to_evict:
             _judge_state(model, state, before, is_useful=not steps or bool(state.to_make))
+
+
+def _placed(state: _State, following: _State) -> set[int]:
+    """Return the hosts on which there are more pods that stay than before."""
+    return {
+        host
+        for before, after in zip(state.flight.position.staying, following.flight.position.staying, strict=True)
+        for host, (fewer, more) in enumerate(zip(before, after, strict=True))
+        if more > fewer
+    }
 
 
 def _judge_state(model: SchedulerModel, state: _State, before: Sequence[int], *, is_useful: bool) -> None:

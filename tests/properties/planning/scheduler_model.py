@@ -214,13 +214,22 @@ class SchedulerModel:
             self.groups[at].domain_of[host] is not None for at, rule in self._own[shape] if rule.hard
         )
 
-    def outcomes_if_safe(self, position: Position, step: tuple[Kind, ...]) -> set[Position] | None:
-        """Return the likely final positions of a step, or None if it is not safe."""
+    def outcomes_if_safe(
+        self, position: Position, step: tuple[Kind, ...], waiting: tuple[int, ...] = (), *, when_gone: bool = False
+    ) -> set[Position] | None:
+        """Return the likely final positions of a step, or None if it is not safe.
+
+        Args:
+            position: the position before the step.
+            step: the pods that are evicted.
+            waiting: the shapes of replacements that have no host yet, sorted.
+            when_gone: whether a pod is replaced only when it is gone.
+        """
         before = self.excesses(position)
         to_restore = self.to_restore(position)
         likely: set[Position] = set()
         seen: set[object] = set()
-        for outcome in self._outcomes(position, step, seen):
+        for outcome in self._outcomes(position, step, waiting, seen, when_gone=when_gone):
             if outcome is None:
                 return None
             after = self.excesses(outcome.position)
@@ -233,14 +242,22 @@ class SchedulerModel:
                 likely.add(outcome.position)
         return likely
 
-    def _outcomes(self, start: Position, step: tuple[Kind, ...], seen: set[object]) -> Iterator[Outcome | None]:
+    def _outcomes(
+        self,
+        start: Position,
+        step: tuple[Kind, ...],
+        to_place: tuple[int, ...],
+        seen: set[object],
+        *,
+        when_gone: bool,
+    ) -> Iterator[Outcome | None]:
         """Yield the possible ends of a step, and None if a replacement stays without a node.
 
         Pods are evicted one after another, in any order. The scheduler may place a replacement on any feasible node as
         soon as its pod is evicted.
         """
         todo: list[tuple[Position, tuple[Kind, ...], tuple[Kind, ...], tuple[int, ...], bool]] = [
-            (start, step, (), (), True)
+            (start, step, (), to_place, True)
         ]
         while todo:
             state = todo.pop()
@@ -263,7 +280,7 @@ class SchedulerModel:
                 )
             placeable = False
             for shape in set(waiting):
-                held = self.feasible(shape, position, list(terminating))
+                held = self.feasible(shape, position, [] if when_gone else list(terminating))
                 gone = self.feasible(shape, position, [])
                 placeable = placeable or bool(held)
                 best = {*self.likeliest(shape, held, position), *self.likeliest(shape, gone, position)}

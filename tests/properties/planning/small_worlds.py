@@ -6,6 +6,7 @@ and `scheduler_model` reads the plain data.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -99,8 +100,8 @@ class World(NamedTuple):
         return (rule.hard or self.restores_soft) and (not self.restored_keys or rule.key in self.restored_keys)
 
 
-def snapshot_of(world: World) -> ClusterSnapshot:
-    """Return the snapshot of the cluster."""
+def snapshot_of(world: World, stateful: Collection[int] = ()) -> ClusterSnapshot:
+    """Return the snapshot of the cluster. The pods of some shapes are of StatefulSets, the others of ReplicaSets."""
     specs = [_spec(shape) for shape in world.shapes]
     names = [f"{number:02}" for number in range(len(world.pods))]
     pods = [
@@ -111,7 +112,7 @@ def snapshot_of(world: World) -> ClusterSnapshot:
             spec=specs[place.shape],
             labels=Map(world.shapes[place.shape].labels),
             annotations=Map() if place.movable else Map({EVICT: "never"}),
-            controller=OwnerReference("apps/v1", "ReplicaSet", f"shape{place.shape}", f"uid-shape{place.shape}"),
+            controller=_owner(place.shape, stateful),
             node_name=world.hosts[place.host].labels[HOSTNAME],
             phase="Running",
             ready=True,
@@ -124,6 +125,11 @@ def snapshot_of(world: World) -> ClusterSnapshot:
     state.replace("pods", pods)
     state.replace("namespaces", [Namespace(name=name) for name in sorted({each.namespace for each in world.shapes})])
     return state.snapshot
+
+
+def _owner(shape: int, stateful: Collection[int]) -> OwnerReference:
+    kind = "StatefulSet" if shape in stateful else "ReplicaSet"
+    return OwnerReference("apps/v1", kind, f"shape{shape}", f"uid-shape{shape}")
 
 
 def policy_of(world: World, limits: Limits | None = None) -> Policy:
@@ -321,12 +327,24 @@ def _rule(draw: st.DrawFn, labels: dict[str, str], keys: tuple[str, ...]) -> Rul
 
 def _with_room(world: World, draw: st.DrawFn) -> World:
     """Make some hosts small, but never smaller than their pods."""
-    if draw(_often(True, False)):
-        return world
+    return world if draw(_often(True, False)) else _crowded(world, draw, st.booleans(), 2)
+
+
+@st.composite
+def crowded_worlds(draw: st.DrawFn, size: Size) -> World:
+    """Draw a cluster as `worlds` does, with little room on most hosts, and pods that need others in their zone."""
+    world = _crowded(draw(worlds(size)), draw, _often(True, False), 1)
+    if draw(_often(False, True)) and all("zone" in host.labels for host in world.hosts):
+        near = draw(st.sampled_from(("web", "api")))
+        world = world._replace(shapes=(world.shapes[0]._replace(near=near), *world.shapes[1:]))
+    return world
+
+
+def _crowded(world: World, draw: st.DrawFn, is_small: st.SearchStrategy[object], most_free: int) -> World:
     held = [sum(world.shapes[pod.shape].size for pod in world.pods if pod.host == at) for at in range(len(world.hosts))]
     return world._replace(
         hosts=tuple(
-            host._replace(room=room + draw(st.integers(0, 2))) if draw(st.booleans()) else host
+            host._replace(room=room + draw(st.integers(0, most_free))) if draw(is_small) else host
             for host, room in zip(world.hosts, held, strict=True)
         )
     )

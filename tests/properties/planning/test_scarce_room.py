@@ -10,6 +10,7 @@ import pytest
 from respread.api.policy import Limits
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
+from respread.planning.search.search_budget import SearchBudget
 from tests.plans import plan_cluster
 from tests.properties.instances import factor
 from tests.properties.planning.bound import fewest_violated
@@ -24,6 +25,7 @@ from tests.spreads import spread_of
 PARTS = range(4) if factor() > 1 else (2,)
 WORLDS = 20
 """The number of clusters for each part. `make test-all` runs 25 times as many."""
+FIGURES_OF = range(100, 150)
 MOST_POSITIONS = 150
 MOST_UNKNOWN = 0.1
 LEAST_SCARCE = 0.3
@@ -140,3 +142,52 @@ def test_a_started_group_is_finished_before_others_get_the_room(number: int, roo
         tight = TightWorld(applications(number, room), number, frozenset(), ((),), most_ticks, limits)
         ended = run(tight, seed)
         assert (number - ended.violated, ended.evictions) == (room // 2, room)
+
+
+class Figures(NamedTuple):
+    """What plans come to."""
+
+    violated: tuple[int, ...]
+    """The groups that stay violated, by the importance of their policies."""
+    moves: int
+    at_once: int
+    """The moves of the first waves."""
+    proven: int
+    """The moves that no plan can do without."""
+
+
+@pytest.mark.parametrize(
+    ("draw", "expected", "most_looks"),
+    [
+        (scarce_world, Figures((7, 31, 0), 121, 58, 121), 103_000),
+        (mixed_world, Figures((14, 33, 5), 69, 40, 69), 41_500),
+    ],
+)
+def test_plans_come_to_the_same_for_no_more_looks(
+    draw: Callable[[int], ScarceWorld], expected: Figures, most_looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Take the figures anew after a change that makes plans better."""
+    looks = 0
+    spend = SearchBudget.spend
+
+    def counted(search_budget: SearchBudget) -> None:
+        nonlocal looks
+        looks += 1
+        spend(search_budget)
+
+    monkeypatch.setattr(SearchBudget, "spend", counted)
+    violated: list[tuple[int, ...]] = []
+    plans: list[Plan] = []
+    for seed in FIGURES_OF:
+        world = draw(seed)
+        snapshot = snapshot_of(world.world)
+        plans.append(plan_cluster(snapshot, world.policies, now=NOW))
+        violated.append(violated_after(plans[-1], snapshot))
+    found = Figures(
+        violated=tuple(map(sum, zip(*violated, strict=True))),
+        moves=sum(len(plan.moves) for plan in plans),
+        at_once=sum(move.wave == 0 for plan in plans for move in plan.moves),
+        proven=sum(plan.lower_bound for plan in plans),
+    )
+    assert found == expected
+    assert looks <= most_looks

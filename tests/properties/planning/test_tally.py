@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
+from respread.planning.search.closed_form import Bounds, fewest_moves
 from respread.planning.search.tally import Tally, domain_map
 from respread.scheduling.view.cluster_view import ClusterView
 from tests.properties.instances import try_on
@@ -23,6 +25,7 @@ def test_minimum_excess_and_levels_are_current_after_every_change() -> None:
             if not domains.nodes:
                 continue
             tally = Tally(group, domains, cure=True)
+            assert not tally.overfull(None)
             counts = {domain: group.counts.get(domain, 0) for domain in domains.nodes}
             for _ in range(CHANGES):
                 domain = random.choice(sorted(counts))
@@ -33,6 +36,11 @@ def test_minimum_excess_and_levels_are_current_after_every_change() -> None:
                 limit = minimum + group.key.max_skew
                 assert tally.minimum() == minimum
                 assert tally.excess() == sum(max(0, count - limit) for count in counts.values())
+                assert tally.counts == {domain: count for domain, count in counts.items() if count}
+                assert tally.levels() == tuple(sorted(Counter(counts.values()).items()))
+                assert all(tally.overfull(domain) == (count > limit) for domain, count in counts.items())
+                most = 0 if len(counts) < group.key.min_domains else None
+                assert tally.fewest_moves() == fewest_moves(tally.levels(), tally.max_skew, Bounds(most=most))
                 if tally.single:
                     for other, count in counts.items():
                         assert domains.nodes[other] & tally.nodes_by_count()[count]

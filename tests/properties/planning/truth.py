@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -11,28 +11,35 @@ from tests.properties.planning.scheduler_model import LARGEST_STEP, Position, Sc
 
 
 class Truth(NamedTuple):
-    """The best possible result."""
+    """The best possible result. The better one is less."""
 
+    violated: int
+    """The fewest of the selected groups that stay violated."""
     excess: int
-    """The least total excess of the selected groups."""
+    """The least total excess of the selected groups that leaves as few violated."""
     evictions: int
-    """The fewest evictions with this excess."""
+    """The fewest evictions that lead there."""
 
 
 class TooLargeError(Exception):
     """There are too many positions for an exhaustive search."""
 
 
-def truth_of(model: SchedulerModel, most_positions: int = 3_000) -> Truth:
+def truth_of(model: SchedulerModel, most_positions: int = 3_000, largest: int = LARGEST_STEP) -> Truth:
     """Return the best result of any sequence of safe steps.
+
+    Args:
+        model: the rules of a cluster.
+        most_positions: how many positions are looked at.
+        largest: the most pods of a step.
 
     Raises:
         TooLargeError: there are more positions than `most_positions`.
     """
     single = _search(model, 1, most_positions)
-    if single.excess == 0 and single.evictions <= fewest_of_any_group(model):
+    if largest == 1 or (single.excess == 0 and single.evictions <= fewest_of_any_group(model)):
         return single
-    return _search(model, LARGEST_STEP, most_positions)
+    return _search(model, largest, most_positions)
 
 
 def fewest_of_any_group(model: SchedulerModel) -> int:
@@ -81,14 +88,14 @@ def _ends(domains: int, pods: int) -> tuple[tuple[int, ...], ...]:
 def _search(model: SchedulerModel, largest: int, most_positions: int) -> Truth:
     start = model.start()
     to_restore = model.to_restore(start)
-    best = Truth(sum(model.excess(model.groups[at], start) for at in to_restore), 0)
+    best = _result(model, to_restore, start, 0)
     reached = {start: 0}
     queue: list[tuple[int, int, Position]] = [(0, 0, start)]
     while queue and best.excess:
         evictions, _, position = heappop(queue)
         if reached[position] < evictions:
             continue
-        best = min(best, Truth(sum(model.excess(model.groups[at], position) for at in to_restore), evictions))
+        best = min(best, _result(model, to_restore, position, evictions))
         for step, outcomes in model.safe_steps(position, largest):
             for after in outcomes:
                 if reached.get(after, evictions + len(step) + 1) > evictions + len(step):
@@ -97,3 +104,8 @@ def _search(model: SchedulerModel, largest: int, most_positions: int) -> Truth:
         if len(reached) > most_positions:
             raise TooLargeError
     return best
+
+
+def _result(model: SchedulerModel, to_restore: Sequence[int], position: Position, evictions: int) -> Truth:
+    excesses = [model.excess(model.groups[at], position) for at in to_restore]
+    return Truth(sum(excess > 0 for excess in excesses), sum(excesses), evictions)

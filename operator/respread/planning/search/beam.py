@@ -84,7 +84,7 @@ def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam:
                         continue
                     levels.setdefault(following.evictions, []).append(following)
                     if (cost := following.cost) < best.cost:
-                        best = Path(_play(board, following.path), cost.violated, cost.excess, proven=False)
+                        best = Path(_play(board, following.path), cost.violated, cost.excess)
                         board.revert(start)
     return best
 

@@ -26,8 +26,8 @@ class Path(NamedTuple):
     """How many of the groups to be cured are violated then, by the rank of their policies."""
     excess: int
     """The remaining total excess."""
-    proven: bool
-    """Whether no way that costs less exists. False only where the search stopped at its limit."""
+    proven: bool = False
+    """Whether no way that costs less exists."""
     cut: bool = False
     """Whether the path ends only because it is long enough. The rest is planned after it."""
 

@@ -90,7 +90,7 @@ class _Search:
             choices.append(self._take(options[0], options[0].outcomes[0]))
         violated, excess = board.violated(), board.excess()
         board.revert(start)
-        return Path(tuple(choices), violated, excess, proven=False, cut=excess > 0 and len(choices) == _FARTHEST)
+        return Path(tuple(choices), violated, excess, cut=excess > 0 and len(choices) == _FARTHEST)
 
     # As short as can be
 
@@ -158,7 +158,7 @@ class _Search:
             self._search_budget.spend()
             reached[position] = evictions
             if (cost := Cost(board.violated(), board.excess(), evictions)) < least:
-                best, least = Path(tuple(path), cost.violated, cost.excess, proven=False), cost
+                best, least = Path(tuple(path), cost.violated, cost.excess), cost
             for option in self.options.every(jointly=True):
                 for outcome in option.outcomes:
                     mark = board.mark()

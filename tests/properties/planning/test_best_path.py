@@ -1,0 +1,121 @@
+"""The best path: a sequence of safe steps that is as good as any if it says so, however little the search may cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Final
+
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from respread.planning.search.cost import Cost
+from respread.planning.search.path import Path
+from respread.planning.search.search import SearchRules, best_path
+from respread.planning.search.search_budget import SearchBudget
+from tests.properties.instances import factor, try_on
+from tests.properties.planning.boards import Case, case_of
+from tests.properties.planning.small_worlds import TINY, World, crowded_worlds
+from tests.properties.planning.truth import TooLargeError, Truth, truth_of
+
+PARTS: Final = range(2)
+AMPLE: Final = 12_000
+MOST_LOOKS: Final = {(1, 0): 1_700, (1, 1): 2_000, (3, 0): 4_000, (3, 1): 5_200}
+"""What the searches of all clusters of a part cost by the largest step."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("largest", [1, 3])
+def test_with_budget_enough_it_is_the_best_of_all_and_proven(part: int, largest: int) -> None:
+    spent: Counter[int] = Counter()
+
+    def is_the_best(world: World) -> None:
+        case = case_of(world)
+        truth = _truth(case, largest)
+        budget = SearchBudget(AMPLE, AMPLE)
+        path = best_path(case.board, _rules(budget, largest))
+        assert _result(path) == truth
+        assert path.proven
+        assert not path.cut
+        _check_steps(case, path)
+        spent[largest] += budget.spent
+
+    try_on(crowded_worlds(TINY), 120, part, is_the_best)
+    assert spent[largest] <= MOST_LOOKS[largest, part] * factor()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_with_less_budget_it_is_a_sequence_of_safe_steps_and_never_said_to_be_proven_if_it_is_not(part: int) -> None:
+    proven: Counter[bool] = Counter()
+
+    def is_honest(drawn: tuple[World, int]) -> None:
+        world, seed = drawn
+        case, random = case_of(world), Random(seed)
+        largest = random.choice((1, 3))
+        truth = _truth(case, largest)
+        most, reserve = random.choice((0, 1, 2, 4, 8, 16, 32)), random.choice((0, 0, 4, 64))
+        before = case.board.position()
+        path = best_path(case.board, _rules(SearchBudget(most, reserve), largest))
+        assert case.board.position() == before
+        assert _result(path) >= truth
+        assert not path.proven or _result(path) == truth
+        _check_steps(case, path)
+        proven[path.proven] += 1
+
+    try_on(st.tuples(crowded_worlds(TINY), st.integers(0, 1 << 30)), 150, part, is_honest)
+    assert min(proven[True], proven[False]) >= 5
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_path_is_wanted_only_if_it_costs_less_than_what_is_known(part: int) -> None:
+    def is_better_or_none(world: World) -> None:
+        case = case_of(world)
+        truth = _truth(case, 3)
+        best = Cost((truth.violated,), truth.excess, truth.evictions)
+        worse = best._replace(evictions=best.evictions + 1)
+        found = best_path(case.board, _rules(SearchBudget(AMPLE, AMPLE), 3)._replace(known=worse))
+        assert found.cost == best
+        assert found.proven
+        none = best_path(case.board, _rules(SearchBudget(AMPLE, AMPLE), 3)._replace(known=best))
+        assert none.cost >= best
+        _check_steps(case, none)
+
+    try_on(crowded_worlds(TINY), 80, part, is_better_or_none)
+
+
+def _truth(case: Case, largest: int) -> Truth:
+    try:
+        return truth_of(case.model, largest=largest)
+    except TooLargeError:
+        assume(False)
+        raise
+
+
+def _rules(search_budget: SearchBudget, largest: int) -> SearchRules:
+    return SearchRules(lambda pod: pod.name, lambda pods: len(pods) <= largest, search_budget)
+
+
+def _result(path: Path) -> Truth:
+    return Truth(sum(path.violated), path.excess, path.evictions)
+
+
+def _check_steps(case: Case, path: Path) -> None:
+    """Check by the model that each step is safe, and that the path leaves what it says."""
+    position, gone = case.start, set()
+    for choice in path.choices:
+        assert len(choice.step) == len(choice.victims)
+        step = tuple(sorted(map(case.kind_of, choice.step)))
+        ends = case.model.outcomes_if_safe(position, step)
+        assert ends is not None
+        for kind, pod in zip(map(case.kind_of, choice.step), choice.victims, strict=True):
+            assert pod.name not in gone
+            gone.add(pod.name)
+            assert case.world.pods[int(pod.name)][:2] == kind
+            position = position.evict(kind)
+        for spot in choice.outcome.placed:
+            position = position.place(case.place_of(spot))
+        assert position in ends
+    excesses = case.model.excesses(position)
+    left = [excesses[at] for at in case.model.to_restore(case.start)]
+    assert (sum(each > 0 for each in left), sum(left)) == (sum(path.violated), path.excess)

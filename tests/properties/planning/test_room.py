@@ -1,0 +1,130 @@
+"""What is known of the room that solutions take equals what is counted anew from the nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Final
+
+from immutables import Map
+
+from respread.cluster.pod import HostPort, Pod
+from respread.planning.search.board import Ample
+from respread.planning.search.placement import Placement
+from respread.planning.search.room import Room, RoomForAll
+from respread.planning.search.solution import Claim, Taken
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
+from respread.scheduling.view.free_resources import POD_SLOTS
+from respread.scheduling.view.node_sets import node_set
+from tests.properties.instances import factor
+from tests.worlds import cluster, node, pod, spec
+
+NODES: Final = 3
+STEPS: Final = 60
+CLUSTERS: Final = range(30 * factor())
+
+
+def _placement(random: Random) -> Placement:
+    nodes = [node(f"n{number}", pods=random.choice((2, 4, 110)), labels={}) for number in range(NODES)]
+    return Placement(Predictor(ClusterView(cluster(nodes, []))))
+
+
+def _pod(random: Random, name: str) -> Pod:
+    # A node has 64 CPUs.
+    requests = Map(cpu=random.choice((0, 8_000, 20_000, 33_000, 64_000)))
+    return pod(name, "", spec(requests=requests, host_ports=(HostPort("TCP", 80),) * (random.random() < 0.15)))
+
+
+def _taken(random: Random) -> tuple[Taken, ...]:
+    return tuple(Taken(random.randrange(NODES), _pod(random, f"p{at}")) for at in range(random.randint(1, 3)))
+
+
+def _amounts(taken: Iterable[Taken]) -> dict[int, Counter[str]]:
+    """Return what is taken of each node, with how many pods may want more than amounts."""
+    found: dict[int, Counter[str]] = {}
+    for each in taken:
+        amounts = found.setdefault(each.slot, Counter())
+        amounts.update({**each.pod.spec.requests, POD_SLOTS: 1, "unclear": bool(each.pod.spec.host_ports)})
+    return found
+
+
+def _fits(placement: Placement, slot: int, amounts: Counter[str]) -> bool:
+    free = placement.view.free
+    return all(amount <= free.of(name).free[slot] for name, amount in amounts.items() if name != "unclear")
+
+
+def test_there_is_room_where_all_that_is_taken_of_each_node_fits_that_others_take_of() -> None:
+    answers: Counter[bool] = Counter()
+    for seed in CLUSTERS:
+        random = Random(seed)
+        placement = _placement(random)
+        room = Room(placement)
+        before: list[Taken] = []
+        for _ in range(STEPS // 10):
+            new = _taken(random)
+            others, together = _amounts(before), _amounts([*before, *new])
+            expected = all(
+                _fits(placement, each.slot, together[each.slot]) and not each.pod.spec.host_ports
+                for each in new
+                if each.slot in others
+            )
+            assert room.holds(new) == expected
+            answers[expected] += 1
+            if random.random() < 0.7:
+                room.take(new)
+                before.extend(new)
+    assert min(answers[True], answers[False]) > len(CLUSTERS)
+
+
+def test_room_for_all_is_certain_where_a_node_is_taken_by_one_or_by_plain_pods_that_fit() -> None:
+    answers: Counter[bool] = Counter()
+    for seed in CLUSTERS:
+        random = Random(seed)
+        placement, room = _placement(random), RoomForAll()
+        takers: list[Claim] = []
+        for step in range(STEPS):
+            changed = 0
+            if random.random() < 0.7 or not takers:
+                takers.append(Claim(_taken(random), "", is_waiting=False))
+            while takers and random.random() < 0.45:
+                takers.pop(random.randrange(len(takers)))
+            if random.random() < 0.2:
+                slot = random.randrange(NODES)
+                placement.view.place(_pod(random, f"other-{step}"), placement.table.names[slot])
+                changed = 1 << slot
+            expected = _is_certain(placement, takers)
+            assert room.holds(takers, changed, placement) == expected
+            answers[expected] += 1
+    assert min(answers[True], answers[False]) > len(CLUSTERS)
+
+
+def _is_certain(placement: Placement, takers: Sequence[Claim]) -> bool:
+    return all(
+        amounts[POD_SLOTS] <= 1 or (not amounts["unclear"] and _fits(placement, slot, amounts))
+        for slot, amounts in _amounts(taken for each in takers for taken in each.taken).items()
+    )
+
+
+def test_a_node_with_ample_room_stays_one_while_it_has_it_and_none_is_kept_for_nominated_pods() -> None:
+    nodes = [node(f"n{number}", pods=10) for number in range(NODES)]
+    filling = [
+        pod("three-left", "n1", spec(requests=Map(cpu=61_000))),
+        pod("two-left", "n2", spec(requests=Map(cpu=62_000))),
+    ]
+    placement = Placement(Predictor(ClusterView(cluster(nodes, filling))))
+    view, slots = placement.view, placement.table.slot_of
+    ample = Ample(node_set([slots["n0"], slots["n1"]]), {"cpu": 3_000, POD_SLOTS: 4})
+    assert [ample.is_on(slots[f"n{at}"], view) for at in range(NODES)] == [True, True, False]
+    assert ample.remains(0, view)
+    assert ample.remains(1 << slots["n0"] | 1 << slots["n1"], view)
+    assert not ample.remains(1 << slots["n0"] | 1 << slots["n2"], view), "n2 had too little"
+    for number in range(7):
+        assert ample.remains(1 << slots["n0"], view)
+        view.place(pod(f"small-{number}", "", spec(requests=Map())), "n0")
+    assert not ample.remains(1 << slots["n0"], view), "it has slots for three pods"
+    nominated = pod("nominated", "", spec(), nominated_node_name="n1")
+    view.advance(cluster(nodes, [*filling, nominated]))
+    assert not ample.is_on(slots["n1"], view)
+    assert not Ample().is_on(slots["n1"], view)
