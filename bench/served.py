@@ -18,8 +18,8 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from respread.cluster.selector_text import parse_selector
 from respread.stores.watched_kinds import RECORDS, watched_kinds
+from respread_cli.selector_text import parse_selector
 
 Json: TypeAlias = dict[str, Any]
 _Key: TypeAlias = tuple[str, str]

@@ -22,7 +22,7 @@ except ImportError as error:
     sys.exit(2)
 
 if Path(sys.argv[0]).name == "kubectl_complete-respread":
-    from respread_cli.completion.scripts import complete_for_kubectl as run
+    from respread_cli.main import complete_for_kubectl as run
 else:
     from respread_cli.main import main as run
 

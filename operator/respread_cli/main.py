@@ -129,5 +129,12 @@ def main() -> None:
     run_program(respread, "kubectl respread" if Path(sys.argv[0]).stem == KUBECTL_PLUGIN else "respread")
 
 
+def complete_for_kubectl() -> None:
+    """Answer kubectl, which calls this program with what is typed after `kubectl respread`."""
+    from respread_cli.completion.scripts import cobra_lines  # noqa: PLC0415 - only for completion
+
+    sys.stdout.write("\n".join(cobra_lines(respread, sys.argv[1:])) + "\n")
+
+
 if __name__ == "__main__":
     main()

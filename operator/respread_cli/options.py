@@ -4,70 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 from click.shell_completion import CompletionItem
 
 from respread.cluster.selectors import Selector, SelectorError
-from respread.program.command_line import connection_options, files
+from respread.program.command_line import connection_options, files, namespaced_policies_option, scheduler_option
 from respread_cli.completion import live_values
+from respread_cli.read.cluster_view import ClusterOptions, ConnectionOptions
+from respread_cli.render.formats import FORMATS, JSONPATH, OutputOptions
 
 if TYPE_CHECKING:
+    from respread.scheduling.configuration import SchedulerConfiguration
     from respread_cli.render.jsonpath import JsonPathTemplate
 
-FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
-"""The values of `-o`, besides `jsonpath=TEMPLATE`."""
-JSONPATH: Final = "jsonpath"
-VIOLATED: Final = 1
-"""The exit code for violated constraints, if it is requested."""
-
 R = TypeVar("R")
-
-
-class ConnectionOptions(msgspec.Struct, frozen=True):
-    """Which cluster to ask, and as whom."""
-
-    kubeconfig: str | None = None
-    """A file, or several joined as in `KUBECONFIG`."""
-    context: str | None = None
-    as_user: str | None = None
-    """The user to impersonate."""
-    as_groups: tuple[str, ...] = ()
-    """The groups to impersonate."""
-    request_timeout_seconds: float | None = None
-    """How long to wait for each answer; None for a default."""
-
-
-class ClusterOptions(ConnectionOptions, frozen=True):
-    """Which cluster to read: a live one, unless a snapshot is given."""
-
-    snapshot: str | None = None
-    """A file, or `-` for standard input."""
-
-
-class OutputOptions(msgspec.Struct, frozen=True):
-    """How to show the result."""
-
-    format: str = "table"
-    """One of `FORMATS`, or `jsonpath`."""
-    no_color: bool = False
-    template: JsonPathTemplate | None = None
-    """With `jsonpath`, its template."""
-    exit_code: bool = False
-    """Whether violated constraints decide about the exit code."""
-    watch: bool = False
-    """Whether to print the result again when it changes."""
-
-    @property
-    def wide(self) -> bool:
-        """Whether to show everything."""
-        return self.format == "wide"
-
-    def code(self, *, violated: bool) -> int:
-        """Return the exit code."""
-        return VIOLATED if violated and self.exit_code else 0
 
 
 class _Output(click.ParamType[tuple[str, Any]]):
@@ -108,7 +61,7 @@ class _Selector(click.ParamType[Selector]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, Selector):
             return value
-        from respread.cluster.selector_text import parse_selector  # noqa: PLC0415 - rarely needed
+        from respread_cli.selector_text import parse_selector  # noqa: PLC0415 - rarely needed
 
         try:
             return parse_selector(value)
@@ -296,3 +249,33 @@ def policy_files_option(*, help: str, required: bool = False) -> Callable[[Calla
         required=required,
         help=help,
     )
+
+
+def planning_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `namespace`, `planning`, `cluster` and `output`: everything that a plan and its output depend on."""
+    return namespace_options(planning_inputs(output_options(command)))
+
+
+def planning_inputs(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `planning` and `cluster`: everything that a plan depends on."""
+
+    @policy_files_option(
+        help="Plan for the policies in this file instead of those in the cluster; - is standard input."
+    )
+    @namespaced_policies_option(help="As configured for the operator.")
+    @scheduler_option
+    @cluster_options
+    @wraps(command)
+    def with_planning(
+        *args: Any,
+        filenames: tuple[str, ...],
+        namespaced_policies: str,
+        scheduler_configuration: SchedulerConfiguration,
+        **options: Any,
+    ) -> R:
+        from respread_cli.report.planned import PlanningOptions  # noqa: PLC0415 - other commands make no plan
+
+        planning = PlanningOptions(filenames, namespaced_policies == "honor", scheduler_configuration)
+        return command(*args, planning=planning, **options)
+
+    return with_planning

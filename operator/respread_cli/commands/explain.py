@@ -11,14 +11,16 @@ from rich.console import Console, RenderableType
 
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
 from respread_cli.completion import live_values
-from respread_cli.options import ClusterOptions, OutputOptions
-from respread_cli.read.planned import Planned, PlanningOptions, plan_cluster_of, planning_options
-from respread_cli.read.target import Target, find_target
-from respread_cli.render.explain_report import ExplainReport, explain_report
+from respread_cli.options import planning_options
+from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.render.explain_text import ExplainText
+from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
 from respread_cli.render.watching import show_results
-from respread_cli.render.workload_view import workload_view
+from respread_cli.report.explain_report import ExplainReport, explain_report
+from respread_cli.report.planned import Planned, PlanningOptions, plan_cluster_of
+from respread_cli.report.target import Target, find_target
+from respread_cli.report.workload_view import workload_view
 
 EXAMPLES: Final = (
     Example("Why the pods of a workload move or stay", "explain deploy/web -n shop"),

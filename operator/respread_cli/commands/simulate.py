@@ -12,14 +12,16 @@ from rich.console import Console, RenderableType
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
 from respread_cli.cancellation import Cancellation
 from respread_cli.completion import live_values
-from respread_cli.options import ClusterOptions, OutputOptions
-from respread_cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
-from respread_cli.read.simulate_changes import Typed
-from respread_cli.read.simulating import Simulator
+from respread_cli.options import planning_options
+from respread_cli.read.cluster_view import ClusterOptions
+from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.simulate_report import SimulationReport
 from respread_cli.render.simulate_table import SimulationView
 from respread_cli.render.watching import show_results
+from respread_cli.report.planned import PlanningOptions, plan_cluster_of
+from respread_cli.report.simulate_changes import Typed
+from respread_cli.report.simulate_report import SimulationReport
+from respread_cli.report.simulating import Simulator
 
 EXAMPLES: Final = (
     Example("What a scale-down would leave", "simulate --scale deploy/web=4 -n shop"),

@@ -18,20 +18,15 @@ from respread.scheduling.default_selector import is_known
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.completion import live_values
-from respread_cli.options import (
-    ClusterOptions,
-    OutputOptions,
-    cluster_options,
-    namespace_options,
-    output_options,
-    selector_option,
-)
-from respread_cli.read.protections import protection_reports
+from respread_cli.options import cluster_options, namespace_options, output_options, selector_option
+from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.read.reading import read_for_skew, spread_with_owners
+from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
 from respread_cli.render.skew_table import SkewTable, summary
 from respread_cli.render.watching import show_results
+from respread_cli.report.protections import protection_reports
+from respread_cli.report.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
 
 EXAMPLES: Final = (
     Example("Every constraint, worst first", "skew"),

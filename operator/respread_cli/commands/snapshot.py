@@ -19,7 +19,8 @@ from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind, NotAListError, split_list
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, files
 from respread.stores.watched_kinds import full_name
-from respread_cli.options import ConnectionOptions, client_options
+from respread_cli.options import client_options
+from respread_cli.read.cluster_view import ConnectionOptions
 from respread_cli.read.connection import Connection, connect
 from respread_cli.read.gathering import OPTIONAL, READ_KINDS, WantedKind
 from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required

@@ -16,7 +16,8 @@ from respread.cluster.annotations import VERSION
 from respread.kube.election import COMMON_NAMESPACE, INSTALLED_NAMESPACE
 from respread.planning.victims.protection import OWN_LABELS
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
-from respread_cli.options import ConnectionOptions, client_options
+from respread_cli.options import client_options
+from respread_cli.read.cluster_view import ConnectionOptions
 from respread_cli.read.connection import connect
 from respread_cli.read.live import ApiReader
 

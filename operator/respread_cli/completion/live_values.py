@@ -85,7 +85,7 @@ def _path(ctx: click.Context, base: str, resource: str) -> str:
 
 def _names(ctx: click.Context, path: str) -> list[str]:
     """Return the names of objects; none if they may not be listed."""
-    from respread_cli.options import ConnectionOptions  # noqa: PLC0415 - only for completion
+    from respread_cli.read.cluster_view import ConnectionOptions  # noqa: PLC0415 - only for completion
     from respread_cli.read.connection import connect  # noqa: PLC0415 - as above
 
     if ctx.params.get("snapshot"):

@@ -1,11 +1,10 @@
-"""The completion scripts for shells, and the program that kubectl calls.
+"""The completion scripts for shells, and completions as kubectl reads them.
 
 click completes commands, options and choices; `live_values.py` adds what is in the cluster.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import click
@@ -38,10 +37,3 @@ def cobra_lines(command: click.Command, arguments: list[str]) -> list[str]:
     lines = [f"{each.value}\t{each.help}" if each.help else str(each.value) for each in found if each.type == "plain"]
     files = any(each.type in {"file", "dir"} for each in found)
     return [*lines, f":{_DEFAULT if files else _NO_FILES}"]
-
-
-def complete_for_kubectl() -> None:
-    """Answer kubectl, which calls this program with what is typed after `kubectl respread`."""
-    from respread_cli.main import respread  # noqa: PLC0415 - main knows this module
-
-    sys.stdout.write("\n".join(cobra_lines(respread, sys.argv[1:])) + "\n")

@@ -1,4 +1,4 @@
-"""The cluster that a command reads, from an API server or from a file."""
+"""The cluster that a command reads: which, from an API server or a file, and what was read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,27 @@ from respread.api.policy import Policy
 from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
+
+
+class ConnectionOptions(msgspec.Struct, frozen=True):
+    """Which cluster to ask, and as whom."""
+
+    kubeconfig: str | None = None
+    """A file, or several joined as in `KUBECONFIG`."""
+    context: str | None = None
+    as_user: str | None = None
+    """The user to impersonate."""
+    as_groups: tuple[str, ...] = ()
+    """The groups to impersonate."""
+    request_timeout_seconds: float | None = None
+    """How long to wait for each answer; None for a default."""
+
+
+class ClusterOptions(ConnectionOptions, frozen=True):
+    """Which cluster to read: a live one, unless a snapshot is given."""
+
+    snapshot: str | None = None
+    """A file, or `-` for standard input."""
 
 
 class ReadCluster(msgspec.Struct, frozen=True, kw_only=True):

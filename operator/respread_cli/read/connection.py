@@ -20,7 +20,7 @@ from urllib3.util import Retry
 from respread.kube.access import AccessError, ClusterAccess, load_access
 from respread.kube.credentials import OURSELVES, Impersonation
 from respread.program.command_line import CommandError
-from respread_cli.options import ConnectionOptions
+from respread_cli.read.cluster_view import ConnectionOptions
 
 READS_AGAIN: Final = Retry(
     total=None,

@@ -10,8 +10,7 @@ import msgspec
 from respread.cluster.decode.decoder import KINDS
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
-from respread_cli.options import ClusterOptions
-from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.gathering import OWNERS, WantedKind
 from respread_cli.read.snapshot_file import read_snapshot
 

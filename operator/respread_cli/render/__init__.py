@@ -1,1 +1,1 @@
-"""The output of the commands, as values and as tables."""
+"""The output of the commands: the reports as tables, text, JSON and documents."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from respread_cli.render.fitted_table import cut
-from respread_cli.render.skew_report import GroupReport
+from respread_cli.report.skew_report import GroupReport
 
 WITHIN: Final = "green"
 OVER: Final = "red"

@@ -11,17 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from respread_cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
-from respread_cli.render.explain_report import (
+from respread_cli.render.fitted_table import GAP, cut
+from respread_cli.render.plan_table import move_path
+from respread_cli.render.skew_table import mark, style_of, workloads
+from respread_cli.report.explain_report import (
     CandidateReport,
     ConstraintReport,
     DomainReport,
     ExplainedPolicy,
     ExplainReport,
 )
-from respread_cli.render.fitted_table import GAP, cut
-from respread_cli.render.plan_table import move_path
-from respread_cli.render.scale_down_report import ScaleDownReport
-from respread_cli.render.skew_table import mark, style_of, workloads
+from respread_cli.report.scale_down_report import ScaleDownReport
 
 MOST_PODS: Final = 20
 """Pods that are listed without `-o wide`."""

@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console, RenderableType
 
 from respread.program.command_line import CommandError
-from respread_cli.options import OutputOptions
+from respread_cli.render.formats import OutputOptions
 
 if TYPE_CHECKING:
     from respread_cli.render.jsonpath import JsonPathTemplate

@@ -18,8 +18,8 @@ from rich.text import Text
 from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.program.command_line import CommandError
-from respread_cli.render.plan_report import MoveReport, PlanReport
-from respread_cli.render.skew_report import API_VERSION, GroupReport, WorkloadReference, short_topology_key
+from respread_cli.report.plan_report import MoveReport, PlanReport
+from respread_cli.report.skew_report import API_VERSION, GroupReport, WorkloadReference, short_topology_key
 
 
 class ConstraintState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -13,8 +13,9 @@ from rich.text import Text
 from respread_cli.render.console_view import ConsoleView
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
 from respread_cli.render.fitted_table import GiveWay, fitted_table
-from respread_cli.render.pace_report import pace_in_words
-from respread_cli.render.simulate_report import (
+from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
+from respread_cli.report.pace_report import pace_in_words
+from respread_cli.report.simulate_report import (
     GroupAfter,
     OutcomeReport,
     PodReport,
@@ -22,8 +23,7 @@ from respread_cli.render.simulate_report import (
     SimulatedGroup,
     SimulationReport,
 )
-from respread_cli.render.skew_report import short_topology_key
-from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
+from respread_cli.report.skew_report import short_topology_key
 
 _MOST_PODS: Final = 5
 _GIVE_WAY: Final[GiveWay] = {"NAMESPACE": (14, 9), "WORKLOAD": (22, 12), "PODS PER DOMAIN": (40, 16)}

@@ -8,7 +8,6 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from respread.prevention.protection import ScaleDownReason
 from respread_cli.render.console_view import ConsoleView
 from respread_cli.render.domain_bars import (
     FAINT,
@@ -24,7 +23,8 @@ from respread_cli.render.domain_bars import (
 )
 from respread_cli.render.domain_bars import natural_width as natural_width_of_domains
 from respread_cli.render.fitted_table import GiveWay, column_widths, cut, natural_width, table_of
-from respread_cli.render.skew_report import (
+from respread_cli.report.scale_down_protection import ScaleDownReason
+from respread_cli.report.skew_report import (
     GroupReport,
     ProtectionReport,
     SkewReport,

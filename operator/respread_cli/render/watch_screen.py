@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from respread_cli.options import OutputOptions
 from respread_cli.render.domain_bars import FAINT, OVER
+from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown, make_console, show
 
 _DRAWN_EVERY_SECONDS: Final = 0.5

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from respread.program.command_line import CommandError
-from respread_cli.options import OutputOptions
+from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import TABLES, Report, Shown, show
 from respread_cli.terminal import ended_by_signals
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from respread.planning.plan import Move
-from respread_cli.render.skew_report import WorkloadReference, short_topology_key
+from respread_cli.report.skew_report import WorkloadReference, short_topology_key
 from respread_cli.ui.overview import Overview, Row, State
 
 MOST_HAPPENINGS: Final = 50

@@ -16,8 +16,9 @@ import click
 
 from respread.gc_tuning import relax_garbage_collection
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
-from respread_cli.options import ClusterOptions
-from respread_cli.read.planned import Planning, PlanningOptions, check_standard_input, planning_inputs
+from respread_cli.options import planning_inputs
+from respread_cli.read.cluster_view import ClusterOptions
+from respread_cli.report.planned import Planning, PlanningOptions, check_standard_input
 from respread_cli.terminal import has_screen
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.guard import Guard, new_token

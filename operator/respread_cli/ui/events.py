@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from respread.api.policy import Policy
-from respread_cli.read.planned import Planned
-from respread_cli.read.target import Target
+from respread_cli.report.planned import Planned
+from respread_cli.report.target import Target
 from respread_cli.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
 
 MOST_SHOWN: Final = 100

@@ -10,12 +10,12 @@ from typing import Any, Final
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.protection import protection_of
 from respread.prevention.replica_set import ReplicaSetPods
-from respread.prevention.workload_pods import WorkloadPods
-from respread_cli.read.planned import Planned
-from respread_cli.read.protections import is_known, protection_report
-from respread_cli.render.skew_report import ProtectionReport
+from respread_cli.report.planned import Planned
+from respread_cli.report.protections import is_known, protection_report
+from respread_cli.report.scale_down_protection import protection_of
+from respread_cli.report.skew_report import ProtectionReport
+from respread_cli.report.workload_pods import WorkloadPods
 
 LONG_SECONDS: Final = 0.1
 REST: Final = 9.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from respread_cli.options import ClusterOptions
-from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.following import FollowedCluster, Lost
 from respread_cli.read.gathering import OWNERS, WantedKind
 from respread_cli.read.live import ApiReader

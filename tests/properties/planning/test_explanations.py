@@ -11,10 +11,10 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.index import Spread
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.read.planned import Planned
-from respread_cli.read.target import find_target
-from respread_cli.render.explain_report import ConstraintReport, ExplainReport, explain_report
-from respread_cli.render.plan_report import policy_report
+from respread_cli.report.explain_report import ConstraintReport, ExplainReport, explain_report
+from respread_cli.report.plan_report import policy_report
+from respread_cli.report.planned import Planned
+from respread_cli.report.target import find_target
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.small_worlds import NOW, SMALL, World, policy_of, snapshot_of, worlds
 from tests.spreads import spread_of

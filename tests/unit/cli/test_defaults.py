@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT, About, read_snapshot
-from respread_cli.render.plan_report import PlanReport
-from respread_cli.render.skew_report import SkewReport
+from respread_cli.report.plan_report import PlanReport
+from respread_cli.report.skew_report import SkewReport
 from tests.scheduler_configurations import HARD_DEFAULTS
 from tests.unit.cli.snapshots import HOSTNAME, ZONE, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 

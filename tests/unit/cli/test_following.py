@@ -15,8 +15,8 @@ import pytest
 
 from respread.cluster.decode.decoder import KINDS
 from respread.stores.watched_kinds import CLUSTER_POLICIES
-from respread_cli.options import ConnectionOptions
 from respread_cli.read import following
+from respread_cli.read.cluster_view import ConnectionOptions
 from respread_cli.read.connection import connect
 from respread_cli.read.following import FollowedCluster
 from respread_cli.read.gathering import WantedKind

@@ -25,8 +25,8 @@ from respread import __version__
 from respread.kube.kubeconfig import find_in_kubeconfig
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
-from respread_cli.options import ConnectionOptions
 from respread_cli.read import connection as connections
+from respread_cli.read.cluster_view import ConnectionOptions
 from respread_cli.read.connection import Connection
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from respread.program.command_line import CommandWithExamples
 from respread_cli import main as cli
 from respread_cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
-from respread_cli.render.plan_report import (
+from respread_cli.report.plan_report import (
     BlockedReport,
     HelpedConstraint,
     MoveReport,
@@ -24,7 +24,7 @@ from respread_cli.render.plan_report import (
     PlanReport,
     PolicyReport,
 )
-from respread_cli.render.simulate_report import (
+from respread_cli.report.simulate_report import (
     GroupAfter,
     OutcomeReport,
     PodReport,
@@ -32,7 +32,7 @@ from respread_cli.render.simulate_report import (
     SimulatedGroup,
     SimulationReport,
 )
-from respread_cli.render.skew_report import GroupReport, SkewReport, WorkloadReference
+from respread_cli.report.skew_report import GroupReport, SkewReport, WorkloadReference
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]

@@ -19,10 +19,11 @@ from respread.cluster.workload import WorkloadName
 from respread.spread.index import Spread
 from respread_cli.main import respread
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.read.protections import protection_reports
 from respread_cli.render.domain_bars import Domain, bar, domains_shown
 from respread_cli.render.output import print_parts
-from respread_cli.render.skew_report import (
+from respread_cli.render.skew_table import SkewTable, summary
+from respread_cli.report.protections import protection_reports
+from respread_cli.report.skew_report import (
     GroupFilter,
     GroupReport,
     Origin,
@@ -32,7 +33,6 @@ from respread_cli.render.skew_report import (
     unknown_workloads,
     workload_matches,
 )
-from respread_cli.render.skew_table import SkewTable, summary
 from tests.spreads import spread_of
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec

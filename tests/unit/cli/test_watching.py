@@ -16,8 +16,8 @@ from rich.text import Text
 
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
-from respread_cli.options import OutputOptions
 from respread_cli.render import watching
+from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
 from respread_cli.render.watch_screen import WatchScreen
 

@@ -18,10 +18,10 @@ from respread.cluster.state import ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.topology_spread import counts_as_pod, effective_selector, eligible, required_keys
 from respread.scheduling.filters.topology_spread_constraints import constraints_in_force
-from respread.scheduling.likely_domains import LikelyDomains, likely_domains
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView
+from respread_cli.report.likely_domains import LikelyDomains, likely_domains
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
 
 # The effective selector

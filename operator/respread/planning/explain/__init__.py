@@ -1,1 +1,1 @@
-"""Why a group stays violated, and what a plan means for single pods and domains."""
+"""Why a group stays violated."""

@@ -17,9 +17,8 @@ from respread.cluster.selectors import Selector
 from respread.planning.plan import Move, Plan
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.read.target import Target
-from respread_cli.render.pace_report import PaceReport
-from respread_cli.render.skew_report import (
+from respread_cli.report.pace_report import PaceReport
+from respread_cli.report.skew_report import (
     API_VERSION,
     GroupReport,
     Origin,
@@ -27,6 +26,7 @@ from respread_cli.render.skew_report import (
     group_report,
     has_pods_with,
 )
+from respread_cli.report.target import Target
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

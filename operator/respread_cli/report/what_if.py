@@ -22,15 +22,15 @@ from respread.cluster.node import Node
 from respread.cluster.pod import Pod
 from respread.cluster.state import Change, ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName
-from respread.prevention.forecast import NotForetoldError, Ranking, foretell
-from respread.prevention.workload_pods import WorkloadPods, workloads_of
-from respread.scheduling.likely_domains import LikelyDomains, likely_domains
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.node_sets import NodeSet, members, node_set
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.cancellation import Cancellation
+from respread_cli.report.forecast import NotForetoldError, Ranking, foretell
+from respread_cli.report.likely_domains import LikelyDomains, likely_domains
+from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})

@@ -15,7 +15,7 @@ from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.ranks import NoRoomError, rank_new, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.prevention.selection import CostSelection, Wish, select
-from respread.prevention.workload_pods import WorkloadPods
+from respread_cli.report.workload_pods import WorkloadPods
 
 
 class ScaleDownReason(StrEnum):

@@ -7,13 +7,13 @@ from typing import Final
 
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.protection import ScaleDownProtection, protection_of
-from respread.prevention.workload_pods import workloads_of
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.render.skew_report import ProtectionReport, WorkloadReference
+from respread_cli.report.scale_down_protection import ScaleDownProtection, protection_of
+from respread_cli.report.skew_report import ProtectionReport, WorkloadReference
+from respread_cli.report.workload_pods import workloads_of
 
 _DEPENDS_ON: Final = frozenset({"namespaces", *(kind.resource for kind in POLICY_KINDS)})
 """Resources without which this is unknown."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from respread.cluster.selector_text import parse_selector
 from respread.cluster.selectors import SelectorError
+from respread_cli.selector_text import parse_selector
 
 
 @pytest.mark.parametrize(

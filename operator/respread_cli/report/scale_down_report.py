@@ -8,12 +8,12 @@ from typing import Final
 
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.forecast import NotForetoldError, foretell
-from respread.prevention.protection import ScaleDownProtection, protection_of
-from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.index import Spread
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.render.skew_report import ProtectionReport, WorkloadReference
+from respread_cli.report.forecast import NotForetoldError, foretell
+from respread_cli.report.scale_down_protection import ScaleDownProtection, protection_of
+from respread_cli.report.skew_report import ProtectionReport, WorkloadReference
+from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 
 MOST_FORETOLD: Final = 200
 """No forecast for workloads with more pods, because one forecast for each number of replicas takes too long."""

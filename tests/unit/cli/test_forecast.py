@@ -16,11 +16,11 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.forecast import Forecast, NotForetoldError, Ranking, foretell
 from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.protection import ScaleDownProtection, ScaleDownReason, protection_of
-from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.carried import DefaultConstraints
+from respread_cli.report.forecast import Forecast, NotForetoldError, Ranking, foretell
+from respread_cli.report.scale_down_protection import ScaleDownProtection, ScaleDownReason, protection_of
+from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 from tests.spreads import spread_of
 from tests.unit.spread.test_defaults import HARD_ZONES, OWNER
 from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, spec

@@ -14,13 +14,12 @@ import msgspec
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
-from respread.prevention.protection import ScaleDownProtection
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.read.simulate_changes import HypotheticalChanges
-from respread_cli.read.what_if import HypotheticalOutcome
-from respread_cli.render.pace_report import PaceReport
-from respread_cli.render.skew_report import (
+from respread_cli.report.pace_report import PaceReport
+from respread_cli.report.scale_down_protection import ScaleDownProtection
+from respread_cli.report.simulate_changes import HypotheticalChanges
+from respread_cli.report.skew_report import (
     API_VERSION,
     GroupReport,
     Origin,
@@ -28,6 +27,7 @@ from respread_cli.render.skew_report import (
     WorkloadReference,
     group_report,
 )
+from respread_cli.report.what_if import HypotheticalOutcome
 
 
 class ScaledReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):

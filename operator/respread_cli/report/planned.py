@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import click
 
@@ -14,22 +13,19 @@ from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.protection import threshold_value
-from respread.program.command_line import CommandError, namespaced_policies_option, scheduler_option
+from respread.program.command_line import CommandError
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.version import of_version
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
-from respread_cli.options import ClusterOptions, cluster_options, namespace_options, output_options, policy_files_option
-from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread_cli.read.reading import read_for_plan, spread_with_owners
-from respread_cli.render.pace_report import PaceReport, pace_report
-from respread_cli.render.plan_report import PolicyReport, policy_report
-from respread_cli.render.skew_report import Origin
-
-R = TypeVar("R")
+from respread_cli.report.pace_report import PaceReport, pace_report
+from respread_cli.report.plan_report import PolicyReport, policy_report
+from respread_cli.report.skew_report import Origin
 
 
 class PlanningOptions(NamedTuple):
@@ -72,34 +68,6 @@ class Planned(NamedTuple):
     def origin(self) -> Origin:
         """A description of its source."""
         return Origin(self.view.source, self.view.time, self.notes)
-
-
-def planning_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add `namespace`, `planning`, `cluster` and `output`: everything that a plan and its output depend on."""
-    return namespace_options(planning_inputs(output_options(command)))
-
-
-def planning_inputs(command: Callable[..., R]) -> Callable[..., R]:
-    """Add `planning` and `cluster`: everything that a plan depends on."""
-
-    @policy_files_option(
-        help="Plan for the policies in this file instead of those in the cluster; - is standard input."
-    )
-    @namespaced_policies_option(help="As configured for the operator.")
-    @scheduler_option
-    @cluster_options
-    @wraps(command)
-    def with_planning(
-        *args: Any,
-        filenames: tuple[str, ...],
-        namespaced_policies: str,
-        scheduler_configuration: SchedulerConfiguration,
-        **options: Any,
-    ) -> R:
-        planning = PlanningOptions(filenames, namespaced_policies == "honor", scheduler_configuration)
-        return command(*args, planning=planning, **options)
-
-    return with_planning
 
 
 def plan_cluster_of(cluster: ClusterOptions, options: PlanningOptions) -> Planned:

@@ -15,21 +15,21 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
-from respread.planning.explain.explaining import Explainer, Fate
 from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
-from respread_cli.read.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
-from respread_cli.read.planned import Planned
-from respread_cli.read.target import Target
-from respread_cli.render.plan_report import MoveReport, PolicyReport, group_after, move_report
-from respread_cli.render.scale_down_report import ScaleDownReport, scale_down_reports
-from respread_cli.render.skew_report import (
+from respread_cli.report.explaining import Explainer, Fate
+from respread_cli.report.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
+from respread_cli.report.plan_report import MoveReport, PolicyReport, group_after, move_report
+from respread_cli.report.planned import Planned
+from respread_cli.report.scale_down_report import ScaleDownReport, scale_down_reports
+from respread_cli.report.skew_report import (
     API_VERSION,
     MOST_EMPTY_DOMAINS,
     GroupReport,
     WorkloadReference,
     group_report,
 )
+from respread_cli.report.target import Target
 
 _NODES_NAMED: Final = 3
 

@@ -15,9 +15,9 @@ import msgspec
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
-from respread.prevention.protection import ScaleDownReason
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
+from respread_cli.report.scale_down_protection import ScaleDownReason
 
 API_VERSION: Final = "cli.respread.dev/v1"
 """Of the JSON output. Within a version, a field is never removed or changed in meaning."""

@@ -13,20 +13,20 @@ from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.forecast import NotForetoldError, Ranking
-from respread.prevention.protection import ScaleDownProtection, protection_of
-from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.program.command_line import CommandError
 from respread.scheduling.predictor import Predictor
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.cancellation import Cancellation
-from respread_cli.read.planned import Planned
-from respread_cli.read.simulate_changes import HypotheticalChanges, Typed, find_changes
-from respread_cli.read.what_if import WhatIf
-from respread_cli.render.pace_report import PaceReport, pace_report
-from respread_cli.render.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
-from respread_cli.render.skew_report import WorkloadReference
+from respread_cli.report.forecast import NotForetoldError, Ranking
+from respread_cli.report.pace_report import PaceReport, pace_report
+from respread_cli.report.planned import Planned
+from respread_cli.report.scale_down_protection import ScaleDownProtection, protection_of
+from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, find_changes
+from respread_cli.report.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
+from respread_cli.report.skew_report import WorkloadReference
+from respread_cli.report.what_if import WhatIf
+from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 
 LATER: Final = timedelta(days=365)
 """After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""

@@ -15,7 +15,7 @@ from respread.cluster.node import Node
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.program.command_line import CommandError
-from respread_cli.render.skew_report import WorkloadReference, short_topology_key, workload_matches
+from respread_cli.report.skew_report import WorkloadReference, short_topology_key, workload_matches
 
 _MOST_NAMED: Final = 3
 _SLASHES_WITH_NAMESPACE: Final = 2

@@ -17,7 +17,7 @@ from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
 from respread.program.command_line import CommandError
 from respread.spread.group import SpreadGroup
-from respread_cli.render.skew_report import workload_matches
+from respread_cli.report.skew_report import workload_matches
 
 _PODS: Final = frozenset({"po", "pod", "pods"})
 _POLICIES: Final = frozenset(
