@@ -14,11 +14,6 @@ EQUIVALENT: Final = {
         ),
     ): "each of these pods has a controller; the condition is for mypy",
     (
-        "controller/records/doubts.py",
-        "Doubts.resolve",
-        "self._asked_at.pop(uid, None) → pass",
-    ): "a later doubt about the same pod is due later anyway",
-    (
         "controller/records/record_writer.py",
         "RecordWriter.keep",
         "uid in uids → True",

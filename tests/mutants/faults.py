@@ -165,8 +165,8 @@ FAULTS: Final = (
     Fault(
         "an eviction is sent that no record contains",
         "controller/records/journal.py",
-        "if self.ledger.phase_of(move) is not MovePhase.RECORDED:",
-        "if self.ledger.phase_of(move) is None:",
+        "if entry is None or entry.phase is not MovePhase.RECORDED:",
+        "if entry is None:",
     ),
     Fault(
         "the last look at what may stop an eviction is skipped",
@@ -237,33 +237,33 @@ FAULTS: Final = (
     ),
     Fault(
         "an evicted pod is taken to be gone when its move has ended",
-        "controller/records/evicted_pods.py",
-        "            self._known |= {uid: workload for uid, workload in before.items() if uid in here}\n",
-        "",
+        "moves/ledger.py",
+        "ended=ended, lingers=True)",
+        "ended=ended)",
     ),
     Fault(
         "an eviction that a former leader may have made does not count for the limits of an hour",
-        "controller/records/doubts.py",
-        "            self._history.expect(move.pod.uid, Expected(move.policy, (move.policy,), move.groups))\n",
-        "",
+        "moves/ledger.py",
+        "draft.put(msgspec.structs.replace(entry, counts=counts, doubted_at=now))",
+        "draft.put(msgspec.structs.replace(entry, doubted_at=now))",
     ),
     Fault(
         "an eviction counts as not made while a late request for it may still arrive",
-        "controller/records/doubts.py",
+        "moves/ledger.py",
         "CERTAIN_SECONDS: Final = 180.0",
         "CERTAIN_SECONDS: Final = 60.0",
     ),
     Fault(
         "an eviction that was requested again meanwhile counts as not made, by what was read before",
-        "controller/records/doubts.py",
-        "return self._doubts.get(doubt.move.pod.uid) is doubt",
-        "return doubt.move.pod.uid in self._doubts",
+        "controller/records/journal.py",
+        " and entry.doubted_at == doubt.doubted_at\n",
+        "\n",
     ),
     Fault(
         "an eviction without an answer does not count any more",
         "controller/records/accounts.py",
-        "            else:\n                self._doubts.note(move)\n",
-        "            else:\n                self.history.not_made(move.pod.uid)\n",
+        "            else:\n                self._journal.doubt(move)\n",
+        "            else:\n                self._journal.settle(move, made=False)\n",
     ),
     Fault(
         "a move that a policy's record lacks reduces its counts",
@@ -574,13 +574,13 @@ FAULTS: Final = (
     Fault(
         "a retry that finds the pod gone forgets its move",
         "controller/records/journal.py",
-        "or (gone and self.ledger.is_owed(move)):",
+        "or (gone and entry is not None and entry.is_owed):",
         "or gone:",
     ),
     Fault(
         "a move that is owed and has gone by itself stays in flight",
         "controller/records/journal.py",
-        "or (gone and self.ledger.is_owed(move)):",
+        "or (gone and entry is not None and entry.is_owed):",
         "or False:",
     ),
     Fault(
@@ -592,8 +592,8 @@ FAULTS: Final = (
     Fault(
         "each unanswered retry starts the wait anew",
         "moves/ledger.py",
-        "if entry is None or entry.phase >= phase else",
-        "if entry is None or entry.phase > phase else",
+        "entry is not None and entry.phase < phase:",
+        "entry is not None and entry.phase <= phase:",
     ),
     Fault(
         "evictions of a leader in between stay unknown",

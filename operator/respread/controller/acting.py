@@ -19,9 +19,7 @@ from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.permission import Leading, Permission
 from respread.controller.permits.policy_versions import PolicyReader
 from respread.controller.records.accounts import Accounts, Remembered
-from respread.controller.records.doubts import Doubts
 from respread.controller.records.exclusive_requests import ExclusiveRequests
-from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
@@ -38,10 +36,7 @@ class Acting(NamedTuple):
     """The objects that act for policies. They belong to one event loop."""
 
     journal: Journal
-    """The moves in flight and those about to be."""
-    history: History
-    """What was done, and its outcomes."""
-    doubts: Doubts
+    """The moves, and what was done."""
     statuses: StatusWriter
     announcements: Announcements
     permission: Permission
@@ -99,15 +94,14 @@ def put_together(
 
     kinds = tuple(policy_kinds)
     journal = Journal(clock, wall_clock) if journal is None else journal
-    history, held_lately, lanes = History(wall_clock), HeldLately(clock), Lanes(clock)
+    held_lately, lanes = HeldLately(clock), Lanes(clock)
     statuses = StatusWriter(
         requests,
         ExclusiveRequests(requests, clock, exclusive_seconds),
         clock,
         kinds=kinds,
-        remembering=Remembered(journal, history, lambda: informers.state.snapshot).in_record,
+        remembering=Remembered(journal, lambda: informers.state.snapshot).in_record,
     )
-    doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
     permission = Permission(
         leading,
         lambda: informers.policies.policies,
@@ -125,8 +119,6 @@ def put_together(
         journal=journal,
         accounts=Accounts(
             journal,
-            history,
-            doubts,
             statuses,
             announcements=announcements,
             metrics=metrics,
@@ -140,15 +132,13 @@ def put_together(
     )
     return Acting(
         journal=journal,
-        history=history,
-        doubts=doubts,
         statuses=statuses,
         announcements=announcements,
         permission=permission,
         lanes=lanes,
         held_lately=held_lately,
         evictions=evictions,
-        follow_up=FollowUp(evictions, owners, api, doubts, notify=notify, clock=clock),
+        follow_up=FollowUp(evictions, owners, api, hurry=statuses.hurry, notify=notify, clock=clock),
     )
 
 

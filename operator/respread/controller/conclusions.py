@@ -13,8 +13,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.comparison import Comparison
 from respread.controller.permits.limiters import Bounding
-from respread.eviction.probation import Judged
 from respread.moves.entry import Ended, Patience
+from respread.moves.following import Judged
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.spread.index import Spread
@@ -54,19 +54,17 @@ class Conclusions:
             policies: all policies.
             leads: whether this replica acts. The leader of a term reports the moves of earlier terms.
         """
-        now, journal = self._clock(), self._acting.journal
+        journal = self._acting.journal
         ledger = journal.ledger.patient(_patience(journal.ledger, policies))
-        journal.ledger, ended = ledger.updated(snapshot, now, Comparison(spread))
-        self._acting.doubts.follow(journal.ledger, ended)
-        probation, judged = journal.probation.judged(snapshot, now)
-        journal.probation = probation.begun(ended, now)
+        ledger, ended = ledger.updated(snapshot, self._clock(), Comparison(spread))
+        judged = journal.followed(ledger, snapshot)
         if leads:
             self._follow_trials(snapshot, policies)
             self._learn((*ended, *judged.relapsed), judged, spread, policies)
 
     def _follow_trials(self, snapshot: ClusterSnapshot, policies: Policies) -> None:
         """Take replacements that were not Ready and are now for the trial that a pause ends with."""
-        history = self._acting.history
+        history = self._acting.journal.history
         failing = [policies[name] for name in history.breakers.policies if name in policies]
         paused = [policy for policy in failing if history.single(policy) is not None]
         history.follow_trials(policies, snapshot)
@@ -78,7 +76,7 @@ class Conclusions:
         """Report outcomes, and remember what affects the next moves."""
         if not ended and not judged.lasting and not judged.undecided:
             return
-        announcements, history = self._acting.announcements, self._acting.history
+        announcements, history = self._acting.announcements, self._acting.journal.history
         single = {name: history.single(policy) for name, policy in policies.items()}
         for move in judged.lasting:
             history.learn_lasting(move)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Final
@@ -35,8 +35,6 @@ from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.quiet_period import QuietPeriods
 from respread.controller.records.departures import Departures
-from respread.controller.records.evicted_pods import EvictedPods
-from respread.controller.records.history import Expected
 from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.records.status_writer import Wanted
 from respread.controller.report import Reconciled, to_tell
@@ -45,7 +43,6 @@ from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.takeover import Takeover
 from respread.controller.violation_times import ViolationTimes
 from respread.controller.waiting import BEAT_SECONDS, Waiting
-from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Paced
 from respread.handlers.informers import Informers
 from respread.planning.held import Held
@@ -107,7 +104,7 @@ class ControlLoop:
         self._informers = informers
         self._acting = acting
         self._journal = acting.journal
-        self._history = acting.history
+        self._history = acting.journal.history
         self._leading = leading
         self._prevention = prevention
         self._room = room
@@ -118,7 +115,6 @@ class ControlLoop:
         self._wall_clock = wall_clock
         self._scheduler = scheduler
         self._quiet_periods = QuietPeriods()
-        self._evicted_pods = EvictedPods()
         self._departures = Departures()
         self._others = others
         self._limiters = Limiters()
@@ -216,7 +212,6 @@ class ControlLoop:
                     self._on_the_clock(None if planned.changes_at is None else planned.changes_at.timestamp()),
                     self._journal.ledger.next_deadline(),
                     self._acting.next_end(),
-                    self._journal.probation.next_end(),
                     self._on_the_clock(self._history.breakers.next_end(self._wall_clock())),
                     self._on_the_clock(None if (due := self._others.next_due()) is None else due.timestamp()),
                 ),
@@ -249,7 +244,7 @@ class ControlLoop:
         seconds = self._wall_clock()
         time = datetime.fromtimestamp(seconds, UTC)
         if leads:
-            self._others.observe(snapshot, self._evicted_pods.uids, time)
+            self._others.observe(snapshot, {each.uid for each in ledger.ours}, time)
         else:
             self._others.forget()
         return Observation(
@@ -262,18 +257,12 @@ class ControlLoop:
             setting=setting,
             limiters=limiters,
             ledger=ledger,
-            history=self._history.at(seconds, self._chosen(snapshot, limiters)),
+            history=self._history.at(seconds, ledger.expected_with_chosen),
             refused=self._acting.evictions.refusals.for_planning(),
             now=self._clock(),
             time=time,
             leads=leads,
         )
-
-    def _chosen(self, snapshot: ClusterSnapshot, limiters: Sequence[Limiter]) -> Mapping[str, Expected]:
-        """Return the moves that were chosen and are not sent yet, by the UIDs of their pods, as limits count them."""
-        moves = tuple(each.move for each in self._journal.ledger.chosen)
-        bound = bounding(moves, limiters, snapshot)
-        return {move.pod.uid: Expected(move.policy, bound.of(move), move.groups) for move in moves}
 
     def _index_of(self, policies: Policies) -> PolicyIndex:
         """Return which policies govern which pods. It is kept, with its answers, while the policies are the same."""
@@ -288,7 +277,7 @@ class ControlLoop:
             self._acting.follow_up.look_after(snapshot)
             if leads:
                 self._acting.follow_up.find_out()
-        ours = self._evicted_pods.observe([each.move for each in self._journal.ledger.in_flight], snapshot)
+        ours = {each.move.workload for each in self._journal.ledger.ours}
         unmade = leads and self._journal.ledger.unmade
         if unmade and not self._waiting.stopped and self._why_stale() is None:
             self._conclusions.ask_again(snapshot, spread, policies)
@@ -347,7 +336,6 @@ class ControlLoop:
         return choose(
             planned,
             observation,
-            undecided=self._journal.probation.moves,
             closed_by=lambda policy, name: self._acting.permission.of_policy(policy, name) or stale,
             held_lately=self._acting.held_lately.why_not,
             room=self._acting.lanes.room,

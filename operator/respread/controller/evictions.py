@@ -110,7 +110,7 @@ class Evictions:
 
     def begin(self, moves: Sequence[Move], batch: Batch) -> list[asyncio.Task[tuple[Carried, ...]]]:
         """Take moves that were chosen, of each step all; return the tasks that carry out the steps, in their order."""
-        self.journal.chosen(moves, batch.snapshot)
+        self.journal.chosen(moves, batch.snapshot, batch.bounding)
         return [self.lanes.start(step, self._carry_out(step, batch)) for step in steps_of(moves)]
 
     async def aclose(self) -> None:

@@ -12,7 +12,6 @@ from respread.controller.acting import Acting
 from respread.controller.permits.permission import Leading
 from respread.controller.records.recovery import AskingRules, in_doubt, resumed, without
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.probation import Probation
 from respread.eviction.remembered import ClockReading
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry, RetryDelays
@@ -101,12 +100,11 @@ class Takeover:
         records = {name: each.record for name, each in found.items() if each.record is not None}
         moment = ClockReading(self._clock(), self._wall_clock())
         rules = AskingRules(setting, limiters, datetime.fromtimestamp(moment.time, UTC))
-        journal.ledger = resumed(journal.ledger, records, snapshot, spread, rules, moment)
-        doubtful = in_doubt(journal.ledger, records, moment.time)
+        ledger = resumed(journal.ledger, records, snapshot, spread, rules, moment)
+        doubtful = in_doubt(ledger, records, moment.time)
         evicted = {name: each.status.summary.evicted for name, each in found.items()}
-        acting.history.recall(without(doubtful, records, moment.time), spread.by_namespace, evicted)
-        acting.doubts.take_over(doubtful)
-        journal.probation = Probation()
+        journal.history.recall(without(doubtful, records, moment.time), spread.by_namespace, evicted)
+        journal.take_over(ledger, doubtful)
         self.term = term
         return True
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from typing import Final, TypeAlias
+from math import inf
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -18,6 +19,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active
+from respread.spread.group import GroupKey
 
 PLACED_SECONDS: Final = 15.0
 """How long it takes at most until a replacement exists, and then until it has a node, if nothing is wrong."""
@@ -73,7 +75,7 @@ Compare: TypeAlias = Callable[[Move, Pod], Outcome]
 
 
 class MovePhase(IntEnum):
-    """What has become of a move. Plans and limits count it as in flight from the first phase to the last."""
+    """What has become of a move. Plans, and limits of what is in flight, count it until `PLACED`."""
 
     CHOSEN = 0
     """A reconcile has chosen it. Its pod's controller is looked at, and nothing was written or sent."""
@@ -91,6 +93,51 @@ class MovePhase(IntEnum):
     """The replacement exists."""
     PLACED = 7
     """The replacement has a node."""
+    STEADYING = 8
+    """The replacement is Ready. If it stays so for a while, the move counts as a success."""
+    UNCERTAIN = 9
+    """Respread has given up on it, and it may have been made all the same: it counts for the limits of an hour."""
+    OVER = 10
+    """Nothing more is to be known of it, except that its pod may still be being deleted."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished move."""
+
+    move: Move
+    outcome: Outcome
+    replacement: Pod | None
+    seconds: float
+    """From the eviction to the end."""
+    message: str
+    """How it ended, in a sentence."""
+    unreplaced: bool = False
+    """Whether the pod is gone and its controller created no replacement although it wants one."""
+    unmade: bool = False
+    """Whether the pod is still there, so that the move may not have been made."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it improved nothing. A scale-down in between is not a failure."""
+        return self.unreplaced or self.outcome in FAILURES
+
+
+class Counting(NamedTuple):
+    """What a move counts for in the limits of an hour."""
+
+    policy: str
+    bounded: tuple[str, ...]
+    """Names of the policies whose `limits.perHour` it counts for."""
+    groups: tuple[GroupKey, ...]
+
+    def beside(self, other: Counting | None) -> Counting:
+        """Return it so that it counts wherever it or another move of the same pod does: a pod is evicted once."""
+        if other is None:
+            return self
+        return self._replace(
+            bounded=tuple(dict.fromkeys((*self.bounded, *other.bounded))),
+            groups=tuple(dict.fromkeys((*self.groups, *other.groups))),
+        )
 
 
 class MoveEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +165,16 @@ class MoveEntry(msgspec.Struct, frozen=True, kw_only=True):
     forbid it."""
     wanted: bool = True
     """Whether its controller wants a replacement. It does not after a scale-down or in a rollout."""
+    asked_at: float = -inf
+    """When the API server was last asked about it, on the caller's clock."""
+    counts: Counting | None = None
+    """What it counts for, until it is certain whether it was made. Then it is counted for good, or not at all."""
+    doubted_at: float | None = None
+    """When a request for it may have been sent last, if it is not certain whether one was accepted; else None."""
+    ended: Ended | None = None
+    """While its replacement is to stay Ready: how it has ended."""
+    lingers: bool = False
+    """Whether the pod may still be being deleted, although the move is over."""
 
     @property
     def uid(self) -> str:
@@ -132,33 +189,17 @@ class MoveEntry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_in_flight(self) -> bool:
         """Whether the pod is evicted, or may be, and its replacement is not Ready yet."""
-        return self.phase >= MovePhase.OWED
+        return MovePhase.OWED <= self.phase <= MovePhase.PLACED
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether it was refused although others of its step were made."""
+        return self.phase is MovePhase.OWED
 
     @property
     def may_be_unmade(self) -> bool:
         """Whether it is in flight, and its eviction may not have been made."""
         return MovePhase.OWED <= self.phase <= MovePhase.SENT
-
-
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished move."""
-
-    move: Move
-    outcome: Outcome
-    replacement: Pod | None
-    seconds: float
-    """From the eviction to the end."""
-    message: str
-    """How it ended, in a sentence."""
-    unreplaced: bool = False
-    """Whether the pod is gone and its controller created no replacement although it wants one."""
-    unmade: bool = False
-    """Whether the pod is still there, so that the move may not have been made."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether it improved nothing. A scale-down in between is not a failure."""
-        return self.unreplaced or self.outcome in FAILURES
 
 
 def controller_uid_of(move: Move) -> str:

@@ -1,10 +1,14 @@
-"""Follows a move in flight in a snapshot: its pod, its replacement, and how the move ends."""
+"""Follows a move in a snapshot: its pod, its replacement, how the move ends, and whether that lasts.
+
+A container without a readiness probe is Ready as soon as it runs, and one that crashes repeatedly is Ready for a moment
+each time. So a replacement must stay Ready for a while.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,13 +30,34 @@ from respread.moves.entry import (
     still_there,
     waiting,
 )
+from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active
 
+STEADY_SECONDS: Final = 10.0
+"""How long a replacement must stay Ready."""
 _STILL_THERE: Final = {
     MovePhase.OWED: "its eviction was refused, though others that it was to go with were made",
     MovePhase.SENT: "its eviction was not confirmed",
     MovePhase.EVICTED: "its eviction was accepted",
 }
+
+
+class Judged(NamedTuple):
+    """What became of replacements that were Ready."""
+
+    lasting: tuple[Move, ...] = ()
+    """Moves whose replacements have stayed Ready."""
+    relapsed: tuple[Ended, ...] = ()
+    """Moves whose replacements are not Ready any more. They end once more, as `NotReady`."""
+    undecided: tuple[Move, ...] = ()
+    """Moves whose replacements were deleted: by a rollout, a scale-down or somebody else, which tells nothing."""
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """The UIDs of the evicted pods."""
+        return frozenset(
+            each.pod.uid for each in (*self.lasting, *self.undecided, *(each.move for each in self.relapsed))
+        )
 
 
 class ReplacementPods:
@@ -172,3 +197,30 @@ def _ended(entry: MoveEntry, outcome: Outcome, now: float, message: str) -> Ende
         seconds=now - entry.sent_at,
         message=message,
     )
+
+
+def judged(steadying: Iterable[MoveEntry], snapshot: ClusterSnapshot, now: float) -> Judged:
+    """Return what became of the replacements of moves that ended well, as far as that is decided.
+
+    Args:
+        steadying: the moves.
+        snapshot: the cluster as the watch shows it.
+        now: seconds on the caller's clock.
+    """
+    lasting: list[Move] = []
+    relapsed: list[Ended] = []
+    undecided: list[Move] = []
+    for entry in steadying:
+        if entry.ended is None or entry.replacement is None:
+            continue
+        pod, since = snapshot.pods.get(entry.replacement.key), now - entry.phase_since
+        if pod is None or pod.uid != entry.replacement.uid or pod.terminating:
+            undecided.append(entry.move)
+        elif not pod.ready or pod.finished:
+            message = (
+                f"its replacement {pod.name} on {entry.replacement.node_name} was Ready for less than {since:.0f} s"
+            )
+            relapsed.append(msgspec.structs.replace(entry.ended, outcome=Outcome.NOT_READY, message=message))
+        elif since >= STEADY_SECONDS:
+            lasting.append(entry.move)
+    return Judged(tuple(lasting), tuple(relapsed), tuple(undecided))

@@ -8,9 +8,10 @@ and limits count it. A move ends when its replacement is Ready, when none will c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
+from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -24,9 +25,11 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.moves.entry import (
     LEAVING_SINCE,
     Compare,
+    Counting,
     Ended,
     MoveEntry,
     MovePhase,
+    Outcome,
     Patience,
     as_shown,
     at_phase,
@@ -37,9 +40,16 @@ from respread.moves.entry import (
     waiting,
     will_need_a_node,
 )
-from respread.moves.following import Knowing, ReplacementPods, end_of, followed
+from respread.moves.following import STEADY_SECONDS, Judged, Knowing, ReplacementPods, end_of, followed, judged
 from respread.planning.plan import Move
 
+CERTAIN_SECONDS: Final = 180.0
+"""How long after a former leader's Lease has ended, and after our last request, no request for an eviction can be on
+its way. An API server closes a connection on which nothing has come for 90 s (IdleTimeout in secure_serving.go), so
+what a frozen process or a broken network holds back longer is not accepted. It works on a request for at most a minute.
+"""
+AGAIN_SECONDS: Final = 5.0
+"""How long after the API server did not say what became of a pod it is asked again."""
 EXCHANGED_SECONDS: Final = 60.0
 """For how long it is known which pod has replaced which: longer than a plan is carried out."""
 _BY_NUMBER: Final = attrgetter("number")
@@ -81,6 +91,61 @@ class _Siblings(NamedTuple):
     newest: datetime
 
 
+class _Draft:
+    """The moves of a ledger while an event changes some of them, with their index by controller."""
+
+    __slots__ = ("entries", "number", "of_controller")
+
+    def __init__(self, entries: Map[str, MoveEntry], of_controller: Map[str, Map[str, None]], number: int) -> None:
+        self.entries = entries
+        self.of_controller = of_controller
+        self.number = number
+
+    def put(self, entry: MoveEntry) -> None:
+        """Set the state of a move. One that is new, or comes into flight, is the last one."""
+        before = self.entries.get(entry.uid)
+        was_in_flight = before is not None and before.is_in_flight
+        if before is None or (entry.is_in_flight and not was_in_flight):
+            entry = msgspec.structs.replace(entry, number=self.number)
+            self.number += 1
+        self.entries = self.entries.set(entry.uid, entry)
+        if entry.is_in_flight != was_in_flight:
+            self._file(entry, is_in_flight=entry.is_in_flight)
+
+    def drop(self, uid: str) -> None:
+        """Remove a move, if it is there."""
+        if (entry := self.entries.get(uid)) is not None:
+            self.entries = self.entries.delete(uid)
+            if entry.is_in_flight:
+                self._file(entry, is_in_flight=False)
+
+    def leave(self, entry: MoveEntry) -> None:
+        """Set that a move is not under way any more. It stays if it may count all the same."""
+        counts = entry.phase is not MovePhase.CHOSEN or entry.doubted_at is not None
+        if entry.counts is not None and counts:
+            self.put(msgspec.structs.replace(entry, phase=MovePhase.UNCERTAIN))
+        else:
+            self.drop(entry.uid)
+
+    def settle(self, entry: MoveEntry) -> None:
+        """Set that a move does not count any more until something is certain."""
+        phase = MovePhase.OVER if entry.phase is MovePhase.UNCERTAIN else entry.phase
+        self.keep(msgspec.structs.replace(entry, phase=phase, counts=None, doubted_at=None))
+
+    def keep(self, entry: MoveEntry) -> None:
+        """Set the state of a move, or remove it if nothing more is to be known of it."""
+        if entry.phase is MovePhase.OVER and entry.counts is None and not entry.lingers:
+            self.drop(entry.uid)
+        else:
+            self.put(entry)
+
+    def _file(self, entry: MoveEntry, *, is_in_flight: bool) -> None:
+        controller = controller_uid_of(entry.move)
+        mine = self.of_controller.get(controller, Map())
+        mine = mine.set(entry.uid, None) if is_in_flight else mine.delete(entry.uid)
+        self.of_controller = self.of_controller.set(controller, mine) if mine else self.of_controller.delete(controller)
+
+
 class Ledger(msgspec.Struct, frozen=True, dict=True):
     """All moves. A value: every event returns another one that shares unchanged parts."""
 
@@ -102,7 +167,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
     def __contains__(self, move: Move) -> bool:
         """Return whether a move is in flight."""
-        return (entry := self._of(move)) is not None and entry.is_in_flight
+        return (entry := self.of(move)) is not None and entry.is_in_flight
 
     @cached_property
     def in_flight(self) -> tuple[MoveEntry, ...]:
@@ -112,7 +177,43 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def chosen(self) -> tuple[MoveEntry, ...]:
         """The moves whose evictions are not sent yet, in the order in which they were chosen."""
-        return tuple(sorted((each for each in self._entries.values() if not each.is_in_flight), key=_BY_NUMBER))
+        return tuple(sorted((each for each in self._entries.values() if each.phase < MovePhase.OWED), key=_BY_NUMBER))
+
+    @cached_property
+    def steadying(self) -> tuple[MoveEntry, ...]:
+        """The moves that ended well, and whose replacements must stay Ready for a while."""
+        return tuple(each for each in self._entries.values() if each.phase is MovePhase.STEADYING)
+
+    @cached_property
+    def ours(self) -> tuple[MoveEntry, ...]:
+        """The moves whose pods are evicted by us, or may be, until the pods are gone, however early the moves end.
+
+        A move ends when its replacement is Ready, which is often sooner than the evicted pod has terminated.
+        """
+        return tuple(each for each in self._entries.values() if each.is_in_flight or each.lingers)
+
+    @cached_property
+    def expected(self) -> tuple[Counting, ...]:
+        """What moves count for that may be made by the time that a record is read, or may have been made."""
+        return tuple(
+            each.counts
+            for each in self._entries.values()
+            if each.counts is not None and (each.phase is not MovePhase.CHOSEN or each.doubted_at is not None)
+        )
+
+    @cached_property
+    def expected_with_chosen(self) -> tuple[Counting, ...]:
+        """The same for the next choice: moves that were chosen count too before they are recorded."""
+        return tuple(each.counts for each in self._entries.values() if each.counts is not None)
+
+    @property
+    def confirmed(self) -> tuple[MoveEntry, ...]:
+        """The moves that were in doubt and were made, as the watch has shown."""
+        return tuple(
+            each
+            for each in self._entries.values()
+            if each.doubted_at is not None and each.phase >= MovePhase.EVICTED and each.phase is not MovePhase.UNCERTAIN
+        )
 
     @property
     def under_way(self) -> tuple[MoveEntry, ...]:
@@ -131,30 +232,44 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
     # Events
 
-    def with_chosen(self, moves: Iterable[Move], snapshot: ClusterSnapshot, now: float, time: float = 0.0) -> Ledger:
+    def with_chosen(
+        self,
+        moves: Iterable[Move],
+        snapshot: ClusterSnapshot,
+        now: float,
+        time: float = 0.0,
+        bounded: Callable[[Move], tuple[str, ...]] = lambda _: (),
+    ) -> Ledger:
         """Record moves that a reconcile has chosen.
 
         Args:
             moves: the moves.
+            bounded: returns the names of the policies whose limits count a move.
             snapshot: the cluster for which they were planned. Its pods are not their replacements.
             now: seconds on the caller's clock.
             time: the same in seconds since the epoch.
         """
-        ledger = self
+        draft, siblings = self._draft(), self._siblings
         for move in moves:
-            ledger = ledger._begun(move, MovePhase.CHOSEN, snapshot, now, time)
-        return ledger
+            counts = Counting(move.policy, bounded(move), move.groups)
+            entry, siblings = self._begun(move, MovePhase.CHOSEN, snapshot, siblings, now, time)
+            draft.drop(entry.uid)
+            draft.put(msgspec.structs.replace(entry, counts=counts.beside(entry.counts)))
+        return self._of_draft(draft, siblings)
 
     def recorded(self, move: Move) -> Ledger:
         """Record that every record that is written from now on contains a chosen move."""
-        entry = self._of(move)
+        entry = self.of(move)
         if entry is None or entry.phase is not MovePhase.CHOSEN:
             return self
-        return self._with(msgspec.structs.replace(entry, phase=MovePhase.RECORDED))
+        return self._put(msgspec.structs.replace(entry, phase=MovePhase.RECORDED))
 
     def forgotten(self, move: Move) -> Ledger:
         """Record that a chosen move will not be sent. One that was sent stays."""
-        return self if move in self else self.without(move)
+        entry, draft = self.of(move), self._draft()
+        if entry is not None and entry.phase <= MovePhase.RECORDED:
+            draft.leave(entry)
+        return self._of_draft(draft)
 
     def sent(self, move: Move, snapshot: ClusterSnapshot, now: float, time: float = 0.0) -> Ledger:
         """Record a move right before its eviction is sent. It is the last one then.
@@ -165,7 +280,11 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
             now: seconds on the caller's clock.
             time: the same in seconds since the epoch.
         """
-        return self.without(move)._begun(move, MovePhase.SENT, snapshot, now, time)  # noqa: SLF001 - our own class
+        entry, siblings = self._begun(move, MovePhase.SENT, snapshot, self._siblings, now, time)
+        draft = self._draft()
+        draft.drop(entry.uid)
+        draft.put(entry)
+        return self._of_draft(draft, siblings)
 
     def answered(self, move: Move, made: bool | None, now: float) -> Ledger:
         """Record the API server's answer to a move's eviction.
@@ -175,33 +294,68 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
             made: whether the pod was evicted; None if it may have been.
             now: seconds on the caller's clock.
         """
-        if made is False:
-            return self.without(move)
-        entry, phase = self._of(move), MovePhase.EVICTED if made else MovePhase.SENT
-        return self if entry is None or entry.phase >= phase else self._with(at_phase(entry, phase, now))
+        entry, draft, phase = self.of(move), self._draft(), MovePhase.EVICTED if made else MovePhase.SENT
+        if entry is not None and made is False:
+            draft.leave(entry)
+        elif entry is not None and entry.phase < phase:
+            draft.put(at_phase(entry, phase, now))
+        return self._of_draft(draft)
 
     def owed(self, move: Move) -> Ledger:
         """Record that a sent move was refused, and is owed, because others of its step are made."""
-        entry = self._of(move)
-        return self if entry is None else self._with(msgspec.structs.replace(entry, phase=MovePhase.OWED))
+        entry = self.of(move)
+        return self if entry is None else self._put(msgspec.structs.replace(entry, phase=MovePhase.OWED))
 
-    def phase_of(self, move: Move) -> MovePhase | None:
-        """Return the phase of a move; None if it is not under way."""
-        entry = self._of(move)
-        return None if entry is None else entry.phase
+    def of(self, move: Move) -> MoveEntry | None:
+        """Return what is known of a move, or of another one of the same pod; None if nothing is."""
+        return self._entries.get(move.pod.uid)
 
-    def is_owed(self, move: Move) -> bool:
-        """Return whether a move was refused although others of its step were made."""
-        return self.phase_of(move) is MovePhase.OWED
+    def asked(self, moves: Iterable[Move], now: float) -> Ledger:
+        """Record that the API server is asked about moves: to make them, or what became of their pods."""
+        draft = self._draft()
+        for move in moves:
+            if (entry := self.of(move)) is not None:
+                draft.put(msgspec.structs.replace(entry, asked_at=now))
+        return self._of_draft(draft)
 
-    def may_be_unmade(self, move: Move) -> bool:
-        """Return whether the eviction of a move in flight may not have been made."""
-        entry = self._of(move)
-        return entry is not None and entry.may_be_unmade
+    # Whether moves were made
 
-    def sent_at(self, move: Move) -> float:
-        """Return when a move in flight was sent, on the caller's clock."""
-        return self._entries[move.pod.uid].sent_at
+    def doubted(self, move: Move, now: float) -> Ledger:
+        """Record that a request for a recorded move may have evicted its pod, or may still do so."""
+        entry = self.of(move)
+        if entry is None or entry.counts is None:
+            return self
+        return self._put(msgspec.structs.replace(entry, doubted_at=now))
+
+    def settled(self, move: Move) -> Ledger:
+        """Record that it is certain whether a move was made."""
+        entry, draft = self.of(move), self._draft()
+        if entry is not None:
+            draft.settle(entry)
+        return self._of_draft(draft)
+
+    def due(self, now: float, under_way: Collection[str] = ()) -> tuple[MoveEntry, ...]:
+        """Return the moves of which it can be found out by now whether they were made, by reading their pods.
+
+        Moves in flight are followed first, and sent again if that helps.
+
+        Args:
+            now: seconds on the caller's clock.
+            under_way: the UIDs of pods for which something may be sent at any moment.
+        """
+        return tuple(each for each in self._uncertain if each.uid not in under_way and _due_at(each) <= now)
+
+    def next_due(self) -> float | None:
+        """Return when the next one can be found out, on the clock; None if there is none."""
+        return min(map(_due_at, self._uncertain), default=None)
+
+    @property
+    def _uncertain(self) -> Iterator[MoveEntry]:
+        return (
+            each for each in self._entries.values() if each.phase is MovePhase.UNCERTAIN and each.doubted_at is not None
+        )
+
+    # Follow
 
     def patient(self, patience: Patience) -> Ledger:
         """Return the same moves with other time limits."""
@@ -212,23 +366,36 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
         A record may contain a pod twice, and so may those of two policies. A pod is evicted once.
         """
-        known = {each.uid: each for each in self.in_flight}
+        known, draft = {each.uid: each for each in self.in_flight}, self._draft()
         each_once = {each.uid: known.get(each.uid, each) for each in entries}
-        others = {uid: each for uid, each in self._entries.items() if not each.is_in_flight and uid not in each_once}
-        of_controller: dict[str, dict[str, None]] = {}
-        for number, (uid, each) in enumerate(each_once.items()):
-            others[uid] = msgspec.structs.replace(each, number=number) if each.number != number else each
-            of_controller.setdefault(controller_uid_of(each.move), {})[uid] = None
-        return msgspec.structs.replace(
-            self,
-            _entries=Map(others),
-            _of_controller=Map({controller: Map(uids) for controller, uids in of_controller.items()}),
-            _siblings=Map(),
-            _number=max(self._number, len(each_once)),
-            _exchanged=Map(),
-        )
+        for uid in (*known, *each_once):
+            draft.drop(uid)
+        for each in each_once.values():
+            draft.put(each)
+        return msgspec.structs.replace(self._of_draft(draft), _siblings=Map(), _exchanged=Map())
 
-    def unanswered(self, now: float, least_seconds: float) -> tuple[Move, ...]:
+    def taken_over(self, doubtful: Iterable[Move], now: float) -> Ledger:
+        """Return the ledger at the beginning of a term, in which it is only known what is recorded.
+
+        Args:
+            doubtful: the moves in flight that former leaders may have made. Their Leases have ended. They count for the
+                policy for which they were made; the counts of other policies, whose limits they may count for too,
+                are left as they were recorded.
+            now: seconds on the caller's clock.
+        """
+        draft = self._draft()
+        for entry in self._entries.values():
+            if entry.doubted_at is not None:
+                draft.settle(entry)
+        for entry in self.steadying:
+            draft.keep(msgspec.structs.replace(entry, phase=MovePhase.OVER, ended=None))
+        for move in doubtful:
+            entry = draft.entries[move.pod.uid]
+            counts = Counting(move.policy, (move.policy,), move.groups).beside(entry.counts)
+            draft.put(msgspec.structs.replace(entry, counts=counts, doubted_at=now))
+        return self._of_draft(draft)
+
+    def unanswered(self, now: float, least_seconds: float) -> tuple[MoveEntry, ...]:
         """Return the moves to send again: sent without an answer, or owed.
 
         Args:
@@ -237,24 +404,31 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         """
         most_seconds = self.patience.unconfirmed_seconds
         return tuple(
-            each.move
+            each
             for each in self.in_flight
             if each.ours and each.may_be_unmade and least_seconds <= now - each.sent_at < most_seconds
         )
 
     def without(self, move: Move) -> Ledger:
-        """Return all except one."""
-        return self._without(move.pod.uid)
+        """Return all except one, as if it had never been chosen."""
+        draft = self._draft()
+        draft.drop(move.pod.uid)
+        return self._of_draft(draft)
 
     def not_wanted(self, move: Move) -> Ledger:
         """Record that a move's controller wants no more pods: if it has no replacement, the move is over."""
-        entry = self._of(move)
-        return self if entry is None else self._with(msgspec.structs.replace(entry, wanted=False))
+        entry = self.of(move)
+        return self if entry is None else self._put(msgspec.structs.replace(entry, wanted=False))
 
     def unreplaced_since(self, moment: float) -> tuple[Move, ...]:
-        """Return the moves whose pods have been leaving since a time, on the caller's clock, without a replacement."""
+        """Return the moves whose pods have been leaving since a time, on the caller's clock, without a replacement.
+
+        Except those of which the API server was asked since then whether one is wanted.
+        """
         return tuple(
-            each.move for each in self.in_flight if each.phase is MovePhase.LEAVING and each.phase_since <= moment
+            each.move
+            for each in self.in_flight
+            if each.phase is MovePhase.LEAVING and max(each.phase_since, each.asked_at) <= moment
         )
 
     def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[Ledger, tuple[Ended, ...]]:
@@ -266,28 +440,52 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
             compare: called for each replacement that is Ready.
         """
         going_on: list[MoveEntry] = []
-        over: list[Ended] = []
+        over: list[tuple[MoveEntry, Ended]] = []
         replacements = ReplacementPods(snapshot, self.replacements)
         for before in self.in_flight:
             entry = followed(before, snapshot, now, replacements)
             if (ended := end_of(entry, now, self.patience, compare)) is not None:
-                over.append(ended)
+                over.append((entry, ended))
             else:
                 going_on.append(entry)
         made = {_step_of(entry) for entry in going_on if entry.phase is not MovePhase.OWED}
-        knowing = Knowing(over)
-        after = [
-            knowing.of(entry) for entry in going_on if entry.phase is not MovePhase.OWED or _step_of(entry) in made
-        ]
-        ledger = self._with_in_flight(after)
-        return (self, ()) if ledger is self else (ledger._exchanging(over, now), tuple(over))  # noqa: SLF001 - our own class
+        knowing = Knowing(ended for _, ended in over)
+        draft = self._draft()
+        for entry in going_on:
+            if entry.phase is MovePhase.OWED and _step_of(entry) not in made:
+                draft.leave(entry)
+            elif (after := knowing.of(entry)) is not self._entries[entry.uid]:
+                draft.put(after)
+        for entry, ended in over:
+            draft.put(_after_end(entry, ended, now))
+        for entry in self.ours:
+            if entry.lingers and not _is_leaving(entry, snapshot):
+                draft.keep(msgspec.structs.replace(entry, lingers=False))
+        if draft.entries is self._entries:
+            return self, ()
+        ends = tuple(ended for _, ended in over)
+        return msgspec.structs.replace(self._of_draft(draft, Map()), _exchanged=self._exchanging(ends, now)), ends
+
+    def judged(self, snapshot: ClusterSnapshot, now: float) -> tuple[Ledger, Judged]:
+        """Return what became of the replacements that are to stay Ready, as far as that is decided.
+
+        Args:
+            snapshot: the cluster as the watch shows it.
+            now: seconds on the caller's clock.
+        """
+        found, draft = judged(self.steadying, snapshot, now), self._draft()
+        decided = found.uids if self.steadying else frozenset()
+        for entry in self.steadying:
+            if entry.uid in decided:
+                draft.keep(msgspec.structs.replace(entry, phase=MovePhase.OVER, ended=None))
+        return self._of_draft(draft), found
 
     def since(self, before: Ledger) -> tuple[list[Move], list[Move]]:
         """Return the moves that were not in flight before, and those that are not any more."""
         began: list[Move] = []
         ended: list[Move] = []
         for uid in changed_keys(before._entries, self._entries):
-            was, now = (each._entries.get(uid) for each in (before, self))  # noqa: SLF001 - our own class
+            was, now = before._entries.get(uid), self._entries.get(uid)
             was_in_flight, is_in_flight = was is not None and was.is_in_flight, now is not None and now.is_in_flight
             if now is not None and is_in_flight and not was_in_flight:
                 began.append(now.move)
@@ -365,79 +563,76 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         return sum(each is None or each.uid not in shown for each in replacements)
 
     def next_deadline(self) -> float | None:
-        """Return when `updated` may end a move without an event; None if no move is in flight."""
-        return min((sum(waiting(each, self.patience)) for each in self.in_flight), default=None)
+        """Return when `updated` or `judged` may end something without an event; None if never."""
+        deadlines = (sum(waiting(each, self.patience)) for each in self.in_flight)
+        return min((*deadlines, *(each.phase_since + STEADY_SECONDS for each in self.steadying)), default=None)
 
-    def _of(self, move: Move) -> MoveEntry | None:
-        return self._entries.get(move.pod.uid)
+    def _begun(
+        self,
+        move: Move,
+        phase: MovePhase,
+        snapshot: ClusterSnapshot,
+        siblings: Map[str, _Siblings],
+        now: float,
+        time: float,
+    ) -> tuple[MoveEntry, Map[str, _Siblings]]:
+        """Return a move as one whose pod's controller has the pods of a snapshot, and the pods of all controllers.
 
-    def _begun(self, move: Move, phase: MovePhase, snapshot: ClusterSnapshot, now: float, time: float) -> Ledger:
-        """Return the ledger with a move as one whose pod's controller has the pods of a snapshot."""
-        controller = controller_uid_of(move)
-        siblings = self._siblings_in(snapshot, move.pod.namespace, controller)
+        It still counts for what it did before, and is as uncertain as before.
+        """
+        controller, before = controller_uid_of(move), self.of(move)
+        there = self._siblings_in(snapshot, move.pod.namespace, controller, siblings.get(controller))
         entry = MoveEntry(
             move=move,
             sent_at=now,
             phase=phase,
             phase_since=now,
-            known=siblings.uids if move.pod.uid in siblings.uids else siblings.uids | {move.pod.uid},
+            known=there.uids if move.pod.uid in there.uids else there.uids | {move.pod.uid},
             sent_time=time,
-            newest=siblings.newest,
+            newest=there.newest,
+            asked_at=now,
+            counts=None if before is None else before.counts,
+            doubted_at=None if before is None else before.doubted_at,
         )
-        return msgspec.structs.replace(self._with(entry), _siblings=self._siblings.set(controller, siblings))
+        return entry, siblings.set(controller, there)
 
-    def _with(self, entry: MoveEntry) -> Ledger:
-        """Return all with the new state of one of them. A new one is the last."""
-        before = self._entries.get(entry.uid)
-        if before is not None and before.is_in_flight == entry.is_in_flight:
-            return msgspec.structs.replace(self, _entries=self._entries.set(entry.uid, entry))
-        of_controller, controller = self._of_controller, controller_uid_of(entry.move)
-        if entry.is_in_flight:
-            of_controller = of_controller.set(controller, of_controller.get(controller, Map()).set(entry.uid, None))
+    def _put(self, entry: MoveEntry) -> Ledger:
+        draft = self._draft()
+        draft.put(entry)
+        return self._of_draft(draft)
+
+    def _draft(self) -> _Draft:
+        return _Draft(self._entries, self._of_controller, self._number)
+
+    def _of_draft(self, draft: _Draft, siblings: Map[str, _Siblings] | None = None) -> Ledger:
+        """Return the ledger with changed moves; itself if nothing has changed."""
+        if draft.entries is self._entries and siblings is None:
+            return self
         return msgspec.structs.replace(
             self,
-            _entries=self._entries.set(entry.uid, msgspec.structs.replace(entry, number=self._number)),
-            _of_controller=of_controller,
-            _number=self._number + 1,
+            _entries=draft.entries,
+            _of_controller=draft.of_controller,
+            _number=draft.number,
+            _siblings=self._siblings if siblings is None else siblings,
         )
 
-    def _without(self, uid: str) -> Ledger:
-        entry = self._entries.get(uid)
-        if entry is None:
-            return self
-        of_controller = self._of_controller
-        if entry.is_in_flight:
-            controller = controller_uid_of(entry.move)
-            left = of_controller[controller].delete(uid)
-            of_controller = of_controller.set(controller, left) if left else of_controller.delete(controller)
-        return msgspec.structs.replace(self, _entries=self._entries.delete(uid), _of_controller=of_controller)
-
-    def _with_in_flight(self, after: Sequence[MoveEntry]) -> Ledger:
-        """Return the ledger with these as all moves in flight: some of those that were, in the same order."""
-        ledger = self
-        for entry in after:
-            if entry is not self._entries[entry.uid]:
-                ledger = ledger._with(entry)
-        for uid in {each.uid for each in self.in_flight}.difference(each.uid for each in after):
-            ledger = ledger._without(uid)  # noqa: SLF001
-        return ledger
-
-    def _exchanging(self, over: Iterable[Ended], now: float) -> Ledger:
-        """Return the ledger that knows for a while what replaced the pods of moves that are over."""
+    def _exchanging(self, over: Iterable[Ended], now: float) -> Map[str, Exchanged]:
+        """Return what replaced the pods of moves that are over, which is known for a while."""
         exchanged = Map({uid: each for uid, each in self._exchanged.items() if now - each.at < EXCHANGED_SECONDS})
         for ended in over:
             if ended.replacement is not None:
                 pod, uid = ended.move.pod, controller_uid_of(ended.move)
                 exchanged = exchanged.set(pod.uid, Exchanged(uid, ended.replacement.uid, now))
-        return msgspec.structs.replace(self, _siblings=Map(), _exchanged=exchanged)
+        return exchanged
 
-    def _siblings_in(self, snapshot: ClusterSnapshot, namespace: str, controller_uid: str) -> _Siblings:
+    def _siblings_in(
+        self, snapshot: ClusterSnapshot, namespace: str, controller_uid: str, known: _Siblings | None
+    ) -> _Siblings:
         """Return the pods that replace none that is evicted now: of a snapshot, and what has come since for others."""
         names, arrived = (
             pods_of(snapshot, namespace, controller_uid),
             frozenset(self.exchanged(controller_uid).values()),
         )
-        known = self._siblings.get(controller_uid)
         if known is not None and known.names is names and known.arrived == arrived:
             return known
         created = (each.creation_timestamp or LEAVING_SINCE for each in names.values())
@@ -447,3 +642,22 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
 def _step_of(entry: MoveEntry) -> tuple[int, int]:
     return entry.move.component, entry.move.step
+
+
+def _due_at(entry: MoveEntry) -> float:
+    """Return when it can be found out whether a move was made that is in doubt."""
+    since = -inf if entry.doubted_at is None else entry.doubted_at
+    return max(since + CERTAIN_SECONDS, entry.asked_at + AGAIN_SECONDS)
+
+
+def _after_end(entry: MoveEntry, ended: Ended, now: float) -> MoveEntry:
+    """Return a move in flight that has just ended."""
+    phase = MovePhase.UNCERTAIN if ended.unmade and entry.counts is not None else MovePhase.OVER
+    if ended.outcome is Outcome.IMPROVED and ended.replacement is not None:
+        phase = MovePhase.STEADYING
+    return msgspec.structs.replace(at_phase(entry, phase, now), ended=ended, lingers=True)
+
+
+def _is_leaving(entry: MoveEntry, snapshot: ClusterSnapshot) -> bool:
+    pod = snapshot.leaving_pods.get(entry.move.pod.key)
+    return pod is not None and pod.uid == entry.uid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,7 @@ from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
 from respread.controller.records.accounts import Accounts
-from respread.controller.records.doubts import Doubts
 from respread.controller.records.exclusive_requests import ExclusiveRequests
-from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer, EvictionResult
@@ -80,14 +77,11 @@ class Written(Accounts):
 
     def __init__(self, journal: Journal, clock: Callable[[], float], unwritten: Collection[str]) -> None:
         parts = Parts()
-        history, requests = History(time.time), FakeRequests()
+        requests = FakeRequests()
         exclusive = ExclusiveRequests(requests, clock, lambda: 10.0)
         statuses = StatusWriter(requests, exclusive, clock, remembering=lambda _, status: status)
-        self.doubts = Doubts(history, clock=clock, hurry=statuses.hurry)
         super().__init__(
             journal,
-            history,
-            self.doubts,
             statuses,
             announcements=Announcements(lambda _: None, lambda _: None),
             metrics=parts.metrics,
@@ -132,7 +126,7 @@ class Carrying:
             notify=lambda: None,
             current=lambda: self._snapshot,
         )
-        self.follow_up = FollowUp(self.evictions, owners, api, accounts.doubts, notify=lambda: None, clock=clock)
+        self.follow_up = FollowUp(self.evictions, owners, api, hurry=lambda _: None, notify=lambda: None, clock=clock)
 
     async def carry_out(self, moves: Sequence[Move], snapshot: ClusterSnapshot) -> tuple[Carried, ...]:
         """Make moves, and return their results in order."""

@@ -10,8 +10,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.begun_groups import begun_groups
-from respread.controller.records.history import Expected, History
-from respread.moves.entry import Outcome
+from respread.controller.records.history import History
+from respread.moves.entry import Counting, Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.plan import BlockedGroup
 from tests.eviction_moves import move
@@ -41,7 +41,7 @@ def needed(
     """Return the evictions that are kept for the group while a plan leaves it alone."""
     history = History(NOW.timestamp)
     if begun:
-        history.expect(MOVE.pod.uid, Expected("default", ("default",), (GROUP,)))
+        history.count(Counting("default", ("default",), (GROUP,)))
     observed = observation(snapshot, ledger=in_flight, history=history)
     blocked = BlockedGroup(group=GROUP, policy="default", reason=reason, message="")
     return [each.evictions for each in begun_groups([blocked], observed)]

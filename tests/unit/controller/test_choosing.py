@@ -12,6 +12,7 @@ from respread.api.reasons import Reason
 from respread.cluster.workload import WorkloadName
 from respread.controller.permits.choosing import choose
 from respread.controller.records.history import History
+from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
@@ -25,9 +26,7 @@ SNAPSHOT = cluster([], PODS)
 FIRST, SECOND = map(move, PODS)
 
 
-def chosen(
-    *planned: Move, in_flight: Ledger | None = None, undecided: tuple[Move, ...] = (), failures: int = 3
-) -> tuple[list[str], set[Reason]]:
+def chosen(*planned: Move, in_flight: Ledger | None = None, failures: int = 3) -> tuple[list[str], set[Reason]]:
     """Return the names of the pods that are moved, and why others are not, after the end of a pause."""
     clock = [NOW.timestamp()]
     history = History(lambda: clock[0])
@@ -36,8 +35,9 @@ def chosen(
     clock[0] = (history.breakers.next_end(clock[0]) or clock[0]) + 1
     paced = choose(
         Plan(moves=planned),
-        observation(SNAPSHOT, policies=Map(default=POLICY), history=history, ledger=in_flight or Ledger()),
-        undecided=undecided,
+        observation(
+            SNAPSHOT, policies=Map(default=POLICY), history=history, ledger=Ledger() if in_flight is None else in_flight
+        ),
         closed_by=lambda _policy, _name: None,
         held_lately=lambda _: None,
         room=lambda _: maxsize,
@@ -54,9 +54,12 @@ def test_after_a_pause_a_single_pod_is_tried() -> None:
 @pytest.mark.parametrize("is_in_flight", [True, False])
 def test_no_second_pod_is_tried_before_the_first_is_known_to_be_a_success(*, is_in_flight: bool, failures: int) -> None:
     """Its replacement is Ready, and may still crash."""
-    in_flight = Ledger().sent(FIRST, SNAPSHOT, 0.0) if is_in_flight else None
-    undecided = () if is_in_flight else (FIRST,)
-    moved, reasons = chosen(SECOND, in_flight=in_flight, undecided=undecided, failures=failures)
+    in_flight = Ledger().sent(FIRST, SNAPSHOT, 0.0)
+    if not is_in_flight:
+        after = cluster([], [PODS[1], pod("c", "node-1", SPEC, namespace="shop")])
+        in_flight, _ = in_flight.updated(after, 1.0, lambda *_: Outcome.IMPROVED)
+    assert (FIRST in in_flight) is is_in_flight
+    moved, reasons = chosen(SECOND, in_flight=in_flight, failures=failures)
     assert moved == ["b"] * (failures == 2)
     assert reasons == {Reason.PAUSED} - ({Reason.PAUSED} if failures == 2 else set())
 
@@ -67,7 +70,6 @@ def test_a_move_that_was_held_just_now_or_whose_policy_is_closed_waits(*, is_clo
     paced = choose(
         Plan(moves=(FIRST,)),
         observation(SNAPSHOT, policies=Map(default=POLICY)),
-        undecided=(),
         closed_by=lambda _policy, _name: held if is_closed else None,
         held_lately=lambda _: None if is_closed else held,
         room=lambda _: maxsize,

@@ -24,10 +24,9 @@ from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
-from respread.eviction.probation import Probation
 from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
-from respread.moves.entry import Ended, Outcome
+from respread.moves.entry import Outcome
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.program.operator import LOOP_LIMIT_SECONDS, live
 from respread.telemetry.health import HealthReport, Heartbeat
@@ -444,10 +443,10 @@ def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together(
     asyncio.run(loop.loop.reconcile())
     send(loop.journal, move("gone", policy="one"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
-    assert loop.acting.history.breakers.paused("one", 3, loop.wall_clock()) is None
+    assert loop.journal.history.breakers.paused("one", 3, loop.wall_clock()) is None
     loop.seconds += loop.journal.ledger.patience.step_seconds
     asyncio.run(loop.loop.reconcile())
-    assert loop.acting.history.breakers.paused("one", 3, loop.wall_clock()) is not None
+    assert loop.journal.history.breakers.paused("one", 3, loop.wall_clock()) is not None
 
 
 def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_deleted_at_once() -> None:
@@ -457,17 +456,13 @@ def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_delet
     until = datetime.fromtimestamp(loop.wall_clock() - 5, UTC).isoformat()
     loop.requests.records = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
     asyncio.run(loop.loop.reconcile())
-    ready = pod("web-2", "node-1", SPEC)
-    ended = Ended(
-        move=move("web-1", policy="one"),
-        outcome=Outcome.IMPROVED,
-        replacement=ready,
-        seconds=5.0,
-        message="it is Ready",
-    )
-    loop.journal.probation = Probation().begun([ended], loop.seconds)
+    tried, replacement = move("web-1", policy="one"), pod("web-2", "node-1", SPEC)
+    send(loop.journal, tried, cluster([], [tried.pod]))
+    after = cluster([], [replacement])
+    loop.journal.ledger, _ = loop.journal.ledger.updated(after, loop.seconds, lambda *_: Outcome.IMPROVED)
+    assert [each.move for each in loop.journal.ledger.steadying] == [tried]
     asyncio.run(loop.loop.reconcile())
-    breakers = loop.acting.history.breakers
+    breakers = loop.journal.history.breakers
     assert breakers.policies["one"].until == loop.wall_clock() + breakers.rules.first_seconds
 
 

@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respread.api.record import GroupEvictionCount, RecentEvictions, Recorded
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.permits.limiters import Bounding
 from respread.controller.records.checkpoint import group_name
-from respread.controller.records.doubts import CERTAIN_SECONDS, Doubts
-from respread.controller.records.history import Expected, History
+from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import in_doubt, without
 from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer, EvictionResult
-from respread.moves.ledger import Ledger
-from tests.eviction_moves import move
+from respread.moves.entry import Ended, MoveEntry, Outcome
+from respread.moves.ledger import AGAIN_SECONDS, CERTAIN_SECONDS, Ledger
+from tests.eviction_moves import move, send
 from tests.worlds import cluster
 
 NOW = 1_800_000_000.0
@@ -35,26 +37,38 @@ class Clock:
 
 
 class Leader:
-    """The history of a leader that starts with a record."""
+    """The journal of a leader that starts with a record."""
 
     def __init__(self, record: Recorded, in_flight: Ledger) -> None:
         self.clock = Clock()
-        self.history = History(self.clock)
-        self.hurried: list[str] = []
-        self.doubts = Doubts(self.history, clock=lambda: self.clock.now, hurry=self.hurried.extend)
-        self.in_flight = in_flight
+        self.journal = Journal(lambda: self.clock.now, self.clock)
         records = {"default": record}
         found = in_doubt(in_flight, records, NOW)
-        self.history.recall(without(found, records, NOW), {GROUP.namespace: {}}, {})
-        self.doubts.take_over(found)
+        self.journal.history.recall(without(found, records, NOW), {GROUP.namespace: {}}, {})
+        self.journal.take_over(in_flight, found)
+
+    @property
+    def doubts_it(self) -> bool:
+        """Return whether it is not certain that the move was made."""
+        return self.journal.doubts(MOVE)
+
+    def observe(self, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
+        """Take over what the watch shows, and return the moves that have ended."""
+        ledger, ended = self.journal.ledger.updated(snapshot, self.clock.now, lambda *_: Outcome.IMPROVED)
+        self.journal.followed(ledger, snapshot)
+        return ended
+
+    def due(self, *under_way: str) -> tuple[MoveEntry, ...]:
+        """Return the moves of which it can be found out now whether they were made."""
+        return self.journal.ledger.due(self.clock.now, under_way)
 
     @property
     def counted(self) -> tuple[int, int]:
         """Return the number of evictions that count for the policy and for the group."""
         now = self.clock()
         return (
-            self.history.history.count_in_last_hour("default", now),
-            self.history.group_history.in_last_hour(group_name(GROUP), now),
+            self.journal.history.history.count_in_last_hour("default", now),
+            self.journal.history.group_history.in_last_hour(group_name(GROUP), now),
         )
 
 
@@ -88,9 +102,8 @@ def test_a_move_that_was_not_made_stops_counting_and_no_other_does(
     leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
     without_it = Leader(recorded(Ledger(), *others), Ledger())
     assert leader.counted == (len(others) + 1,) * 2
-    leader.doubts.resolve(MOVE, made=False)
+    assert leader.journal.settle(MOVE, made=False)
     assert leader.counted == (len(others),) * 2
-    assert leader.hurried == ["default"]
     for each in (leader, without_it):
         each.clock.now = later
     assert all(map(ge, leader.counted, without_it.counted)), "too few evictions do no harm"
@@ -101,7 +114,7 @@ def test_a_move_that_was_made_counts_from_the_time_of_that_finding(
     others: list[float], ago: float, later: float
 ) -> None:
     leader = Leader(recorded(sent(ago), ago, *others), sent(ago))
-    leader.doubts.resolve(MOVE, made=True)
+    leader.journal.settle(MOVE, made=True)
     assert leader.counted == (len(others) + 1,) * 2
     leader.clock.now = later
     assert min(leader.counted) >= 1
@@ -109,14 +122,14 @@ def test_a_move_that_was_made_counts_from_the_time_of_that_finding(
 
 def test_a_move_whose_count_may_have_expired_does_not_reduce_the_others() -> None:
     leader = Leader(recorded(sent(3590.0), 3590.0, 60.0), sent(3590.0))
-    assert MOVE not in leader.doubts
+    assert not leader.doubts_it
     assert leader.counted[0] == 2
 
 
 def test_a_move_of_a_policy_without_its_record_reduces_no_count() -> None:
     """A policy that is gone, or a pod that two policies have recorded."""
     leader = Leader(recorded(Ledger(), 60.0), sent(30.0))
-    assert MOVE not in leader.doubts
+    assert not leader.doubts_it
     assert leader.counted == (1, 1)
     assert in_doubt(sent(30.0), {}, NOW) == ()
 
@@ -124,32 +137,62 @@ def test_a_move_of_a_policy_without_its_record_reduces_no_count() -> None:
 def test_a_move_whose_eviction_was_confirmed_is_in_no_doubt() -> None:
     made = sent(30.0).answered(MOVE, Answer(result=EvictionResult.EVICTED).made, 0.0)
     leader = Leader(recorded(made, 30.0), made)
-    assert MOVE not in leader.doubts
+    assert not leader.doubts_it
     assert leader.counted == (1, 1)
 
 
 def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:
     leader = Leader(recorded(sent(30), 30.0), sent(30))
     leader.clock.now = CERTAIN_SECONDS
-    assert leader.doubts.due(leader.in_flight, ()) == []  # the move is followed, and may be sent again
-    assert leader.doubts.next_due(leader.in_flight) is None
-    leader.doubts.note(MOVE)  # the move was just sent again
-    assert leader.doubts.due(Ledger(), ()) == []
-    assert leader.doubts.next_due(Ledger()) == 2 * CERTAIN_SECONDS
+    assert leader.due() == ()  # the move is followed, and may be sent again
+    assert leader.journal.ledger.next_due() is None
+    leader.journal.doubt(MOVE)  # the move was just sent again
+    (ended,) = leader.observe(SNAPSHOT)
+    assert ended.unmade
+    assert leader.due() == ()
+    assert leader.journal.ledger.next_due() == 2 * CERTAIN_SECONDS
     leader.clock.now = 2 * CERTAIN_SECONDS
-    assert leader.doubts.due(Ledger(), {MOVE.pod.uid}) == []  # the pod was chosen again
-    (doubt,) = leader.doubts.due(Ledger(), ())
-    assert leader.doubts.due(Ledger(), ()) == []  # too soon after the last check
-    assert leader.doubts.holds(doubt)
-    leader.doubts.note(MOVE)
-    assert not leader.doubts.holds(doubt)
+    assert leader.due(MOVE.pod.uid) == ()  # the pod was chosen again
+    (doubt,) = leader.due()
+    leader.journal.asked([MOVE])
+    assert leader.due() == ()  # too soon after the last check
+    leader.clock.now += AGAIN_SECONDS
+    assert leader.due()[0].move == MOVE
+    leader.journal.doubt(MOVE)
+    assert not leader.journal.resolve(doubt, made=False), "something was sent since its pod was read"
+    (doubt,) = (each for each in [leader.journal.ledger.of(MOVE)] if each is not None)
+    assert leader.counted == (1, 1)
+    assert leader.journal.resolve(doubt, made=False)
+    assert leader.counted == (0, 0)
 
 
 def test_a_pod_that_is_chosen_again_counts_once() -> None:
     leader = Leader(recorded(sent(30), 30.0), sent(30))
-    leader.history.expect(MOVE.pod.uid, Expected("default", ("default",), MOVE.groups))
+    leader.clock.now = 60.0
+    leader.observe(SNAPSHOT)
+    send(leader.journal, MOVE, SNAPSHOT)
     assert leader.counted == (1, 1)
-    leader.doubts.answered(MOVE)
-    leader.history.made(MOVE.pod.uid, "default", certain=True)
+    leader.journal.answered(MOVE, Answer(result=EvictionResult.EVICTED), again=False)
+    leader.journal.settle(MOVE, made=True)
     assert leader.counted == (1, 1)
-    assert MOVE not in leader.doubts
+    assert not leader.doubts_it
+
+
+def test_a_move_in_doubt_that_is_chosen_again_and_not_sent_stays_in_doubt() -> None:
+    leader = Leader(recorded(sent(30), 30.0), sent(30))
+    leader.clock.now = 60.0
+    leader.observe(SNAPSHOT)
+    leader.journal.chosen([MOVE], SNAPSHOT, Bounding())
+    assert leader.due() == ()
+    leader.journal.forget(MOVE)
+    leader.clock.now = CERTAIN_SECONDS
+    assert [each.move for each in leader.due()] == [MOVE]
+    assert leader.counted == (1, 1)
+
+
+def test_a_move_in_doubt_that_the_watch_shows_to_be_made_counts_for_good() -> None:
+    leader = Leader(recorded(sent(30), 30.0), sent(30))
+    leader.observe(cluster([], []))
+    assert not leader.doubts_it
+    assert leader.counted == (1, 1)
+    assert leader.journal.ledger.expected == ()

@@ -124,7 +124,7 @@ class Cluster:
                 finally:
                     await acting.aclose()
                 made = [isinstance(each.result, Answer) and each.result.may_have_evicted for each in carried]
-                return all(made), acting.history
+                return all(made), acting.journal.history
 
         return asyncio.run(scenario())
 
@@ -388,13 +388,13 @@ def test_an_owed_eviction_counts_when_it_is_made() -> None:
             step = [move(each, component=1) for each in (A, B)]
             batch = world.batch(acting, step)
             await asyncio.gather(*acting.evictions.begin(step, batch))
-            counts = [acting.history.history.count_in_last_hour("default", 0)]
-            assert acting.journal.ledger.is_owed(step[1])
+            counts = [acting.journal.history.history.count_in_last_hour("default", 0)]
+            assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [True]
             world.seconds += 2
             await asyncio.gather(*acting.follow_up.ask_again(batch, lambda _: True))
-            assert not acting.journal.ledger.is_owed(step[1])
+            assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [False]
             await acting.aclose()
-            return [*counts, acting.history.history.count_in_last_hour("default", 0)]
+            return [*counts, acting.journal.history.history.count_in_last_hour("default", 0)]
 
     assert asyncio.run(scenario()) == [2, 2]
 

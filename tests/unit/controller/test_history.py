@@ -6,7 +6,9 @@ from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.controller.records.history import Expected, History
+from respread.controller.records.history import History
+from respread.moves.ledger import Ledger
+from tests.eviction_moves import move
 from tests.worlds import cluster, pod, spec
 
 NOW = 1_800_000_000.0
@@ -97,11 +99,25 @@ def test_without_consecutive_failures_nothing_is_held() -> None:
 
 def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
     """Another reconcile may choose while a move waits to be recorded, and must not exceed the limit per hour."""
-    history, move = History(lambda: NOW), Expected("default", ("default",), ())
-    seen = history.at(NOW, {"uid": move})
-    assert seen.history.count_in_last_hour("default", NOW) == 1
-    assert history.history.count_in_last_hour("default", NOW) == 0
-    history.expect("uid", move)
-    assert history.at(NOW, {"uid": move}).history.count_in_last_hour("default", NOW) == 1
-    history.made("uid", "default", certain=True)
-    assert history.at(NOW, {}).history.count_in_last_hour("default", NOW) == 1
+    ledger, chosen = Ledger(), move("web-1")
+    history = History(lambda: NOW, expected=lambda: ledger.expected)
+
+    def counted() -> tuple[int, int]:
+        """Return what counts in records, and for the next choice."""
+        seen = history.at(NOW, ledger.expected_with_chosen)
+        return (
+            history.history.count_in_last_hour("default", NOW),
+            seen.history.count_in_last_hour("default", NOW),
+        )
+
+    ledger = ledger.with_chosen([chosen], NOBODY, NOW, bounded=lambda _: ("default",))
+    assert counted() == (0, 1)
+    ledger = ledger.recorded(chosen)
+    assert counted() == (1, 1)
+    entry = ledger.of(chosen)
+    assert entry is not None
+    assert entry.counts is not None
+    ledger = ledger.settled(chosen)
+    assert counted() == (0, 0)
+    history.count(entry.counts)
+    assert counted() == (1, 1)

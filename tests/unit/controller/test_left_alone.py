@@ -13,9 +13,9 @@ from respread.api.reasons import Reason
 from respread.cluster.state import ClusterState
 from respread.controller.permits.left_alone import left_alone, left_alone_until
 from respread.controller.quiet_period import QuietPeriods
-from respread.controller.records.history import Expected, History
+from respread.controller.records.history import History
 from respread.controller.records.other_evictions import EVICTED, JUDGED_AFTER, ROUND, OtherEvictions
-from respread.moves.entry import Ended, Outcome
+from respread.moves.entry import Counting, Ended, Outcome
 from respread.planning.plan import BlockedGroup
 from tests.eviction_moves import move
 from tests.spreads import spread_of
@@ -45,7 +45,7 @@ def history(*, backs_off: bool, is_full: bool) -> History:
     known = History(NOW.timestamp)
     evicted = move(PODS[0], groups=(KEY,))
     if is_full:
-        known.expect(PODS[0].uid, Expected("default", ("default",), (KEY,)))
+        known.count(Counting("default", ("default",), (KEY,)))
     if backs_off:
         ended = Ended(move=evicted, outcome=Outcome.UNCHANGED, replacement=PODS[1], seconds=1.0, message="")
         known.learn(ended, SPREAD.groups, POLICY)

@@ -10,7 +10,8 @@ from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
 from respread.api.record import NOTHING
 from respread.controller.permits.limiters import Limiters
-from respread.controller.records.history import Expected, History
+from respread.controller.records.history import History
+from respread.moves.entry import Counting
 
 
 def policy(name: str = "all", **spec: Any) -> Policy:
@@ -43,8 +44,7 @@ def test_a_policy_that_was_never_valid_limits_as_far_as_it_can_be_decoded() -> N
 
 def test_the_counts_of_an_invalid_policy_stay_in_its_record() -> None:
     history = History(lambda: 1_800_000_000.0)
-    history.expect("uid", Expected("shop/own", ("shop/own", "all"), ()))
-    history.made("uid", "shop/own", certain=True)
+    history.count(Counting("shop/own", ("shop/own", "all"), ()))
     counted = history.in_record(RIGHT, NOTHING, ()).recent_evictions
     assert sum(each.evictions for each in counted) == 1
     assert history.in_record(WRONG, NOTHING, ()).recent_evictions == counted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 
 import msgspec
@@ -13,7 +12,6 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.controller.records.evicted_pods import EvictedPods
 from respread.controller.records.other_evictions import (
     EVICTED,
     FIRST_WAIT,
@@ -24,6 +22,8 @@ from respread.controller.records.other_evictions import (
     ROUND,
     OtherEvictions,
 )
+from respread.moves.entry import Outcome
+from respread.moves.ledger import Ledger
 from tests.eviction_moves import move
 from tests.spreads import spread_of
 from tests.worlds import NOW, constraint, node, pod, spec
@@ -41,14 +41,14 @@ class Cluster:
         self.state.replace("pods", self.pods)
         self.counted: list[str] = []
         self.others = OtherEvictions(lambda each: self.counted.append(each.name))
-        self.evicted_pods = EvictedPods()
+        self.ledger = Ledger()
         self.now = NOW
         self.look()
 
-    def look(self, after: timedelta = timedelta(), in_flight: Iterable[Pod] = ()) -> None:
+    def look(self, after: timedelta = timedelta()) -> None:
         self.now += after
-        self.evicted_pods.observe(map(move, in_flight), self.state.snapshot)
-        self.others.observe(self.state.snapshot, self.evicted_pods.uids, self.now)
+        self.ledger, _ = self.ledger.updated(self.state.snapshot, self.now.timestamp(), lambda *_: Outcome.IMPROVED)
+        self.others.observe(self.state.snapshot, {each.uid for each in self.ledger.ours}, self.now)
 
     def put(self, each: Pod) -> None:
         self.state.apply("pods", [(each.key, each)])
@@ -112,10 +112,14 @@ def test_evictions_during_the_wait_do_not_double_it() -> None:
 def test_respreads_own_evictions_do_not_count_even_after_their_moves() -> None:
     cluster = Cluster()
     gone = cluster.pods[0]
-    cluster.look(in_flight=[gone])
+    cluster.ledger = cluster.ledger.sent(move(gone), cluster.state.snapshot, cluster.now.timestamp())
+    cluster.look()
     cluster.evict(gone)
-    cluster.look(in_flight=[gone])
-    cluster.look(after=timedelta(minutes=1))  # its replacement is Ready, and it still terminates
+    cluster.look()
+    cluster.put(pod("web-9", "b1", SPREAD))
+    cluster.look()
+    assert len(cluster.ledger) == 0, "its replacement is Ready, and it still terminates"
+    cluster.look(after=timedelta(minutes=1))
     cluster.evict(cluster.pods[1])
     cluster.look()
     cluster.look(after=JUDGED_AFTER)

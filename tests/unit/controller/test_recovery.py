@@ -141,7 +141,7 @@ def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, R
     resume(second, sent, world(), spread_of(world()), RULES)
     (flight,) = second.ledger.in_flight
     assert flight.phase is MovePhase.SENT
-    assert second.ledger.unanswered(7, 5) == (flight.move,)
+    assert second.ledger.unanswered(7, 5) == (flight,)
     assert second.ledger.unanswered(7, 7) == ()
     assert followed(second, world()) == ()
 
@@ -274,7 +274,7 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
         second = process(7, wall=1_000_006)
         resume(second, of, after, spread_of(after), rules)
         assert len(second.ledger) == 4
-        return [each.pod.name for each in second.ledger.unanswered(7, 5)]
+        return [each.move.pod.name for each in second.ledger.unanswered(7, 5)]
 
     assert asked(records) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
     assert asked({"another": records["default"]}) == []  # that policy does not govern the pods

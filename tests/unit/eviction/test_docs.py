@@ -10,9 +10,9 @@ import pytest
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffRules
 from respread.eviction.breaker import PauseRules
-from respread.eviction.probation import STEADY_SECONDS
 from respread.kube.leadership import LeaseTimes
 from respread.moves.entry import Outcome, Patience
+from respread.moves.following import STEADY_SECONDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "eviction.md").read_text(encoding="utf-8")
 ANSWERS = [

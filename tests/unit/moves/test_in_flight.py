@@ -379,9 +379,8 @@ class TestOwedMoves:
         assert moves == {"a", "b"}
         assert not owing.uncertain  # no request is outstanding
         assert owing.unmade
-        assert [each.pod.name for each in owing.unanswered(1, 1)] == ["b"]
-        assert owing.is_owed(owing.moves[1])
-        assert not owing.is_owed(owing.moves[0])
+        assert [each.move.pod.name for each in owing.unanswered(1, 1)] == ["b"]
+        assert [each.is_owed for each in owing.in_flight] == [False, True]
         after = owing.answered(owing.moves[1], EVICTED.made, 2)
         assert [each.phase for each in after.in_flight] == [MovePhase.EVICTED] * 2
         after = owing.answered(owing.moves[1], UNKNOWN.made, 2)

@@ -69,8 +69,9 @@ class Wave:
         for victim in self.victims:
             each = move(victim)
             ledger = ledger.sent(each, self.before, 0).answered(each, EVICTED.made, 0)
-            assert ledger.sent_at(each) == 0
-            assert not ledger.is_owed(each)
+            entry = ledger.of(each)
+            assert entry is not None
+            assert not entry.is_owed
         return ledger
 
     def follow(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from respread.api.policy import Policy
 from respread.controller.observation import Observation
@@ -19,7 +19,6 @@ def choose(
     planned: Plan,
     observation: Observation,
     *,
-    undecided: Iterable[Move],
     closed_by: Callable[[Policy | None, str], Held | None],
     held_lately: Callable[[Move], Held | None],
     room: Callable[[str], int],
@@ -29,13 +28,12 @@ def choose(
     Args:
         planned: the plan with the moves.
         observation: what it was made for.
-        undecided: finished moves that are not known to be a lasting success.
         closed_by: returns why a policy may evict nothing, given the policy and its name.
         held_lately: what held a move, or others of its groups, just now.
         room: how many moves of a namespace can be sent before their plan is too old.
     """
     history, policies, moves = observation.history, observation.policies, planned.moves
-    in_flight = observation.ledger.moves
+    in_flight, undecided = observation.ledger.moves, [each.move for each in observation.ledger.steadying]
     trying: defaultdict[str, set[str]] = defaultdict(set)
     for move in (*in_flight, *undecided):
         trying[move.policy].add(move.pod.namespace)

@@ -16,8 +16,6 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.announcements import Announcements
 from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.limiters import Bounding
-from respread.controller.records.doubts import Doubts
-from respread.controller.records.history import Expected, History
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer
@@ -31,35 +29,33 @@ from respread.telemetry.metrics import Metrics
 class Remembered:
     """What every record contains about moves in flight and about evictions that count for limits, when it is sent."""
 
-    __slots__ = ("_history", "_journal", "_snapshot")
+    __slots__ = ("_journal", "_snapshot")
 
-    def __init__(self, journal: Journal, history: History, snapshot: Callable[[], ClusterSnapshot]) -> None:
+    def __init__(self, journal: Journal, snapshot: Callable[[], ClusterSnapshot]) -> None:
         """Create it.
 
         Args:
-            journal: the moves.
-            history: what was done so far.
+            journal: the moves, and what was done so far.
             snapshot: the cluster, as the watch shows it now.
         """
         self._journal = journal
-        self._history = history
         self._snapshot = snapshot
 
     def in_record(self, policy: Policy, record: Recorded) -> Recorded:
         """Return a policy's record with everything that it must contain now."""
-        return self._history.in_record(policy, record, self._journal.for_records(self._snapshot()).get(policy.name, ()))
+        return self._journal.history.in_record(
+            policy, record, self._journal.for_records(self._snapshot()).get(policy.name, ())
+        )
 
 
 class Accounts:
     """Records, counts and reports."""
 
-    __slots__ = ("_announcements", "_doubts", "_journal", "_metrics", "_seen", "_statuses", "held_lately", "history")
+    __slots__ = ("_announcements", "_journal", "_metrics", "_seen", "_statuses", "held_lately")
 
     def __init__(
         self,
         journal: Journal,
-        history: History,
-        doubts: Doubts,
         statuses: StatusWriter,
         *,
         announcements: Announcements,
@@ -70,9 +66,7 @@ class Accounts:
         """Create it.
 
         Args:
-            journal: the moves.
-            history: what was done so far.
-            doubts: the moves that may not have been made.
+            journal: the moves, and what was done so far.
             statuses: writes statuses.
             announcements: report to users.
             metrics: count.
@@ -80,8 +74,6 @@ class Accounts:
             seen: the policies' statuses as the watch shows them, by name.
         """
         self._journal = journal
-        self.history = history
-        self._doubts = doubts
         self._statuses = statuses
         self._announcements = announcements
         self._metrics = metrics
@@ -98,7 +90,6 @@ class Accounts:
         """
         for move in step:
             self._journal.recorded(move)
-            self.history.expect(move.pod.uid, Expected(move.policy, bounding.of(move), move.groups))
         names = {name for move in step for name in (move.policy, *bounding.hourly(move))}
         seen = self._seen()
         asked = [(policies[name], seen.get(name, PolicyStatus())) for name in sorted(names)]
@@ -112,7 +103,7 @@ class Accounts:
     def why_paused(self, move: Move, policies: Policies) -> Held | None:
         """Return why a move's policy evicts nothing after failures; None if it is not paused."""
         policy = policies.get(move.policy)
-        return None if policy is None else self.history.paused(policy, move.pod.namespace)
+        return None if policy is None else self._journal.history.paused(policy, move.pod.namespace)
 
     def close(self, move: Move, result: Answer | Held, bounding: Bounding, *, is_one_of_several: bool = False) -> None:
         """Count and report the result of a move.
@@ -132,16 +123,16 @@ class Accounts:
         else:
             self._announcements.held_back(move, result)
         if made:
-            self.history.serve(move.pod.namespace)
+            self._journal.history.serve(move.pod.namespace)
             if isinstance(result, Answer) and result.evicted:
-                self._doubts.answered(move)
-                self.history.made(move.pod.uid, move.policy, certain=True)
+                self._journal.settle(move, made=True)
+                self._journal.history.made(move.policy)
             else:
-                self._doubts.note(move)
+                self._journal.doubt(move)
             return
         if why is not None:
             self.held_lately.note(move, why)
         if is_one_of_several:
-            self._doubts.note(move)
-        elif move not in self._doubts and self.history.not_made(move.pod.uid):  # The recorded move is not made.
+            self._journal.doubt(move)
+        elif not self._journal.doubts(move) and self._journal.settle(move, made=False):
             self._statuses.hurry((move.policy, *bounding.of(move)))

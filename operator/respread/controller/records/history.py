@@ -38,7 +38,7 @@ from respread.eviction.history import EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.standing import Standings
 from respread.eviction.limits.trust import Trust
-from respread.moves.entry import Ended, Outcome
+from respread.moves.entry import Counting, Ended, Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active
@@ -46,22 +46,6 @@ from respread.spread.group import GroupKey, SpreadGroup
 
 LATE_SECONDS: Final = 60.0
 """A move that ends sooner without a Ready replacement was not given up on: no replacement was wanted."""
-
-
-class Expected(NamedTuple):
-    """A move that is recorded, and may be made by the time that the record is read."""
-
-    policy: str
-    bounded: tuple[str, ...]
-    """Names of the policies whose `limits.perHour` it counts for."""
-    groups: tuple[GroupKey, ...]
-
-    def beside(self, other: Expected) -> Expected:
-        """Return it so that it counts wherever it or another move of the same pod does."""
-        return self._replace(
-            bounded=tuple(dict.fromkeys((*self.bounded, *other.bounded))),
-            groups=tuple(dict.fromkeys((*self.groups, *other.groups))),
-        )
 
 
 class _Counts(NamedTuple):
@@ -74,12 +58,18 @@ class _Counts(NamedTuple):
 class History:
     """The leader's memory. A new leader starts with the contents of the records."""
 
-    def __init__(self, wall_clock: Callable[[], float], rules: BackOffRules | None = None) -> None:
+    def __init__(
+        self,
+        wall_clock: Callable[[], float],
+        rules: BackOffRules | None = None,
+        expected: Callable[[], tuple[Counting, ...]] = tuple,
+    ) -> None:
         """Start empty.
 
         Args:
             wall_clock: seconds since the epoch.
             rules: how long groups back off.
+            expected: returns what moves count for of which it is not certain whether they are made.
         """
         self._wall_clock = wall_clock
         self.back_offs = BackOffs(rules or BackOffRules())
@@ -91,10 +81,9 @@ class History:
         self._trials: dict[str, tuple[ClusterSnapshot, Breakers, Pod | None]] = {}
         """By policy, what `_trial` found last: every move of a paused policy asks for it."""
         self._counts = _Counts()
-        self._expected: Map[str, Expected] = Map()
-        """By the UIDs of the pods."""
-        self._with_expected: _Counts | None = None
-        """Kept while neither changes."""
+        self._expected = expected
+        self._with_expected: tuple[tuple[Counting, ...], _Counts, _Counts] | None = None
+        """The counts, with what is expected, of these; kept while neither changes."""
         self._names = GroupNames()
         self._evicted: Counter[str] = Counter()
         self._last_eviction: dict[str, datetime] = {}
@@ -110,24 +99,22 @@ class History:
         now = self._wall_clock()
         self.back_offs, of_policies = recalled(records, self.back_offs.rules, groups, now)
         self.breakers = recalled_failures(records, self.breakers.rules, now)
-        self._count(_Counts(of_policies, recalled_group_history(records, groups, now)))
+        self._counts = _Counts(of_policies, recalled_group_history(records, groups, now))
         self._evicted = Counter(evicted)
         self._last_eviction = {}
 
-    def at(self, seconds: float, chosen: Mapping[str, Expected]) -> History:
+    def at(self, seconds: float, expected: tuple[Counting, ...]) -> History:
         """Return what is known now as a value.
 
         Args:
             seconds: a time in seconds since the epoch.
-            chosen: moves that were chosen, by the UIDs of their pods. They count too before they are recorded.
+            expected: what moves count for of which it is not certain whether they are made, with chosen ones.
         """
         frozen = copy(self)
-        for uid, expected in chosen.items():
-            if uid not in self._expected:
-                frozen.expect(uid, expected)
         frozen._evicted = self._evicted.copy()  # noqa: SLF001 - our own class
         frozen._last_eviction = self._last_eviction.copy()  # noqa: SLF001 - our own class
         frozen._wall_clock = lambda: seconds  # noqa: SLF001 - our own class
+        frozen._expected = lambda: expected  # noqa: SLF001 - our own class
         return frozen
 
     def forget_others(self, policies: Collection[str]) -> None:
@@ -139,7 +126,7 @@ class History:
         for gone in set(minutes) - set(policies):
             minutes = minutes.delete(gone)
         if minutes is not self._counts.of_policies.minutes:
-            self._count(self._counts._replace(of_policies=EvictionHistory(minutes)))
+            self._counts = self._counts._replace(of_policies=EvictionHistory(minutes))
         for gone in set(self.breakers.policies) - set(policies):
             self.breakers = self.breakers.succeeded(gone)
 
@@ -195,7 +182,7 @@ class History:
         self.trust = self.trust.without_old(now)
         self.back_offs = without_expired(self.back_offs, groups, busy, now)
         if (recent := self._counts.of_groups.without_old(now)) is not self._counts.of_groups:
-            self._count(self._counts._replace(of_groups=recent))
+            self._counts = self._counts._replace(of_groups=recent)
         self._names.keep(groups)
 
     def why_left_alone(self, group: SpreadGroup) -> Held | None:
@@ -310,60 +297,30 @@ class History:
         """The evictions for spread groups, including expected ones."""
         return self._all().of_groups
 
-    def expect(self, uid: str, expected: Expected) -> None:
-        """Count a move that is about to be made until it is known whether it was; `uid` is that of its pod.
+    def count(self, move: Counting) -> None:
+        """Count a move that was made, or may have been."""
+        self._counts = self._counting(self._counts, move, self._wall_clock())
 
-        A pod can only be evicted once. So if another move of it is expected already, they count together as one.
-        """
-        known = self._expected.get(uid)
-        self._expected = self._expected.set(uid, expected if known is None else expected.beside(known))
-        self._with_expected = None
-
-    def expects(self, uid: str) -> bool:
-        """Return whether a move is counted until it is known whether it was made."""
-        return uid in self._expected
-
-    def made(self, uid: str, policy: str, *, certain: bool) -> None:
-        """Count a move that was made, or may have been. One that was counted before is not counted again.
-
-        Args:
-            uid: of its pod.
-            policy: the policy for which it was made.
-            certain: whether the API server confirmed it.
-        """
-        now = self._wall_clock()
-        if (expected := self._expected.get(uid)) is not None:
-            self._expected = self._expected.delete(uid)
-            self._count(self._counting(self._counts, expected, now))
-        if certain:
-            self._evicted[policy] = min(self._evicted[policy] + 1, MAX_COUNT)
-            self._last_eviction[policy] = datetime.fromtimestamp(now, UTC)
-
-    def not_made(self, uid: str) -> bool:
-        """Drop a move that was not made, and return whether it was expected."""
-        if uid not in self._expected:
-            return False
-        self._expected = self._expected.delete(uid)
-        self._with_expected = None
-        return True
+    def made(self, policy: str) -> None:
+        """Record that the API server has confirmed an eviction for a policy."""
+        self._evicted[policy] = min(self._evicted[policy] + 1, MAX_COUNT)
+        self._last_eviction[policy] = datetime.fromtimestamp(self._wall_clock(), UTC)
 
     def _all(self) -> _Counts:
-        if self._with_expected is None:
-            counts, now = self._counts, self._wall_clock()
-            for expected in self._expected.values():
-                counts = self._counting(counts, expected, now)
-            self._with_expected = counts
-        return self._with_expected
+        expected, known = self._expected(), self._with_expected
+        if known is not None and known[1] is self._counts and (known[0] is expected or known[0] == expected):
+            return known[2]
+        counts, now = self._counts, self._wall_clock()
+        for each in expected:
+            counts = self._counting(counts, each, now)
+        self._with_expected = expected, self._counts, counts
+        return counts
 
-    def _counting(self, counts: _Counts, move: Expected, now: float) -> _Counts:
+    def _counting(self, counts: _Counts, move: Counting, now: float) -> _Counts:
         return _Counts(
             counts.of_policies.with_evictions(move.bounded, now),
             counts.of_groups.with_evictions(move.policy, map(self._names.of, move.groups), now),
         )
-
-    def _count(self, counts: _Counts) -> None:
-        self._counts = counts
-        self._with_expected = None
 
     @property
     def evicted(self) -> Mapping[str, int]:

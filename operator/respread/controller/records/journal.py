@@ -1,4 +1,10 @@
-"""The ledger of this process: the one place where a move's events arrive."""
+"""The ledger of this process: the one place where a move's events arrive.
+
+Evictions that may not have been made count for limits until that is certain. A leader that was killed leaves moves in
+its record that it may not have sent, and an API server that gives no answer may have evicted the pod or not. Such a
+move counts for `limits.perHour` and `limits.perHourPerGroup`, because there must never be too many evictions. If its
+pod is still there when no request for it can be on its way any more, it was not made, and does not count any longer.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +13,12 @@ from time import time
 
 from respread.api.record import MoveInFlight
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.permits.limiters import Bounding
+from respread.controller.records.history import History
 from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer
-from respread.eviction.probation import Probation
-from respread.moves.entry import MovePhase
+from respread.moves.entry import MoveEntry, MovePhase
+from respread.moves.following import Judged
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 
@@ -28,8 +36,8 @@ class Journal:
         self.clock = clock
         self.wall_clock = wall_clock
         self.ledger = Ledger()
-        self.probation = Probation()
-        """The moves that ended well just now."""
+        self.history = History(wall_clock, expected=lambda: self.ledger.expected)
+        """What was done, and its outcomes."""
         self._remembered = RememberedMoves()
 
     def for_records(self, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
@@ -39,9 +47,9 @@ class Journal:
         """
         return self._remembered.of(self.ledger, snapshot)
 
-    def chosen(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> None:
-        """Record moves that a reconcile has chosen for a snapshot of the cluster."""
-        self.ledger = self.ledger.with_chosen(moves, snapshot, self.clock(), self.wall_clock())
+    def chosen(self, moves: Iterable[Move], snapshot: ClusterSnapshot, bounding: Bounding) -> None:
+        """Record moves that a reconcile has chosen for a snapshot of the cluster, and which policies count them."""
+        self.ledger = self.ledger.with_chosen(moves, snapshot, self.clock(), self.wall_clock(), bounding.of)
 
     def recorded(self, move: Move) -> None:
         """Have every record that is written from now on contain a chosen move, because it may be sent at any moment."""
@@ -53,7 +61,8 @@ class Journal:
         Raises:
             RuntimeError: no record contains it, so that a new leader would not know of it.
         """
-        if self.ledger.phase_of(move) is not MovePhase.RECORDED:
+        entry = self.ledger.of(move)
+        if entry is None or entry.phase is not MovePhase.RECORDED:
             raise RuntimeError(f"the eviction of {move.pod.key} is to be sent, and is in no record")
         self.ledger = self.ledger.sent(move, snapshot, self.clock(), self.wall_clock())
 
@@ -70,8 +79,8 @@ class Journal:
             again: whether it was already in flight. If the first request got no answer, a refusal now says nothing
                 about it: it may still be on its way.
         """
-        gone = answer.held is None
-        if not again or answer.may_have_evicted or (gone and self.ledger.is_owed(move)):
+        gone, entry = answer.held is None, self.ledger.of(move)
+        if not again or answer.may_have_evicted or (gone and entry is not None and entry.is_owed):
             self.ledger = self.ledger.answered(move, answer.made, self.clock())
 
     def not_wanted(self, move: Move) -> None:
@@ -81,3 +90,48 @@ class Journal:
     def forget(self, move: Move) -> None:
         """Record that a chosen move will not be sent."""
         self.ledger = self.ledger.forgotten(move)
+
+    def asked(self, moves: Iterable[Move]) -> None:
+        """Record that the API server is asked about moves: to make them, or what became of their pods."""
+        self.ledger = self.ledger.asked(moves, self.clock())
+
+    def followed(self, ledger: Ledger, snapshot: ClusterSnapshot) -> Judged:
+        """Take over the moves as they were followed in a snapshot, and return what became of steadying replacements.
+
+        Moves count for good that were made, as the watch has shown.
+        """
+        self.ledger, judged = ledger.judged(snapshot, self.clock())
+        for entry in self.ledger.confirmed:
+            self.settle(entry.move, made=True)
+        return judged
+
+    # Whether moves were made
+
+    def doubt(self, move: Move) -> None:
+        """Record that a request for a recorded move may have evicted its pod, or may still do so."""
+        self.ledger = self.ledger.doubted(move, self.clock())
+
+    def doubts(self, move: Move) -> bool:
+        """Return whether a move of the same pod may have been made."""
+        entry = self.ledger.of(move)
+        return entry is not None and entry.doubted_at is not None
+
+    def settle(self, move: Move, *, made: bool) -> bool:
+        """Count a recorded move for good, or not any longer. Return whether it was counted until now."""
+        entry = self.ledger.of(move)
+        if entry is None or entry.counts is None:
+            return False
+        self.ledger = self.ledger.settled(move)
+        if made:
+            self.history.count(entry.counts)
+        return True
+
+    def resolve(self, doubt: MoveEntry, *, made: bool) -> bool:
+        """Do the same for a move in doubt, by what was read of its pod; False if more was sent or known since."""
+        entry = self.ledger.of(doubt.move)
+        is_as_doubtful = entry is not None and entry.doubted_at is not None and entry.doubted_at == doubt.doubted_at
+        return is_as_doubtful and self.settle(doubt.move, made=made)
+
+    def take_over(self, ledger: Ledger, doubtful: Iterable[Move]) -> None:
+        """Start a term with the moves of former leaders, of which some may not have been made."""
+        self.ledger = ledger.taken_over(doubtful, self.clock())
