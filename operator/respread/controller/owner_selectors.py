@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from http import HTTPStatus
 from math import inf
 from typing import Final, NamedTuple, cast
 
@@ -17,7 +16,7 @@ from respread.cluster.decode.decoder import KINDS
 from respread.cluster.errors import DecodeError
 from respread.cluster.objects import Workload
 from respread.handlers.informers import Informers
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.kube.retry import Retry, RetryDelays
 from respread.scheduling.default_selector import SelectingOwner
@@ -143,11 +142,11 @@ class OwnerSelectors:
         except NoResponseError as error:
             self._tell(owner, error.message)
             return _Answer(None, 0.0, well=False)
-        if response.status_code == HTTPStatus.NOT_FOUND:
+        if response.meaning is Meaning.ABSENT:
             nothing = Workload(namespace=owner.key.namespace, name=owner.key.name)
             return _Answer(nothing, READ_AGAIN_SECONDS)  # The meaning for the scheduler.
-        self._tell(owner, f"{response.status_code}, {status_of(response.body).message or 'no reason given'}")
-        if response.status_code == HTTPStatus.FORBIDDEN:
+        self._tell(owner, response.refusal)
+        if response.meaning is Meaning.FORBIDDEN:
             return _Answer(None, READ_AGAIN_SECONDS)
         return _Answer(None, 0.0, well=False)
 

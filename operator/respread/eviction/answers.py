@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from respread.api.reasons import Reason
-from respread.kube.api_status import Status, status_of
+from respread.kube.api_status import Meaning, Status, meaning_of, status_of
 from respread.planning.held import Held
 
 _DISRUPTION_BUDGET: Final = "DisruptionBudget"
@@ -129,29 +129,28 @@ def _is_of_webhook(status: Status) -> bool:
     )
 
 
-def _result(status_code: int, status: Status, retry_after_seconds: float | None) -> EvictionResult:  # noqa: PLR0911 - a table
-    match status_code:
-        case HTTPStatus.OK | HTTPStatus.CREATED:
-            return EvictionResult.EVICTED
-        case HTTPStatus.NOT_FOUND:
+_RESULTS: Final = {
+    Meaning.DONE: EvictionResult.EVICTED,
+    Meaning.CONFLICT: EvictionResult.CHANGED,
+    Meaning.UNAUTHORIZED: EvictionResult.UNAUTHORIZED,
+    Meaning.REFUSED: EvictionResult.INVALID,
+    Meaning.UNCERTAIN: EvictionResult.SERVER_ERROR,
+}
+
+
+def _result(status_code: int, status: Status, retry_after_seconds: float | None) -> EvictionResult:
+    if status_code == HTTPStatus.INTERNAL_SERVER_ERROR and _OVERLAPPING in status.message:
+        return EvictionResult.OVERLAPPING_BUDGETS
+    match meaning := meaning_of(status_code):
+        case Meaning.ABSENT:
             gone = status.is_about("pods") or status.is_about("namespaces")
             return EvictionResult.GONE if gone else EvictionResult.INVALID
-        case HTTPStatus.CONFLICT:
-            return EvictionResult.CHANGED
-        case HTTPStatus.TOO_MANY_REQUESTS:
+        case Meaning.THROTTLED:
             return _too_many_requests(status, retry_after_seconds)
-        case HTTPStatus.FORBIDDEN:
+        case Meaning.FORBIDDEN:
             return _forbidden(status)
-        case HTTPStatus.UNAUTHORIZED:
-            return EvictionResult.UNAUTHORIZED
-        case HTTPStatus.INTERNAL_SERVER_ERROR if _OVERLAPPING in status.message:
-            return EvictionResult.OVERLAPPING_BUDGETS
-        case HTTPStatus.REQUEST_TIMEOUT:
-            return EvictionResult.SERVER_ERROR
-        case _ if HTTPStatus.BAD_REQUEST <= status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return EvictionResult.INVALID
         case _:
-            return EvictionResult.SERVER_ERROR
+            return _RESULTS[meaning]
 
 
 def _too_many_requests(status: Status, retry_after_seconds: float | None) -> EvictionResult:

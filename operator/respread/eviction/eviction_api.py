@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from respread.api.nesting import decoded
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
+from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, PreparedRequest, Requests, Response
 
 TIMEOUT_SECONDS: Final = 12.0
@@ -126,7 +126,7 @@ class EvictionApi:
             response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
         except NoResponseError as error:
             return Answer(result=EvictionResult.UNREACHABLE, message=error.message)
-        if response.status_code != HTTPStatus.OK:
+        if not response.succeeded:
             answer = _answer(response)
             if answer.may_have_evicted:  # Reading a pod evicts nothing, however it fails.
                 return msgspec.structs.replace(answer, result=EvictionResult.UNREACHABLE)
@@ -139,7 +139,7 @@ class EvictionApi:
             response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
         except NoResponseError:
             return None
-        if response.status_code == HTTPStatus.NOT_FOUND:
+        if response.meaning is Meaning.ABSENT:
             return False
         try:
             found = decoded(_read_pod, response.body) if response.succeeded else None

@@ -1,12 +1,53 @@
-"""The `metav1.Status` that the API server returns instead of an object."""
+"""The API server's answers: what their codes mean for any request, and the `metav1.Status` in place of an object."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum, auto
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
 _MESSAGE_LENGTH: Final = 500
+
+
+class Meaning(Enum):
+    """What the code of an answer means, whatever was requested."""
+
+    DONE = auto()
+    ABSENT = auto()
+    """The object, its namespace or the whole resource does not exist."""
+    CONFLICT = auto()
+    """The object is another one than the request assumes: it exists, has changed, or belongs to somebody else."""
+    FORBIDDEN = auto()
+    """By RBAC or by admission."""
+    UNAUTHORIZED = auto()
+    """Nothing was done, and with renewed credentials it may be."""
+    THROTTLED = auto()
+    """Nothing was done, and later it may be."""
+    REFUSED = auto()
+    """Nothing was done, and the same request would be refused again."""
+    UNCERTAIN = auto()
+    """It may have been done, and the next attempt may succeed."""
+
+
+_MEANINGS: Final[Mapping[int, Meaning]] = {
+    HTTPStatus.NOT_FOUND: Meaning.ABSENT,
+    HTTPStatus.CONFLICT: Meaning.CONFLICT,
+    HTTPStatus.FORBIDDEN: Meaning.FORBIDDEN,
+    HTTPStatus.UNAUTHORIZED: Meaning.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS: Meaning.THROTTLED,
+    HTTPStatus.REQUEST_TIMEOUT: Meaning.UNCERTAIN,
+}
+
+
+def meaning_of(status_code: int) -> Meaning:
+    """Return what the code of an HTTP response means."""
+    if HTTPStatus.OK <= status_code < HTTPStatus.MULTIPLE_CHOICES:
+        return Meaning.DONE
+    refused = HTTPStatus.BAD_REQUEST <= status_code < HTTPStatus.INTERNAL_SERVER_ERROR
+    return _MEANINGS.get(status_code, Meaning.REFUSED if refused else Meaning.UNCERTAIN)
 
 
 class StatusCause(msgspec.Struct, frozen=True):

@@ -13,11 +13,10 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any, Final
 
-from respread.kube.api_status import status_of
-from respread.kube.requests import Method, NoResponseError, Requests, Response
+from respread.kube.api_status import Meaning, status_of
+from respread.kube.requests import Method, NoResponseError, Requests
 from respread.telemetry.event_series import DEFAULT_PACE, Event, EventObject, EventPace, Series, SeriesBook, Verdict
 from respread.telemetry.logs import get_logger
 
@@ -107,7 +106,7 @@ class EventRecorder:
             "POST",
             _EVENTS,
             lambda: self._make_body(series),
-            done_status=HTTPStatus.CONFLICT,  # An attempt whose answer was lost has created it.
+            done_if=Meaning.CONFLICT,  # An attempt whose answer was lost has created it.
         )
         self._unwritten.popleft()
         if created:
@@ -129,7 +128,7 @@ class EventRecorder:
         path: str,
         make_body: Callable[[], dict[str, Any]],
         *,
-        done_status: HTTPStatus | None = None,
+        done_if: Meaning | None = None,
     ) -> bool:
         """Send a request, again if that may help, and return whether it is done. If not, the series is forgotten."""
         names = {"namespace": _namespace(series.event.regarding), "name": series.name}
@@ -146,13 +145,13 @@ class EventRecorder:
                 failure = f"{type(error).__name__}: {error}"
                 break
             else:
-                if response.succeeded or response.status_code == done_status:
+                if response.succeeded or response.meaning is done_if:
                     return True
                 if not response.sent:  # The permission is missing, which is told elsewhere.
                     self._book.forget(series)
                     return False
                 failure = f"{response.status_code} {status_of(response.body).message}"
-                if not _may_pass(response):
+                if response.meaning not in {Meaning.THROTTLED, Meaning.UNCERTAIN}:
                     break
         self._book.forget(series)
         self._complain("An Event could not be written", regarding=series.event.regarding, error=failure)
@@ -217,12 +216,6 @@ async def record_events(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await recorder.write_the_rest()
-
-
-def _may_pass(refusal: Response) -> bool:
-    """Return whether the same request may succeed later."""
-    status = refusal.status_code
-    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _make_name(event: Event) -> str:

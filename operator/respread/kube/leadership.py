@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any, Final, Self
 
 import msgspec
@@ -24,7 +23,7 @@ import msgspec
 from respread import __version__
 from respread.cluster.annotations import VERSION
 from respread.cluster.meta import ObjectKey
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.telemetry.logs import get_logger
 
@@ -212,7 +211,7 @@ class Elector:
         if self._object is not None and self.holds() and await self._write(self._object):
             return
         response = await self._send("GET", _LEASE)
-        if response.status_code == HTTPStatus.NOT_FOUND:
+        if response.meaning is Meaning.ABSENT:
             response = await self._send("POST", _LEASES, self._vacant())
         if not response.succeeded:
             self._refused("read or create", response)
@@ -248,7 +247,7 @@ class Elector:
         return self._written(await self._send("PUT", _LEASE, ours), started)
 
     def _written(self, response: Response, started: float) -> bool:
-        if response.status_code == HTTPStatus.CONFLICT:
+        if response.meaning is Meaning.CONFLICT:
             self._object = None
             return False
         if not response.succeeded:
@@ -365,9 +364,8 @@ class Elector:
         return min(pause, max(remaining, _LEAST_PAUSE_SECONDS)) if (remaining := self.remaining_seconds()) else pause
 
     def _refused(self, what: str, response: Response) -> None:
-        words = status_of(response.body).message or "no reason given"
-        trouble = f"the API server would not {what} it: {response.status_code}, {words}"
-        if response.status_code == HTTPStatus.FORBIDDEN:
+        trouble = f"the API server would not {what} it: {response.refusal}"
+        if response.meaning is Meaning.FORBIDDEN:
             trouble += (
                 f"; the operator needs the rights to get, create and update leases in namespace {self.lease.namespace} "
                 "(as manifests/base/role.yaml gives them): grant them, name another namespace by --lease-namespace, or "

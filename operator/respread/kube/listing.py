@@ -9,7 +9,6 @@ import msgspec
 
 from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
-from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response, TooLargeError
 
 FIRST_OBJECTS: Final = 100
@@ -71,7 +70,7 @@ class RefusedError(Exception):
     """The API server refused a page."""
 
     def __init__(self, response: Response) -> None:
-        super().__init__(f"{response.status_code}, {status_of(response.body).message}")
+        super().__init__(response.refusal)
         self.response = response
 
 

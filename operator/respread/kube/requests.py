@@ -19,6 +19,7 @@ import msgspec
 from yarl import URL
 
 from respread.kube.access import ClusterAccess
+from respread.kube.api_status import Meaning, meaning_of, status_of
 from respread.kube.credentials import CredentialsError
 from respread.lean_imports import no_authorities
 
@@ -49,9 +50,19 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the request was sent. False: it is known that the permission for it is missing."""
 
     @property
+    def meaning(self) -> Meaning:
+        """What it means."""
+        return meaning_of(self.status_code)
+
+    @property
     def succeeded(self) -> bool:
         """Whether the request succeeded."""
-        return HTTPStatus.OK <= self.status_code < HTTPStatus.MULTIPLE_CHOICES
+        return self.meaning is Meaning.DONE
+
+    @property
+    def refusal(self) -> str:
+        """Its code and the API server's words, for a sentence."""
+        return f"{self.status_code}, {status_of(self.body).message or 'no reason given'}"
 
 
 class Gate(Protocol):

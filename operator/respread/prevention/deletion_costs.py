@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -17,7 +16,7 @@ from respread.api.nesting import decoded
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.decode.field_ownership import FIELD_MANAGER, owner_of_annotation
 from respread.cluster.pod import Pod
-from respread.kube.api_status import Status, status_of
+from respread.kube.api_status import Meaning, Status, status_of
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.victims.protection import read_deletion_cost
 from respread.prevention.ranks import HeldCost
@@ -168,26 +167,22 @@ def _answer(response: Response) -> PatchAnswer:
         return PatchAnswer(result=PatchResult.APPLIED)
     status = status_of(response.body)
     return PatchAnswer(
-        result=_result(response.status_code, status) if response.sent else PatchResult.NOT_PERMITTED,
+        result=_result(response.meaning, status) if response.sent else PatchResult.NOT_PERMITTED,
         message=status.message or f"the API server answered {response.status_code} without a message",
         retry_after_seconds=response.retry_after_seconds,
     )
 
 
-def _result(status_code: int, status: Status) -> PatchResult:  # noqa: PLR0911 - a table
-    match status_code:
-        case HTTPStatus.NOT_FOUND:
-            return PatchResult.GONE
-        case HTTPStatus.CONFLICT:
-            # The other kind says that the pod has another UID or does not exist.
-            return PatchResult.FOREIGN if status.has_cause("FieldManagerConflict") else PatchResult.GONE
-        case HTTPStatus.FORBIDDEN:
-            return PatchResult.FORBIDDEN
-        case HTTPStatus.TOO_MANY_REQUESTS:
-            return PatchResult.THROTTLED
-        case HTTPStatus.UNAUTHORIZED | HTTPStatus.REQUEST_TIMEOUT:
-            return PatchResult.SERVER_ERROR
-        case _ if HTTPStatus.BAD_REQUEST <= status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return PatchResult.INVALID
-        case _:
-            return PatchResult.SERVER_ERROR
+_RESULTS: Final = {
+    Meaning.ABSENT: PatchResult.GONE,
+    Meaning.FORBIDDEN: PatchResult.FORBIDDEN,
+    Meaning.THROTTLED: PatchResult.THROTTLED,
+    Meaning.REFUSED: PatchResult.INVALID,
+}
+
+
+def _result(meaning: Meaning, status: Status) -> PatchResult:
+    if meaning is Meaning.CONFLICT:
+        # The other kind says that the pod has another UID or does not exist.
+        return PatchResult.FOREIGN if status.has_cause("FieldManagerConflict") else PatchResult.GONE
+    return _RESULTS.get(meaning, PatchResult.SERVER_ERROR)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +20,7 @@ import msgspec
 from respread.api.owner_reference import owner_reference
 from respread.cluster.annotations import EVICT
 from respread.cluster.pod import Resources
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning, status_of
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.provisioning.rooms import WantedRoom
 
@@ -240,11 +239,11 @@ class RoomObjects:
         return _answer(method, response)
 
 
+_DONE_ALREADY: Final = {"DELETE": (Meaning.ABSENT, Meaning.CONFLICT), "POST": (Meaning.CONFLICT,)}
+
+
 def _answer(method: str, response: Response) -> RoomAnswer:
-    code = response.status_code
-    if (method == "DELETE" and code in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}) or (
-        method == "POST" and code == HTTPStatus.CONFLICT
-    ):
+    if response.meaning in _DONE_ALREADY.get(method, ()):
         return RoomAnswer(result=Result.DONE)
     if not response.succeeded:
         return _failure(response)
@@ -270,16 +269,12 @@ def _answer(method: str, response: Response) -> RoomAnswer:
 
 
 def _failure(response: Response) -> RoomAnswer:
-    code, status = response.status_code, status_of(response.body)
-    message = status.message or f"the API server answered {code} without a message"
-    if code == HTTPStatus.NOT_FOUND and not status.is_about("namespaces"):
+    status = status_of(response.body)
+    message = status.message or f"the API server answered {response.status_code} without a message"
+    if response.meaning is Meaning.ABSENT and not status.is_about("namespaces"):
         return RoomAnswer(result=Result.NOT_SERVED, message=message)
-    refused = HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR and code not in {
-        HTTPStatus.UNAUTHORIZED,
-        HTTPStatus.REQUEST_TIMEOUT,
-        HTTPStatus.TOO_MANY_REQUESTS,
-    }
-    return RoomAnswer(result=Result.REFUSED if refused else Result.FAILED, message=message, sent=response.sent)
+    may_pass = response.meaning in {Meaning.UNAUTHORIZED, Meaning.THROTTLED, Meaning.UNCERTAIN}
+    return RoomAnswer(result=Result.FAILED if may_pass else Result.REFUSED, message=message, sent=response.sent)
 
 
 _PLACEHOLDERS_PATH: Final = "/apis/apps/v1/namespaces/{namespace}/deployments"

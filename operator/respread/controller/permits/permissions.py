@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from respread.controller.options import DEFAULT_PERMISSIONS_SECONDS
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning, status_of
 from respread.kube.requests import Method, NoResponseError, Requests, Response, resource_of
 from respread.telemetry.logs import get_logger
 from respread.woken_loop import WokenLoop
@@ -33,12 +33,8 @@ UNUSED_SECONDS: Final = 3600.0
 """After this time without a need for it, a missing permission is forgotten."""
 TIMEOUT_SECONDS: Final = 5.0
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_BEFORE_AUTHORIZATION: Final = {
-    HTTPStatus.UNAUTHORIZED,
-    HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.TOO_MANY_REQUESTS,
-}
-"""Answers, besides 5xx, that the API server may give before it has looked at permissions."""
+_MAYBE_BEFORE_AUTHORIZATION: Final = {Meaning.UNAUTHORIZED, Meaning.THROTTLED, Meaning.UNCERTAIN}
+"""Answers that the API server may give before it has looked at permissions."""
 _VERBS: Final[Mapping[Method, str]] = {"DELETE": "delete", "PATCH": "patch", "POST": "create", "PUT": "update"}
 
 Right: TypeAlias = tuple[str, str, str]
@@ -149,16 +145,12 @@ class Permissions:
         """Take over the API server's answer to a request."""
         if (permission := permission_for(method, path, names)) is None:
             return
-        if response.status_code == HTTPStatus.FORBIDDEN:
+        if response.meaning is Meaning.FORBIDDEN:
             words = f'cannot {permission.verb} resource "{permission.resource}"'
             if words in status_of(response.body).message:  # Admission refuses in other words.
                 self._granted -= {permission, permission._replace(namespace="")}
                 self._miss(permission, msgspec.structs.replace(response, sent=False))
-        elif (
-            self._missing
-            and response.status_code not in _BEFORE_AUTHORIZATION
-            and response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
-        ):
+        elif self._missing and response.meaning not in _MAYBE_BEFORE_AUTHORIZATION:
             self._grant(permission)
 
     async def _step(self) -> float:
@@ -235,7 +227,7 @@ class Permissions:
         except (NoResponseError, msgspec.DecodeError, UnicodeDecodeError):
             self._ask_at = self._clock() + UNANSWERED_SECONDS
             return None
-        lasts = response.status_code in {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
+        lasts = response.meaning in {Meaning.FORBIDDEN, Meaning.ABSENT}
         self._ask_at = self._clock() + (self._ask_again_seconds if lasts else UNANSWERED_SECONDS)
         return None
 

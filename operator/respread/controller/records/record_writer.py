@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from respread.api.owner_reference import owner_reference
@@ -11,7 +10,7 @@ from respread.api.policy import API_VERSION, GROUP, VERSION, Policy
 from respread.api.record import MAX_RECORD_LENGTH, NOTHING, RECORD_KINDS, RECORD_PLURALS, Recorded, encode_record
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.status_reader import FoundStatus
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Response
 from respread.telemetry.logs import get_logger
 
@@ -71,10 +70,10 @@ class RecordWriter:
         exists = policy.uid in self._known
         try:
             response = await self._send(policy, text, exists=exists)
-            if response is not None and exists and response.status_code == HTTPStatus.NOT_FOUND:  # somebody removed it
+            if response is not None and exists and response.meaning is Meaning.ABSENT:  # somebody removed it
                 self._uncertain.add(policy.uid)
                 response = await self._send(policy, text, exists=False)
-            elif response is not None and not exists and response.status_code == HTTPStatus.CONFLICT:
+            elif response is not None and not exists and response.meaning is Meaning.CONFLICT:
                 # An attempt of ours that nobody answered has made it.
                 response = await self._send(policy, text, exists=True)
         except NoResponseError as error:
@@ -84,12 +83,9 @@ class RecordWriter:
         if response is None:
             return self._failed(policy, "this replica does not lead any more")
         if not response.succeeded:
-            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            if response.meaning is Meaning.UNCERTAIN:
                 self._uncertain.add(policy.uid)
-            message = status_of(response.body).message or "no reason given"
-            return self._failed(
-                policy, f"the API server refused it: {response.status_code}, {message}", logged=response.sent
-            )
+            return self._failed(policy, f"the API server refused it: {response.refusal}", logged=response.sent)
         self._known[policy.uid] = record
         self._uncertain.discard(policy.uid)
         self._troubles.pop(policy.uid, None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from http import HTTPStatus
 from math import inf
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -24,7 +23,7 @@ from respread.cluster.decode.decoder import Kind
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.record_writer import RecordWriter
 from respread.controller.records.status_reader import FoundStatus, read_statuses
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning, status_of
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.turns import in_turns
 from respread.stores.watched_kinds import POLICY_KINDS
@@ -267,7 +266,7 @@ class StatusWriter:
         if response is None:
             _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
             return False
-        if not response.succeeded and response.sent and response.status_code != HTTPStatus.NOT_FOUND:
+        if not response.succeeded and response.sent and response.meaning is not Meaning.ABSENT:
             message = status_of(response.body).message
             _log.warning("Status not written", policy=policy.name, status_code=response.status_code, error=message)
         if response.succeeded:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
 from respread.api.reasons import Reason
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.held import Held
 
@@ -154,9 +153,9 @@ async def _list(requests: Requests, namespace: str, resource: str, timeout_secon
         return _unread(namespace, error.message)
     if response.succeeded:
         return response.body
-    if response.status_code == HTTPStatus.FORBIDDEN:
+    if response.meaning is Meaning.FORBIDDEN:
         return None
-    return _unread(namespace, f"{response.status_code}, {status_of(response.body).message or 'no reason given'}")
+    return _unread(namespace, response.refusal)
 
 
 def _unread(namespace: str, why: str) -> Held:

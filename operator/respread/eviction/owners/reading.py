@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
-from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -15,7 +14,7 @@ from respread.api.nesting import decoded
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.selectors import SelectorError
-from respread.kube.api_status import status_of
+from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
 from respread.planning.victims.protection import leaves_it_to_its_replica_set
@@ -275,7 +274,7 @@ async def _get(
 ) -> ControllerObject | Held:
     names = {"namespace": namespace, "name": name}
     response = await requests.send("GET", _PATHS[kind], names, timeout_seconds=timeout_seconds)
-    if response.status_code == HTTPStatus.NOT_FOUND:
+    if response.meaning is Meaning.ABSENT:
         return _gone(kind, name)
     if not response.succeeded:
         return unreadable(f"{kind} {name}", response)
@@ -295,9 +294,6 @@ def _gone(kind: str, name: str) -> Held:
 
 def unreadable(what: str, response: Response) -> Held:
     """Return what stands in a move's way when the API server refused to say something."""
-    if response.status_code == HTTPStatus.FORBIDDEN:
-        hint = ": does the operator's ClusterRole still have the rules of its manifest?"
-    else:
-        hint = ""
-    words = status_of(response.body).message or "no reason given"
-    return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {response.status_code}, {words}{hint}")
+    missing = response.meaning is Meaning.FORBIDDEN
+    hint = ": does the operator's ClusterRole still have the rules of its manifest?" if missing else ""
+    return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {response.refusal}{hint}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -21,11 +20,11 @@ from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.namespace_rules import NamespaceRules, read_namespace_rules
 from respread.eviction.owners.pod_usage import usage
-from respread.eviction.owners.reading import ControllerObject, OwnerReading
+from respread.eviction.owners.reading import READING_ERRORS, ControllerObject, OwnerReading, unread, unreadable
 from respread.eviction.owners.rest_rules import revision_of_pod
 from respread.eviction.owners.template_rules import why_differs
-from respread.kube.api_status import status_of
-from respread.kube.requests import NoResponseError, Requests
+from respread.kube.api_status import Meaning
+from respread.kube.requests import Requests
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -158,17 +157,13 @@ class Replacements:
         names = {"namespace": namespace, "name": name}
         try:
             response = await self._requests.send("GET", path, names, timeout_seconds=TIMEOUT_SECONDS)
-        except NoResponseError as error:
-            return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {error.message}")
-        if response.status_code == HTTPStatus.NOT_FOUND:
-            return Held(Reason.IN_MOTION, f"{what} is gone")
-        if not response.succeeded:
-            why = f"{response.status_code}, {status_of(response.body).message or 'no reason given'}"
-            return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {why}")
-        try:
+            if response.meaning is Meaning.ABSENT:
+                return Held(Reason.IN_MOTION, f"{what} is gone")
+            if not response.succeeded:
+                return unreadable(what, response)
             found: Any = decoded(msgspec.json.decode, response.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {error}")
+        except READING_ERRORS as error:
+            return unread(what, error)
         return found if isinstance(found, dict) else Held(Reason.API_UNAVAILABLE, f"{what} could not be read")
 
 

@@ -1,0 +1,27 @@
+"""What the codes of answers mean, whatever was requested."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread.kube.api_status import Meaning, meaning_of
+
+MEANINGS = {
+    Meaning.DONE: (200, 201, 202, 204),
+    Meaning.ABSENT: (404,),
+    Meaning.CONFLICT: (409,),
+    Meaning.FORBIDDEN: (403,),
+    Meaning.UNAUTHORIZED: (401,),
+    Meaning.THROTTLED: (429,),
+    Meaning.REFUSED: (400, 405, 406, 410, 413, 415, 422),
+    Meaning.UNCERTAIN: (302, 408, 500, 502, 503, 504, 599),
+}
+
+
+@pytest.mark.parametrize(("meaning", "code"), [(each, code) for each, codes in MEANINGS.items() for code in codes])
+def test_a_code_means_the_same_for_every_request(meaning: Meaning, code: int) -> None:
+    assert meaning_of(code) is meaning
+
+
+def test_every_meaning_has_a_code() -> None:
+    assert set(MEANINGS) == set(Meaning)
