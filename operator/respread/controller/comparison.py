@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import msgspec
-
 from respread.cluster.pod import Pod
 from respread.moves.entry import Outcome
 from respread.planning.plan import Move
@@ -46,9 +44,7 @@ class Comparison:
         domain = group.domains.of_node.get(replacement.node_name)
         if domain == before:
             return Outcome.UNCHANGED
-        if domain is not None and group.count(domain) > group.minimum + group.key.max_skew:
-            return Outcome.WORSE
-        return Outcome.IMPROVED
+        return Outcome.IMPROVED if group.too_full(replacement.node_name) is None else Outcome.WORSE
 
 
 def _grown(group: SpreadGroup, before: str, replacement: Pod) -> bool:
@@ -60,5 +56,4 @@ def _grown(group: SpreadGroup, before: str, replacement: Pod) -> bool:
     counts.subtract([domain])
     if before in group.domains.nodes:
         counts.update([before])
-    as_it_was = msgspec.structs.replace(group, counts={each: count for each, count in counts.items() if count > 0})
-    return group.excess > as_it_was.excess
+    return group.excess > group.key.counts(counts, len(group.domains.nodes)).excess

@@ -19,6 +19,7 @@ from respread.planning.tasks import Task
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet, slots_of
+from respread.spread.counts import Counts
 from respread.spread.group import SpreadGroup
 
 _MOST_ALIKE: Final = 16
@@ -127,14 +128,9 @@ class _Counts:
             self.counts[domain] += by
 
     @property
-    def most(self) -> int:
-        """Return how many pods a domain may have."""
-        least = 0 if len(self.counts) < self.group.key.min_domains else min(self.counts.values())
-        return least + self.group.key.max_skew
-
-    def excess(self) -> int:
-        """Return how many pods its fullest domain has too many; 0 or less if it holds."""
-        return max(self.counts.values(), default=0) - self.most
+    def levels(self) -> Counts:
+        """How many domains have how many pods."""
+        return self.group.key.counts(self.counts, len(self.counts))
 
     def beside(self, pod: Pod) -> int:
         """Return how many pods the domain of a pod has, with itself; 0 if it does not count."""
@@ -156,12 +152,14 @@ def _left_to_do(placement: Placement, task: Task, landed: Sequence[Taken]) -> _L
     victims = list(task.victims)
     found = _LeftToDo([], [], 0)
     for _ in range(_MOST_STEPS):
-        excesses = [(excess, at) for at, each in enumerate(groups) if (excess := each.excess()) > 0]
-        if not excesses:
+        levels = [each.levels for each in groups]
+        above = [(more, at) for at, each in enumerate(levels) if (more := each.skew - each.max_skew) > 0]
+        if not above:
             break
-        violated = [groups[at] for _, at in sorted(excesses, reverse=True)]
+        worst_first = [at for _, at in sorted(above, reverse=True)]
+        violated = [groups[at] for at in worst_first]
         pod = max(victims, key=violated[0].beside, default=None)
-        if pod is None or violated[0].beside(pod) <= violated[0].most:
+        if pod is None or violated[0].beside(pod) <= levels[worst_first[0]].limit:
             break
         victims.remove(pod)
         prepared = placement.prepare(pod)

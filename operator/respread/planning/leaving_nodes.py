@@ -24,6 +24,7 @@ from respread.planning.tasks import Task
 from respread.scheduling.filters.taint_toleration import toleration_of
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.scheduling.view.node_sets import node_set
+from respread.spread.counts import Counts
 from respread.spread.group import GroupKey, SpreadGroup, template_of
 
 _TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
@@ -259,7 +260,7 @@ class _Replacing(NamedTuple):
         """Return the nodes among some that the spread leaves open once those that go are no domains any more."""
         identity = template_of(pod).identity
         own = [
-            (group, self._minimum(group, self.going), pod.labels in group.matched)
+            (group, self._left(group, self.going).limit, pod.labels in group.matched)
             for group in self.groups
             if group.key.namespace == pod.namespace
             and group.key.when_unsatisfiable == "DoNotSchedule"
@@ -270,9 +271,8 @@ class _Replacing(NamedTuple):
             for name in names
             if name not in self.leaving
             and all(
-                name in group.domains.of_node
-                and self._count_of(group, name) + counts_itself - minimum <= group.key.max_skew
-                for group, minimum, counts_itself in own
+                name in group.domains.of_node and self._count_of(group, name) + counts_itself <= limit
+                for group, limit, counts_itself in own
             )
         ]
 
@@ -287,22 +287,17 @@ class _Replacing(NamedTuple):
 
     def is_violated(self, group: SpreadGroup) -> bool:
         """Whether a group is violated, leaving nodes aside that have no pods of it any more."""
-        most = max(self._left(group, self.leaving).values(), default=0)
-        return most - self._minimum(group, self.leaving) > group.key.max_skew
+        return self._left(group, self.leaving).skew > group.key.max_skew
 
-    def _minimum(self, group: SpreadGroup, gone: frozenset[str]) -> int:
-        """Return the global minimum of a group without some nodes."""
-        left = self._left(group, gone)
-        return 0 if len(left) < group.key.min_domains else min(left.values(), default=0)
-
-    def _left(self, group: SpreadGroup, gone: frozenset[str]) -> Mapping[str, int]:
-        """Return the counts of a group's domains, without those of which no other node and no pod is left."""
+    def _left(self, group: SpreadGroup, gone: frozenset[str]) -> Counts:
+        """Return a group's counts without the domains of which no other node and no pod is left."""
         counts = self.counts[group.key]
-        return {
+        left = {
             domain: counts[domain]
             for domain, nodes in group.domains.nodes.items()
             if counts[domain] or not gone.issuperset(nodes)
         }
+        return group.key.counts(left, len(left))
 
     def _count_of(self, group: SpreadGroup, node: str) -> int:
         domain = group.domains.of_node.get(node)

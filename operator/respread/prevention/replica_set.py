@@ -103,8 +103,7 @@ def _view(
         for domain in counted_in(group, pods):
             if domain is not None:
                 others[domain] = others.get(domain, 0) + sign
-    elsewhere = Counter(group.counts.values())
-    elsewhere[0] += len(group.domains.nodes) - len(group.counts)
+    elsewhere = Counter(dict(group.levels.levels))
     for domain, difference in others.items():
         before = group.counts.get(domain, 0)
         elsewhere[before] -= 1
@@ -115,7 +114,7 @@ def _view(
         max_skew=group.key.max_skew,
         counts=tuple(group.counts.get(domain, 0) + others[domain] for domain in index),
         elsewhere=tuple((count, number) for count, number in elsewhere.items() if number),
-        minimum_is_zero=len(group.domains.nodes) < group.key.min_domains,
+        min_domains=group.key.min_domains,
     )
     return constraint, tuple(OUTSIDE if domain is None else index[domain] for domain in domains)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from respread.cluster.pod import Pod
-from respread.planning.search.closed_form import Bounds, fewest_moves
+from respread.planning.search.closed_form import fewest_evictions
 from respread.prevention.ranks import PHASES, CostOf, HeldCost, cost_of
 from respread.prevention.replica_set import ReplicaSetPods, counted_in
 from respread.prevention.selection import CostSelection
@@ -79,13 +79,7 @@ def evictions_needed(groups: Iterable[SpreadGroup]) -> int:
 
 
 def _evictions_needed(group: SpreadGroup) -> int:
-    domains = len(group.domains.nodes)
-    histogram = Counter(group.counts.values())
-    histogram[0] += domains - len(group.counts)
-    bounds = Bounds(most=0 if domains < group.key.min_domains else None)
-    fewest = fewest_moves(
-        tuple(sorted((count, number) for count, number in histogram.items() if number)), group.key.max_skew, bounds
-    )
+    fewest = fewest_evictions(group.levels)
     return group.excess if fewest == float("inf") else int(fewest)
 
 

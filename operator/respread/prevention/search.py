@@ -14,11 +14,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.prevention.layout import OUTSIDE, Constraint, DomainTally, Layout, Place, tallies_of
+from respread.prevention.layout import OUTSIDE, Constraint, DomainTally, Layout, Place, tallies_of, tally_of
 
 _LEVEL: Final = 1 << 20
 """More than the pods of any domain, so that the counts of hard and of soft constraints fit into one number."""
@@ -206,13 +205,13 @@ def greedy_order(layout: Layout) -> Order:
     candidates = Candidates(layout, tallies, range(len(layout.places)))
     order: list[int] = []
     total = 0
-    while (found := candidates.best(DomainTally.deletion_effect, fullness=-1)) is not None:
+    while (found := candidates.best(DomainTally.effect_of_taking, fullness=-1)) is not None:
         place = layout.places[found.pod]
         order.append(found.pod)
         candidates.take(place)
         for tally, domain in zip(tallies, place, strict=True):
             if domain != OUTSIDE:
-                tally.delete(domain)
+                tally.change(domain, -1)
         candidates.moved(place)
         for tally, weight in weighted:
             if tally.excess:
@@ -257,13 +256,13 @@ def _least_excesses(constraint: Constraint, domains: list[int]) -> list[int]:
     """
     inside = Counter(domain for domain in domains if domain != OUTSIDE)
     outside = len(domains) - inside.total()
-    tally = DomainTally(constraint, domains)
+    tally = tally_of(constraint, domains)
     fullest = [(-tally.counts[domain], domain) for domain in inside]
     heapq.heapify(fullest)
     by_number_inside = [tally.excess]
     while fullest:
         _, domain = heapq.heappop(fullest)
-        tally.delete(domain)
+        tally.change(domain, -1)
         by_number_inside.append(tally.excess)
         inside[domain] -= 1
         if inside[domain]:
@@ -281,7 +280,7 @@ def broad_order(layout: Layout, stacks: Sequence[Sequence[int]]) -> Order:
             makes no difference.
     """
     tallies = tuple(tallies_of(layout))
-    fullness = sum(count * count for tally in tallies for count in tally.counts)
+    fullness = sum(count * count for tally in tallies for count in tally.counts.values())
     front = [_Partial(0, fullness, tuple(len(stack) for stack in stacks), tallies, None)]
     for _ in layout.places:
         front = _further(layout, stacks, front)
@@ -325,7 +324,7 @@ def _further(layout: Layout, stacks: Sequence[Sequence[int]], front: list[_Parti
                 excess = tally.excess
                 if domain != OUTSIDE:
                     count = tally.counts[domain]
-                    excess += tally.deletion_effect(count)
+                    excess += tally.effect_of_taking(count)
                     fullness -= 2 * count - 1
                 violation += excess * constraint.weight
             remaining = (*partial.left[:at], left - 1, *partial.left[at + 1 :])
@@ -349,8 +348,8 @@ def _without(tally: DomainTally, domain: int) -> DomainTally:
     """Return the tally with one pod less in a domain."""
     if domain == OUTSIDE:
         return tally
-    after = copy(tally)
-    after.delete(domain)
+    after = tally.copy()
+    after.change(domain, -1)
     return after
 
 
@@ -378,7 +377,7 @@ def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
 
 def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
     """Build an order from its end, each time with the best of the next ranked pod and all new ones."""
-    tallies = [DomainTally(constraint) for constraint in layout.constraints]
+    tallies = [tally_of(constraint) for constraint in layout.constraints]
     weighted = [(tally, constraint.weight) for tally, constraint in zip(tallies, layout.constraints, strict=True)]
     coming = Candidates(layout, tallies, reversed(new))
     staying = list(ranked)
@@ -387,7 +386,7 @@ def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
     for _ in layout.places:
         for tally, weight in weighted:
             total += tally.excess * weight
-        found = coming.best(DomainTally.addition_effect, fullness=1)
+        found = coming.best(DomainTally.effect_of_adding, fullness=1)
         if found is None or (staying and _score(coming, layout, staying[-1]) <= found.score):
             pod = staying.pop()
         else:
@@ -396,10 +395,10 @@ def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
         backwards.append(pod)
         for tally, domain in zip(tallies, layout.places[pod], strict=True):
             if domain != OUTSIDE:
-                tally.add(domain)
+                tally.change(domain, 1)
         coming.moved(layout.places[pod])
     return Order(backwards[::-1], total)
 
 
 def _score(coming: Candidates, layout: Layout, pod: int) -> Score:
-    return coming.score(layout.places[pod], DomainTally.addition_effect, fullness=1)
+    return coming.score(layout.places[pod], DomainTally.effect_of_adding, fullness=1)

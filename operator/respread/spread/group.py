@@ -15,6 +15,7 @@ from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
 from respread.scheduling.filters.node_affinity import describe_affinity, matches_node_affinity
 from respread.scheduling.filters.taint_toleration import untolerated_taint
+from respread.spread.counts import Counts, histogram_of
 from respread.spread.domains import Domains, Eligibility
 
 
@@ -30,6 +31,10 @@ class GroupKey(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     selector: Selector
     """The effective selector, including `matchLabelKeys`."""
     eligibility: Eligibility
+
+    def counts(self, by_domain: Mapping[str, int], domains: int) -> Counts:
+        """Return the counts of so many eligible domains. Empty ones need not be given."""
+        return Counts(histogram_of(by_domain, domains), self.max_skew, self.min_domains)
 
     def __str__(self) -> str:
         """Return the constraint in a readable line."""
@@ -61,11 +66,7 @@ def template_of(pod: Pod) -> Template:
 
 
 class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A spread group with its current counts.
-
-    The skew of a domain is its matching pods minus the global minimum. The global minimum is the smallest count of any
-    eligible domain, or 0 if there are fewer of them than minDomains (PodTopologySpread's `minMatchNum`).
-    """
+    """A spread group with its current counts."""
 
     key: GroupKey
     domains: Domains
@@ -79,35 +80,34 @@ class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The workloads whose pods have the constraint, sorted."""
 
     @cached_property
+    def levels(self) -> Counts:
+        """How many domains have how many pods."""
+        return self.key.counts(self.counts, len(self.domains.nodes))
+
+    @property
     def minimum(self) -> int:
         """The global minimum."""
-        domains = len(self.domains.nodes)
-        if domains < self.key.min_domains or len(self.counts) < domains or not domains:
-            return 0
-        return min(self.counts.values())
+        return self.levels.minimum
 
     @cached_property
     def skew(self) -> int:
         """The largest skew of any domain."""
-        return max(self.counts.values(), default=0) - self.minimum if self.counts else 0
+        return self.levels.skew
 
     @property
     def violated(self) -> bool:
-        """Whether a domain has more pods than the minimum plus maxSkew."""
+        """Whether a domain has more pods than the limit."""
         return self.skew > self.key.max_skew
 
-    @cached_property
+    @property
     def excess(self) -> int:
-        """The pods above the minimum plus maxSkew, summed over the domains."""
-        most = self.minimum + self.key.max_skew
-        return sum(count - most for count in self.counts.values() if count > most)
+        """The pods above the limit, summed over the domains."""
+        return self.levels.excess
 
     def too_full(self, node: str) -> str | None:
-        """Return the domain of a node if it has more pods than the minimum plus maxSkew, else None."""
+        """Return the domain of a node if it has more pods than the limit, else None."""
         domain = self.domains.of_node.get(node)
-        if domain is None or self.count(domain) <= self.minimum + self.key.max_skew:
-            return None
-        return domain
+        return domain if domain is not None and self.count(domain) > self.levels.limit else None
 
     def count(self, domain: str) -> int:
         """Return the matching pods of an eligible domain."""

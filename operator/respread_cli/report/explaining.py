@@ -136,7 +136,7 @@ class Explainer:
             group: the group.
             carriers: pods with the constraint, one of each template. Without any, `closed` is not determined.
         """
-        most = group.minimum + group.key.max_skew
+        most = group.levels.limit
         replacements = [self._placement.prepare(pod) for pod in carriers]
         nodes = 0
         for each in replacements:

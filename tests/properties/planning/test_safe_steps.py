@@ -164,7 +164,7 @@ def _state(board: Board) -> Hashable:
     return (
         board.position(),
         tuple(tuple(sorted(tally.counts.items())) for tally in board.tallies),
-        tuple(tally.excess() for tally in board.tallies),
+        tuple(tally.excess for tally in board.tallies),
         tuple(piece.replacement.admitted() for piece in board.pieces),
         board.potential(),
     )

@@ -16,7 +16,7 @@ from respread.eviction.limits.hour import Begun
 from respread.eviction.limits.lots import Later
 from respread.moves.entry import MoveEntry, still_there
 from respread.planning.plan import BlockedGroup
-from respread.planning.search.closed_form import Bounds, fewest_moves
+from respread.planning.search.closed_form import fewest_evictions
 from respread.spread.group import GroupKey, SpreadGroup
 
 _Entries: TypeAlias = dict[GroupKey, list[tuple[str, MoveEntry]]]
@@ -110,6 +110,5 @@ def _still_needed(group: SpreadGroup, entries: Iterable[tuple[str, MoveEntry]], 
     for _, entry in entries:
         if counts and (entry.replacement is None or not entry.replacement.node_name):
             counts[min(counts, key=counts.__getitem__)] += 1
-    bounds = Bounds(most=0 if len(counts) < group.key.min_domains else None)
-    fewest = fewest_moves(tuple(sorted(Counter(counts.values()).items())), group.key.max_skew, bounds)
+    fewest = fewest_evictions(group.key.counts(counts, len(counts)))
     return int(fewest) if isfinite(fewest) else 0

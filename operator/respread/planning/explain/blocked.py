@@ -112,10 +112,10 @@ def _for_all(held: Sequence[tuple[Pod, Held]]) -> str:
 
 
 def _too_few_domains(tally: Tally) -> Held | None:
+    if not tally.too_few:
+        return None
     group = tally.group
     there = sorted(group.domains.nodes)
-    if len(there) >= group.key.min_domains:
-        return None
     return Held(
         Reason.TOO_FEW_DOMAINS,
         f"minDomains is {group.key.min_domains} and there {'is' if len(there) == 1 else 'are'} only {len(there)} of "
@@ -163,7 +163,7 @@ def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot], holders: Ma
     reachable: NodeSet = 0
     for spot in candidates:
         reachable |= _piece(board, spot).replacement.admitted(spread=False)
-    minimum = tally.minimum()
+    minimum = tally.minimum
     closed = sorted(
         domain
         for domain, nodes in tally.domains.nodes.items()

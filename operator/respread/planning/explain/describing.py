@@ -59,7 +59,7 @@ def _helped(board: Board, spot: Spot) -> list[Tally]:
     counting = [
         tally
         for tally in (board.tallies[index] for index in board.pieces[spot.piece].counted_by)
-        if tally.cure and tally.excess() and tally.domain_of[spot.slot] is not None
+        if tally.cure and tally.excess and tally.domain_of[spot.slot] is not None
     ]
     return [tally for tally in counting if tally.overfull(tally.domain_of[spot.slot])] or counting
 

@@ -187,11 +187,11 @@ class Board:
 
     def excess(self) -> int:
         """Return the total excess of the groups to be restored."""
-        return sum(tally.excess() for tally in self.tallies if tally.cure)
+        return sum(tally.excess for tally in self.tallies if tally.cure)
 
     def violated(self) -> tuple[int, ...]:
         """Return how many of the groups to be cured are violated, by the rank of their policies."""
-        return self._by_rank(tally.rank for tally in self.tallies if tally.cure and tally.excess())
+        return self._by_rank(tally.rank for tally in self.tallies if tally.cure and tally.excess)
 
     def _by_rank(self, ranks: Iterable[int]) -> tuple[int, ...]:
         violated = [0] * self._ranks
@@ -201,7 +201,7 @@ class Board:
 
     def excesses(self) -> list[int]:
         """Return the excess of every group."""
-        return [tally.excess() for tally in self.tallies]
+        return [tally.excess for tally in self.tallies]
 
     def lower_bound(self) -> float:
         """Return the minimum number of moves of any plan that restores these groups; infinity if none can.
@@ -249,7 +249,7 @@ class Board:
             overfull: whether to include only domains that are too full in a group to be restored. This is nearly always
                 enough, because any other eviction only helps if its replacement must land in a minimal domain.
         """
-        violated = [tally if tally.cure and tally.excess() else None for tally in self.tallies]
+        violated = [tally if tally.cure and tally.excess else None for tally in self.tallies]
         seen: set[tuple[object, ...]] = set()
         for spot, pods in self._movable.items():
             if self._evicted[spot] == len(pods):

@@ -10,7 +10,7 @@ from zlib import crc32
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.search.board import Board, Piece, Spot
-from respread.planning.search.closed_form import Bounds, histogram_of
+from respread.planning.search.closed_form import Bounds
 from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.search.tally import DomainMap, Tally, domain_map
 from respread.planning.tasks import Task
@@ -18,6 +18,7 @@ from respread.planning.victims.protection import victim_order
 from respread.scheduling.filters.taint_toleration import shunned_nodes
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.spread.counts import histogram_of
 from respread.spread.group import SpreadGroup, template_of
 from respread.spread.index import group_keys_of
 

@@ -9,21 +9,11 @@ restores the group among others, because one eviction takes one pod from one dom
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-Histogram: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs of a count and the number of eligible domains with that count, including domains with 0; sorted."""
-
-
-def histogram_of(counts: Mapping[str, int], domains: int) -> Histogram:
-    """Return the histogram of counts by domain, among so many domains; those that are absent have 0."""
-    levels = Counter({0: domains - len(counts)})
-    levels.update(counts.values())
-    return tuple(sorted(pair for pair in levels.items() if pair[1]))
+from respread.spread.counts import Counts, Histogram, pods_above
 
 
 class Bounds(NamedTuple):
@@ -71,12 +61,17 @@ def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
     fewest: float = inf
     for lo in range(max(0, bounds.least - max_skew), _highest(histogram, bounds) + 1):
         hi = lo + max_skew
-        above, below = _above(histogram, hi), _below(histogram, lo)
+        above, below = pods_above(histogram, hi), _below(histogram, lo)
         if not bounds.allow(lo, histogram):
             break
         if bounds.leaving or above <= _below(histogram, hi):
             fewest = min(fewest, max(above, below))
     return fewest if histogram else 0
+
+
+def fewest_evictions(counts: Counts) -> float:
+    """Return the fewest evictions after which a group holds if all its pods may move anywhere; infinity if none do."""
+    return fewest_moves(counts.levels, counts.max_skew, Bounds(most=0 if counts.too_few else None))
 
 
 def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds) -> Reach:
@@ -88,14 +83,14 @@ def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds
         max_skew: the constraint's maxSkew.
         bounds: the bounds of the counts.
     """
-    best = Reach(_above(histogram, max_skew + _least(histogram, bounds)), 0)
+    best = Reach(pods_above(histogram, max_skew + _least(histogram, bounds)), 0)
     for lo in range(_highest(histogram, bounds) + 1):
         hi = lo + max_skew
-        above, below = _above(histogram, hi), _below(histogram, lo)
+        above, below = pods_above(histogram, hi), _below(histogram, lo)
         if not bounds.allow(lo, histogram):
             break
         room = above if bounds.leaving else _below(histogram, hi) - _below(closed, hi)
-        excess = max(0, above - room, _above(bounds.staying, hi))
+        excess = max(0, above - room, pods_above(bounds.staying, hi))
         best = min(best, Reach(excess, max(above - excess, below)))
     return best
 
@@ -113,10 +108,6 @@ def _least(histogram: Histogram, bounds: Bounds) -> int:
     """Return the current minimum."""
     least = min((count for count, _ in histogram), default=0)
     return least if bounds.most is None else min(least, bounds.most)
-
-
-def _above(histogram: Histogram, limit: int) -> int:
-    return sum((count - limit) * domains for count, domains in histogram if count > limit)
 
 
 def _below(histogram: Histogram, limit: int) -> int:

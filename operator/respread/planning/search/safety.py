@@ -144,7 +144,7 @@ def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Ve
     for spot in placed:
         board.count(spot, 1)
     for tally, excess_before in zip(board.tallies, before, strict=True):
-        change = tally.excess() - excess_before
+        change = tally.excess - excess_before
         if change > 0:
             worse, hard_worse = True, hard_worse or not tally.soft
         elif change < 0 and tally.cure:

@@ -410,7 +410,10 @@ def _expected(board: Board, coming: Sequence[Pod]) -> list[Spot]:
 
 
 def _counts(board: Board) -> dict[GroupKey, dict[str, int]]:
-    return {tally.group.key: tally.counts for tally in board.tallies}
+    """Return the matching pods by group and domain, without empty domains."""
+    return {
+        tally.group.key: {domain: count for domain, count in tally.counts.items() if count} for tally in board.tallies
+    }
 
 
 def _what_it_comes_to(
@@ -424,7 +427,7 @@ def _what_it_comes_to(
     stuck = tuple(
         (tally.group.key, why_blocked(tally, board, protected, path, holders))
         for tally in board.tallies
-        if tally.cure and tally.excess()
+        if tally.cure and tally.excess
     )
     after = _counts(board)
     board.revert(start)

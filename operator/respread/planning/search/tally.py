@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from respread.planning.search.closed_form import Bounds, Histogram, Reach, fewest_moves, histogram_of, reach
+from respread.planning.search.closed_form import Bounds, Reach, fewest_moves, reach
 from respread.scheduling.view.node_sets import NodeSet
 from respread.scheduling.view.node_table import NodeTable
+from respread.spread.counts import Histogram, LiveCounts
 from respread.spread.domains import Domains
 from respread.spread.group import SpreadGroup
 
@@ -63,30 +64,19 @@ def _domain_map(table: NodeTable, domains: Domains) -> DomainMap:
     return DomainMap(of_slot, nodes, single, eligible, len(domains.nodes))
 
 
-class Tally:
-    """A group's counts per domain, with their histogram.
-
-    Minimum, excess and fewest moves only depend on how many domains have how many pods. There are few distinct counts
-    even with thousands of domains.
-    """
+class Tally(LiveCounts[str]):
+    """A group's counts per domain. Minimum, excess and fewest moves only depend on how many have how many pods."""
 
     __slots__ = (
-        "_above",
         "_bounds",
         "_closed",
-        "_counts",
-        "_excess",
         "_fewest",
-        "_histogram",
-        "_least",
         "_never",
         "_nodes_by_count",
         "cure",
         "domain_of",
         "domains",
-        "forced_zero",
         "group",
-        "max_skew",
         "rank",
         "single",
         "soft",
@@ -114,6 +104,7 @@ class Tally:
             never: the counts of the domains that would take none even if they were empty.
             rank: that of the policy that wants it cured, the most important first.
         """
+        super().__init__(dict(group.counts), group.levels)
         self.group = group
         self.domains = domains
         self.cure = cure
@@ -122,44 +113,18 @@ class Tally:
         """By slot."""
         self.single = domains.single
         """Whether every domain is a single node."""
-        self.max_skew = group.key.max_skew
         self.soft = group.key.when_unsatisfiable == "ScheduleAnyway"
         """Whether the constraint is only a preference of the scheduler."""
-        self.forced_zero = domains.size < group.key.min_domains
-        """Whether the minimum is 0 because there are fewer domains than minDomains."""
         self._closed = closed
         self._bounds = self._with_most(bounds, closed)
         self._never = never
-        self._counts = dict(group.counts)
-        histogram = self._histogram = dict(histogram_of(group.counts, domains.size))
-        self._least = min((count for count, domains in histogram.items() if domains), default=0)
-        limit = self.minimum() + self.max_skew
-        self._above = sum(domains for count, domains in histogram.items() if count > limit)
-        self._excess = sum((count - limit) * domains for count, domains in histogram.items() if count > limit)
         self._fewest: float | None = None
         self._nodes_by_count: dict[int, NodeSet] | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The matching pods of each domain, without empty domains."""
-        return {domain: count for domain, count in self._counts.items() if count}
-
-    def count(self, domain: str) -> int:
-        """Return the matching pods of a domain."""
-        return self._counts.get(domain, 0)
-
-    def minimum(self) -> int:
-        """Return the global minimum as the scheduler uses it."""
-        return 0 if self.forced_zero else self._least
-
-    def excess(self) -> int:
-        """Return how many pods are above the minimum plus maxSkew, summed over the domains."""
-        return self._excess
 
     def fewest_moves(self) -> float:
         """Return the fewest moves that restore this group alone, or infinity."""
         if self._fewest is None:
-            self._fewest = fewest_moves(self.levels(), self.max_skew, self._bounds)
+            self._fewest = fewest_moves(self.levels, self.max_skew, self._bounds)
         return self._fewest
 
     def reach(self, *, however_much_room: bool) -> Reach:
@@ -169,20 +134,20 @@ class Tally:
             however_much_room: whether to assume that other pods leave their room.
         """
         closed = self._never if however_much_room else self._closed
-        return reach(self.levels(), closed, self.max_skew, self._with_most(self._bounds, closed))
+        return reach(self.levels, closed, self.max_skew, self._with_most(self._bounds, closed))
 
     def _with_most(self, bounds: Bounds, closed: Histogram) -> Bounds:
-        return bounds._replace(most=0 if self.forced_zero else min((count for count, _ in closed), default=None))
+        return bounds._replace(most=0 if self.too_few else min((count for count, _ in closed), default=None))
 
     def overfull(self, domain: str | None) -> bool:
-        """Whether the domain has more pods than the minimum plus maxSkew. None is no domain."""
-        return domain is not None and self.count(domain) > self.minimum() + self.max_skew
+        """Whether the domain has more pods than the limit. None is no domain."""
+        return domain is not None and self.count(domain) > self.limit
 
     def nodes_by_count(self) -> Mapping[int, NodeSet]:
         """Return the nodes by the count of their domain, for groups in which every domain is a single node."""
         if self._nodes_by_count is None:
             by_count: dict[int, NodeSet] = {}
-            for domain, count in self._counts.items():
+            for domain, count in self.counts.items():
                 by_count[count] = by_count.get(count, 0) | self.domains.nodes[domain]
             others = self.domains.eligible
             for nodes in by_count.values():
@@ -193,32 +158,9 @@ class Tally:
 
     def change(self, domain: str, by: int) -> None:
         """Add (1) or remove (-1) a pod in a domain."""
-        counts, histogram = self._counts, self._histogram
-        before = counts.get(domain, 0)
-        after = counts[domain] = before + by
-        histogram[before] -= 1
-        histogram[after] = histogram.get(after, 0) + 1
+        super().change(domain, by)
         self._fewest = None
-        limit = self.minimum() + self.max_skew
-        if max(before, after) > limit:
-            self._excess += by
-            if min(before, after) == limit:
-                self._above += by
-        if after < self._least:
-            self._least = after
-            if not self.forced_zero:  # The limit falls by one, to a count that domains may have exactly.
-                self._above += histogram.get(limit, 0)
-                self._excess += self._above
-        elif before == self._least and not histogram[before]:
-            self._least = after
-            if not self.forced_zero:  # Here it rises by one.
-                self._excess -= self._above
-                self._above -= histogram.get(limit + 1, 0)
         if self._nodes_by_count is not None:
-            nodes = self.domains.nodes[domain]
-            self._nodes_by_count[before] &= ~nodes
+            nodes, after = self.domains.nodes[domain], self.counts[domain]
+            self._nodes_by_count[after - by] &= ~nodes
             self._nodes_by_count[after] = self._nodes_by_count.get(after, 0) | nodes
-
-    def levels(self) -> Histogram:
-        """Return how many domains have each count."""
-        return tuple(sorted(pair for pair in self._histogram.items() if pair[1]))

@@ -82,9 +82,9 @@ class _Level:
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self.minimum = tally.minimum()
+        self.minimum = tally.minimum
         """It is never less, as long as no eviction lowers it."""
-        self._counts = tally.levels()
+        self._counts = tally.levels
         self._pods = sum(count * domains for count, domains in self._counts)
         self._taken: Counter[str] = Counter()
         """The pods that are evicted, by domain."""
@@ -106,7 +106,7 @@ class _Level:
 
     def most(self, coming: int) -> int:
         """Return a bound for the minimum when this many replacements have come."""
-        if self.tally.forced_zero:
+        if self.tally.too_few:
             return 0
         domains = sum(number for _, number in self._counts)
         level = (self._pods + coming) // max(domains, 1)
@@ -213,7 +213,7 @@ class _Course:
     def _needed(level: _Level, *, counts: bool) -> list[str]:
         """Return the domains of the leading constraint that may be the only ones that it allows, or prefers."""
         tally = level.tally
-        if tally.forced_zero and counts and not tally.soft:
+        if tally.too_few and counts and not tally.soft:
             places = {domain: tally.max_skew - level.left(domain) for domain in tally.domains.nodes}
             allowed = [domain for domain, places in places.items() if places > 0]
             return allowed if sum(places[domain] for domain in allowed) >= level.coming else []
@@ -329,7 +329,7 @@ def _implies(board: Board, one: int, other: int) -> bool:
     return (
         not first.soft
         and first.max_skew <= second.max_skew
-        and first.forced_zero >= second.forced_zero
+        and first.too_few >= second.too_few
         and frozenset(first.group.matched) == frozenset(second.group.matched)
         and first.domains.eligible == second.domains.eligible
         and (

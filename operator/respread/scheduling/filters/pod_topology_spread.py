@@ -9,6 +9,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.selectors import NOTHING
 from respread.scheduling.filters.node_affinity import own_nodes
 from respread.scheduling.filters.taint_toleration import tolerated_nodes
+from respread.scheduling.filters.topology_spread import minimum_is_zero
 from respread.scheduling.filters.topology_spread_constraints import SpreadConstraint
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet
@@ -31,7 +32,12 @@ class HardConstraint:
     @property
     def minimum(self) -> int:
         """The global minimum: the smallest count, or 0 if there are fewer eligible domains than minDomains."""
-        return 0 if self.domains.size < self.constraint.min_domains else self.domains.minimum
+        return 0 if self.too_few else self.domains.minimum
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are fewer eligible domains than minDomains."""
+        return minimum_is_zero(self.domains.size, self.constraint.min_domains)
 
     @property
     def most(self) -> int:
@@ -75,8 +81,7 @@ class PodTopologySpread:
 def _skew(hard: HardConstraint, domain: str) -> str:
     constraint = hard.constraint
     count = hard.domains.counts.get(domain, 0)
-    few = hard.domains.size < constraint.min_domains
-    why = f" for want of {constraint.min_domains} domains" if few else ""
+    why = f" for want of {constraint.min_domains} domains" if hard.too_few else ""
     return (
         f"has {count} matching pods, where the minimum is {hard.minimum}{why}: with the pod the skew would be "
         f"{count + constraint.self_match - hard.minimum}, above maxSkew {constraint.max_skew}"

@@ -58,6 +58,11 @@ def required_keys(constraints: Iterable[TopologySpreadConstraint], when: WhenUns
     return tuple(sorted({each.topology_key for each in constraints if each.when_unsatisfiable == when}))
 
 
+def minimum_is_zero(domains: int, min_domains: int) -> bool:
+    """Return whether the global minimum is 0 because there are fewer eligible domains than minDomains (KEP 3022)."""
+    return domains < min_domains
+
+
 def eligible(node: Node, spec: PodSpec, constraint: TopologySpreadConstraint, keys: Iterable[str]) -> bool:
     """Return whether a node counts for a constraint: its pods are counted, and its domain exists even without pods.
 

@@ -1,0 +1,142 @@
+"""How many pods the eligible domains of a constraint have, and what follows: the minimum, the skew and the excess.
+
+`Counts` decides it, and `LiveCounts` starts from that and follows each pod.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from respread.scheduling.filters.topology_spread import minimum_is_zero
+
+_Domain = TypeVar("_Domain", bound=Hashable)
+
+Histogram: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs of a count and the number of eligible domains with that count, including domains with 0; sorted."""
+
+
+def histogram_of(counts: Mapping[str, int], domains: int) -> Histogram:
+    """Return the histogram of counts by domain, among so many domains; those that are absent have 0."""
+    levels = Counter({0: domains - len(counts)})
+    levels.update(counts.values())
+    return tuple(sorted(pair for pair in levels.items() if pair[1]))
+
+
+def pods_above(levels: Histogram, limit: int) -> int:
+    """Return the pods above a number for each domain."""
+    return sum((count - limit) * domains for count, domains in levels if count > limit)
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many domains of a constraint have how many matching pods.
+
+    The skew of a domain is its matching pods minus the global minimum. The global minimum is the smallest count of any
+    eligible domain, or 0 if there are fewer of them than minDomains (PodTopologySpread's `minMatchNum`).
+    """
+
+    levels: Histogram
+    max_skew: int
+    min_domains: int = 1
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are fewer domains than minDomains."""
+        return minimum_is_zero(sum(domains for _, domains in self.levels), self.min_domains)
+
+    @property
+    def minimum(self) -> int:
+        """The global minimum; 0 without domains."""
+        return self.levels[0][0] if self.levels and not self.too_few else 0
+
+    @property
+    def limit(self) -> int:
+        """The most pods that a domain may have: the minimum plus maxSkew."""
+        return self.minimum + self.max_skew
+
+    @property
+    def skew(self) -> int:
+        """The largest skew of any domain; 0 without domains."""
+        return self.levels[-1][0] - self.minimum if self.levels else 0
+
+    @property
+    def excess(self) -> int:
+        """The pods above the limit, summed over the domains."""
+        return pods_above(self.levels, self.limit)
+
+
+class LiveCounts(Generic[_Domain]):
+    """Counts by domain that follow every pod, each change in constant time with any number of domains."""
+
+    __slots__ = ("_above", "_domains_with", "counts", "excess", "limit", "max_skew", "minimum", "too_few")
+
+    def __init__(self, counts: dict[_Domain, int], levels: Counts) -> None:
+        """Start from counts by domain, which may leave out domains that `levels` contains."""
+        self.counts = counts
+        self.max_skew = levels.max_skew
+        self.too_few = levels.too_few
+        self.minimum = levels.minimum
+        self.limit = levels.limit
+        self.excess = levels.excess
+        self._domains_with = dict(levels.levels)
+        self._above = sum(domains for count, domains in levels.levels if count > self.limit)
+        """How many domains have more pods than the limit."""
+
+    def copy(self) -> LiveCounts[_Domain]:
+        """Return independent counts."""
+        other: LiveCounts[_Domain] = object.__new__(LiveCounts)
+        other.counts, other._domains_with = self.counts.copy(), self._domains_with.copy()
+        other.max_skew, other.too_few = self.max_skew, self.too_few
+        other.minimum, other.limit = self.minimum, self.limit
+        other.excess, other._above = self.excess, self._above
+        return other
+
+    @property
+    def levels(self) -> Histogram:
+        """How many domains have each count."""
+        return tuple(sorted(pair for pair in self._domains_with.items() if pair[1]))
+
+    def count(self, domain: _Domain) -> int:
+        """Return the matching pods of a domain."""
+        return self.counts.get(domain, 0)
+
+    def change(self, domain: _Domain, by: int) -> None:
+        """Add (1) or remove (-1) a pod in a domain."""
+        limit, domains_with = self.limit, self._domains_with
+        before = self.counts.get(domain, 0)
+        after = self.counts[domain] = before + by
+        domains_with[before] -= 1
+        domains_with[after] = domains_with.get(after, 0) + 1
+        if before > limit or after > limit:
+            self.excess += by
+            if limit in (before, after):
+                self._above += by
+        elif self.too_few:
+            return
+        elif after < self.minimum:
+            self.minimum, self.limit = after, limit - 1
+            self._above += domains_with.get(limit, 0)
+            self.excess += self._above
+        elif before == self.minimum and not domains_with[before]:
+            self.minimum, self.limit = after, limit + 1
+            self.excess -= self._above
+            self._above -= domains_with.get(limit + 1, 0)
+
+    def effect_of_adding(self, count: int) -> int:
+        """Return how much one more pod in a domain with this many adds to the excess."""
+        if count >= self.limit:
+            return 1
+        if count != self.minimum or self.too_few or self._domains_with[count] > 1:
+            return 0
+        return -self._above
+
+    def effect_of_taking(self, count: int) -> int:
+        """Return how much one pod less in a domain with this many adds to the excess."""
+        if count > self.limit:
+            return -1
+        if count != self.minimum or self.too_few:
+            return 0
+        return self._above + self._domains_with.get(self.limit, 0)
