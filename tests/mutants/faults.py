@@ -38,15 +38,15 @@ FAULTS: Final = (
     ),
     Fault(
         "one pod more than maxSkew allows counts as allowed while a plan is searched",
-        "planning/search/tally.py",
-        "self.max_skew = group.key.max_skew",
-        "self.max_skew = group.key.max_skew + 1",
+        "spread/counts.py",
+        "self.limit = levels.limit",
+        "self.limit = levels.limit + 1",
     ),
     Fault(
         "minDomains is ignored: the minimum is never 0 for want of domains",
-        "spread/group.py",
-        "if domains < self.key.min_domains or len(self.counts) < domains or not domains:",
-        "if len(self.counts) < domains or not domains:",
+        "scheduling/filters/topology_spread.py",
+        "return domains < min_domains",
+        "return False",
     ),
     Fault(
         "terminating pods count for a constraint",
@@ -381,9 +381,9 @@ FAULTS: Final = (
     ),
     Fault(
         "a domain with just as many pods as maxSkew allows counts as too full when pods are ranked",
-        "prevention/layout.py",
-        "if count > self.minimum + self._max_skew:\n            return -1",
-        "if count >= self.minimum + self._max_skew:\n            return -1",
+        "spread/counts.py",
+        "if count > self.limit:\n            return -1",
+        "if count >= self.limit:\n            return -1",
     ),
     Fault(
         "patches that are queued are sent in a namespace where the permission is missing",
@@ -604,7 +604,7 @@ FAULTS: Final = (
     Fault(
         "too little room is kept for a group that lacks domains",
         "planning/claims.py",
-        "least = 0 if len(self.counts) < self.group.key.min_domains else min(self.counts.values())",
-        "least = min(self.counts.values())",
+        "return self.group.key.counts(self.counts, len(self.counts))",
+        "return self.group.key.counts(self.counts, self.group.key.min_domains)",
     ),
 )
