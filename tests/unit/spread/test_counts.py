@@ -15,8 +15,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
 from respread.controller.comparison import Comparison
 from respread.controller.permits.begun_groups import begun_groups
-from respread.controller.records.history import Expected, History
-from respread.moves.entry import Outcome
+from respread.controller.records.history import History
+from respread.moves.entry import Counting, Outcome
 from respread.planning.plan import BlockedGroup
 from respread.planning.search.tally import Tally, domain_map
 from respread.prevention.layout import tallies_of
@@ -93,7 +93,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 @each_case
-def test_of_a_spread_group(case: Case) -> None:
+def test_a_spread_group_has_them(case: Case) -> None:
     group = case.group
     assert (group.minimum, group.skew, group.excess) == (case.minimum, case.skew, case.excess)
     assert group.violated == (case.excess > 0)
@@ -104,7 +104,7 @@ def test_of_a_spread_group(case: Case) -> None:
 
 
 @each_case
-def test_of_the_filter(case: Case) -> None:
+def test_the_filter_admits_what_keeps_the_skew_within_max_skew(case: Case) -> None:
     """A node takes one more pod if the skew is within maxSkew then."""
     of = spec(constraint(max_skew=case.max_skew, min_domains=case.min_domains))
     prepared = Predictor(ClusterView(case.snapshot)).prepare(pod("new", "", of))
@@ -117,7 +117,7 @@ def test_of_the_filter(case: Case) -> None:
 
 
 @each_case
-def test_of_the_search(case: Case) -> None:
+def test_the_search_has_them(case: Case) -> None:
     table = ClusterView(case.snapshot).table
     tally = Tally(case.group, domain_map(table, case.group), cure=True)
     assert (tally.minimum, tally.excess) == (case.minimum, case.excess)
@@ -125,14 +125,14 @@ def test_of_the_search(case: Case) -> None:
 
 
 @each_case
-def test_of_a_plan(case: Case) -> None:
+def test_a_plan_restores_what_is_above_max_skew(case: Case) -> None:
     plan = plan_cluster(case.snapshot, [POLICY], now=NOW)
     assert bool(plan.moves or plan.blocked) == (case.excess > 0)
     assert [each.reason for each in plan.blocked] == [Reason.TOO_FEW_DOMAINS] * isinf(case.evictions)
 
 
 @each_case
-def test_of_pods_to_rank_for_a_scale_down(case: Case) -> None:
+def test_pods_are_ranked_by_them(case: Case) -> None:
     ranked = [each for each in case.snapshot.pods.values() if each.node_name != "x1"]
     controller = OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
     of_set = ReplicaSetPods(
@@ -148,12 +148,12 @@ def test_of_pods_to_rank_for_a_scale_down(case: Case) -> None:
 
 
 @each_case
-def test_of_the_evictions_that_a_scale_down_would_need(case: Case) -> None:
+def test_a_scale_down_is_judged_by_the_evictions_that_it_would_need(case: Case) -> None:
     assert evictions_needed([case.group]) == (case.excess if isinf(case.evictions) else case.evictions)
 
 
 @each_case
-def test_of_what_a_move_has_improved(case: Case) -> None:
+def test_a_move_is_judged_by_them(case: Case) -> None:
     """It is worse if the group has more excess than with the pod in its old domain."""
     spread = spread_of(case.snapshot)
     (key,) = spread.groups
@@ -175,9 +175,9 @@ def test_of_what_a_move_has_improved(case: Case) -> None:
 
 
 @each_case
-def test_of_what_a_begun_group_still_needs(case: Case) -> None:
+def test_a_begun_group_keeps_the_evictions_that_it_still_needs(case: Case) -> None:
     history = History(NOW.timestamp)
-    history.expect("uid-old", Expected("default", ("default",), (case.group.key,)))
+    history.count(Counting("default", ("default",), (case.group.key,)))
     blocked = BlockedGroup(group=case.group.key, policy="default", reason=Reason.IN_MOTION, message="")
     found = begun_groups([blocked], observation(case.snapshot, history=history))
     assert [each.evictions for each in found] == [0 if isinf(case.evictions) else case.evictions]
@@ -194,7 +194,7 @@ def test_of_what_a_begun_group_still_needs(case: Case) -> None:
         ({"a1": 3, "b1": 1, "c1": 1}, "c1", 3, False),
     ],
 )
-def test_of_what_is_left_when_a_node_has_lost_its_pods(
+def test_a_leaving_node_is_waited_for_if_what_is_left_holds(
     by_node: dict[str, int], gone: str, min_domains: int | None, waits: bool
 ) -> None:
     nodes = [node(name, name[0], taints=(taint("karpenter.sh/disrupted"),) if name == gone else ()) for name in by_node]
