@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from respread.api.policy import Policy
-from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.moving_pods import NOTHING_UNDER_WAY, UnderWay
 from respread.planning.plan import Plan
 from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES
@@ -28,9 +28,7 @@ def plan_cluster(
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
     on_hold: OnHold = never_on_hold,
     begun: AbstractSet[GroupKey] = frozenset(),
-    in_flight: Iterable[Pod] = (),
-    unreplaced: Iterable[Pod] = (),
-    replacements: Iterable[Pod] = (),
+    under_way: UnderWay = NOTHING_UNDER_WAY,
 ) -> Plan:
     """Return the plan for a cluster under policies.
 
@@ -43,9 +41,7 @@ def plan_cluster(
         priority_classes: values of the cluster's PriorityClasses by name.
         on_hold: the groups that are held, with the reason.
         begun: groups that our moves have begun to restore.
-        in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
-        unreplaced: pods that are being evicted and whose replacements are not created yet.
-        replacements: the replacements of pods in flight that have no node yet.
+        under_way: the moves that were chosen or made, and whose replacements are not Ready.
     """
     setting = PolicySetting(tuple(policies), priority_classes)
     return Planner(predictor).plan(
@@ -55,7 +51,5 @@ def plan_cluster(
         now=now,
         on_hold=on_hold,
         begun=begun,
-        in_flight=in_flight,
-        unreplaced=unreplaced,
-        replacements=replacements,
+        under_way=under_way,
     )

@@ -11,7 +11,6 @@ answered.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from time import monotonic, time
@@ -217,7 +216,7 @@ class ControlLoop:
                 ),
                 release=left_alone_until(observation, self._quiet_periods, self._others, self._on_the_clock),
             )
-            full = is_full(observation.policies.values(), moves)
+            full = is_full(observation.policies.values(), self._journal.ledger.of_policies)
             self._replanning.planned(_pods(moves), observation.now, wake_at, full=full)
             return wake_at
 
@@ -288,20 +287,18 @@ class ControlLoop:
 
     def _plan(self, observation: Observation) -> Plan:
         started = monotonic()
-        under_way = observation.ledger.for_planning(observation.snapshot, observation.now)
+        ledger, shown = observation.ledger, observation.snapshot
+        snapshot, under_way = ledger.overlay(shown), ledger.for_planning(shown, observation.now)
         planned = self._scheduler.planner.plan(
-            under_way.snapshot,
-            self._scheduler.index.update(under_way.snapshot),
+            snapshot,
+            self._scheduler.index.update(snapshot),
             observation.setting,
             now=observation.time,
             on_hold=left_alone(observation, self._quiet_periods, self._others),
             begun=self._quiet_periods.begun,
-            in_flight=under_way.in_flight,
-            unreplaced=under_way.unreplaced,
-            replacements=under_way.replacements,
-            late=under_way.late,
+            under_way=under_way,
             refused=observation.refused,
-            leaving_since=self._departures.observe(under_way.snapshot, under_way.in_flight, observation.time),
+            leaving_since=self._departures.observe(snapshot, under_way.in_flight, observation.time),
         )
         self._metrics.observe_plan(monotonic() - started)
         return planned
@@ -370,7 +367,7 @@ class ControlLoop:
             plan=planned,
             reach=await self._thread.compute(reach, observation.index, observation.snapshot),
             held=chosen.held,
-            in_flight=ledger.moves,
+            in_flight=ledger.of_policies,
             remaining=remaining,
             remembered=self._journal.for_records(observation.snapshot),
             other_evictors=self._others.repeated,
@@ -383,8 +380,8 @@ class ControlLoop:
         )
         figures, wanted = await self._thread.compute(to_tell, observation, reconciled)
         self._metrics.show_plan(figures)
-        in_flight = Counter(move.policy for move in ledger.moves)
-        self._metrics.show_evictions_in_flight({name: in_flight[name] for name in observation.policies})
+        in_flight = ledger.of_policies
+        self._metrics.show_evictions_in_flight({name: in_flight.get(name, 0) for name in observation.policies})
         return wanted
 
     # Time

@@ -44,11 +44,12 @@ class Reconciled(NamedTuple):
     reach: PolicyReach
     held: Sequence[HeldMove]
     """Moves of the plan that are not made now."""
-    in_flight: Sequence[Move]
+    in_flight: Mapping[str, int]
+    """How many moves of each policy that has some."""
     remaining: Mapping[str, Remaining]
     """What is left, and how long that takes, by policy; nothing for others."""
     remembered: Mapping[str, tuple[MoveInFlight, ...]]
-    """The same by policy, for the next leader."""
+    """The moves by policy, for the next leader."""
     other_evictors: Mapping[WorkloadName, OtherEvictor]
     """Those who evict pods again and again, by workload."""
     contested_costs: Mapping[str, tuple[ContestedCosts, ...]]
@@ -64,8 +65,6 @@ def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: His
     """Return what a reconcile found and did for each policy, by name."""
     shares = _shares(reconciled)
     waiting = {key: each.held for each in reconciled.held for key in each.move.groups}
-    for move in reconciled.in_flight:
-        shares[move.policy].in_flight += 1
     nothing = _Share()
     return {
         policy.name: _outcome(policy, shares.get(policy.name, nothing), reconciled, waiting, history)
@@ -76,14 +75,13 @@ def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: His
 class _Share:
     """The part of a reconcile for one policy."""
 
-    __slots__ = ("blocked", "groups", "held", "in_flight", "moves")
+    __slots__ = ("blocked", "groups", "held", "moves")
 
     def __init__(self) -> None:
         self.groups: list[SpreadGroup] = []
         self.blocked: dict[GroupKey, BlockedGroup] = {}
         self.moves: list[Move] = []
         self.held: list[HeldMove] = []
-        self.in_flight = 0
 
 
 def _shares(reconciled: Reconciled) -> defaultdict[str, _Share]:
@@ -112,7 +110,7 @@ def _outcome(
             worst_skew=max((group.skew for group in groups), default=0),
             pods=reconciled.reach.pods.get(policy.name, 0),
             planned_evictions=len(moves),
-            in_flight=share.in_flight,
+            in_flight=reconciled.in_flight.get(policy.name, 0),
             evicted=history.evicted.get(policy.name, 0),
         ),
         pace=_pace(reconciled.remaining.get(policy.name, NOTHING_LEFT)),

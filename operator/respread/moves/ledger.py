@@ -8,6 +8,7 @@ and limits count it. A move ends when its replacement is Ready, when none will c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -41,6 +42,7 @@ from respread.moves.entry import (
     will_need_a_node,
 )
 from respread.moves.following import STEADY_SECONDS, Judged, Knowing, ReplacementPods, end_of, followed, judged
+from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Move
 
 CERTAIN_SECONDS: Final = 180.0
@@ -53,21 +55,6 @@ AGAIN_SECONDS: Final = 5.0
 EXCHANGED_SECONDS: Final = 60.0
 """For how long it is known which pod has replaced which: longer than a plan is carried out."""
 _BY_NUMBER: Final = attrgetter("number")
-
-
-class UnderWay(NamedTuple):
-    """A cluster, with what moves in flight mean for planning."""
-
-    snapshot: ClusterSnapshot
-    """All pods of moves are terminating in it."""
-    in_flight: tuple[Pod, ...]
-    """The pods of moves as the watch shows them, and gone ones as terminating: for a `BudgetLedger`."""
-    unreplaced: tuple[Pod, ...]
-    """Pods whose replacements will exist, or exist and have scheduling gates. Each of these needs a place."""
-    replacements: tuple[Pod, ...] = ()
-    """The replacements that exist and have no node yet, with and without scheduling gates."""
-    late: tuple[Pod, ...] = ()
-    """Pods whose replacements should have a node by now."""
 
 
 class Exchanged(NamedTuple):
@@ -229,6 +216,11 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def moves(self) -> tuple[Move, ...]:
         """The moves under way."""
         return tuple(each.move for each in self.under_way)
+
+    @cached_property
+    def of_policies(self) -> Mapping[str, int]:
+        """The number of moves under way of each policy that has some, by its name."""
+        return Counter(move.policy for move in self.moves)
 
     # Events
 
@@ -511,14 +503,13 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         return tuple(as_shown(each.move.pod, snapshot) for each in self.under_way)
 
     def for_planning(self, snapshot: ClusterSnapshot, now: float = 0.0) -> UnderWay:
-        """Return the cluster for planning.
+        """Return what the moves mean for planning in the cluster that `overlay` returns.
 
         Args:
             snapshot: the cluster as the watch shows it, which `updated` was called with.
             now: seconds on the caller's clock.
         """
         return UnderWay(
-            snapshot=self.overlay(snapshot),
             in_flight=self.pods(snapshot),
             unreplaced=tuple(each.move.pod for each in self.under_way if will_need_a_node(each)),
             replacements=tuple(
@@ -527,6 +518,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
                 if each.replacement is not None and not each.replacement.node_name
             ),
             late=tuple(each.move.pod for each in self.in_flight if is_late(each, now)),
+            of_policies=self.of_policies,
         )
 
     @property

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
+from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.tasks import FiledPods, Task
+
+
+class UnderWay(NamedTuple):
+    """What moves mean for planning that were chosen or made, and whose replacements are not Ready."""
+
+    in_flight: tuple[Pod, ...] = ()
+    """The pods of moves as the watch shows them, and gone ones as terminating: for a `BudgetLedger`."""
+    unreplaced: tuple[Pod, ...] = ()
+    """Pods whose replacements will exist, or exist and have scheduling gates. Each of these needs a place."""
+    replacements: tuple[Pod, ...] = ()
+    """The replacements that exist and have no node yet, with and without scheduling gates."""
+    late: tuple[Pod, ...] = ()
+    """Pods whose replacements should have a node by now. Their groups are left alone."""
+    of_policies: Mapping[str, int] = Map()
+    """The number of moves of each policy that has some, by its name."""
+
+
+NOTHING_UNDER_WAY: Final = UnderWay()
 
 
 class MovingPods(NamedTuple):
@@ -25,18 +44,11 @@ class MovingPods(NamedTuple):
     """The evicted pods whose replacements should have a node by now."""
 
     @classmethod
-    def of(
-        cls,
-        snapshot: ClusterSnapshot,
-        in_flight: Iterable[Pod],
-        unreplaced: Sequence[Pod],
-        replacements: Sequence[Pod],
-        late: Iterable[Pod],
-    ) -> MovingPods:
-        """Return them as `Planner.plan` is told of them."""
-        going = frozenset(pod.uid for pod in (*in_flight, *unreplaced, *replacements))
-        looking = (pod for pod in replacements if not pod.spec.has_scheduling_gates)
-        return cls(going, FiledPods.of((*unreplaced, *looking), snapshot), FiledPods.of(late, snapshot))
+    def of(cls, snapshot: ClusterSnapshot, moves: UnderWay) -> MovingPods:
+        """Return them for a snapshot."""
+        going = frozenset(pod.uid for pod in (*moves.in_flight, *moves.unreplaced, *moves.replacements))
+        looking = (pod for pod in moves.replacements if not pod.spec.has_scheduling_gates)
+        return cls(going, FiledPods.of((*moves.unreplaced, *looking), snapshot), FiledPods.of(moves.late, snapshot))
 
     def why_late(self, task: Task) -> Held | None:
         """Return that a replacement of a component should have a node by now and has none; None if none is late."""

@@ -7,7 +7,6 @@ time (`wave`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -31,7 +30,7 @@ from respread.planning.explain.held_pods import HeldPods
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import Drained, LeavingNodes, seekers_among, waits_for_drain
 from respread.planning.lost_pods import LostPods
-from respread.planning.moving_pods import BegunTasks, MovingPods
+from respread.planning.moving_pods import NOTHING_UNDER_WAY, BegunTasks, MovingPods, UnderWay
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.preemption import Priorities, preemptors_among
 from respread.planning.search.placement import Placement, is_replaced_when_gone
@@ -174,10 +173,7 @@ class Planner:
         now: datetime,
         on_hold: OnHold = never_on_hold,
         begun: AbstractSet[GroupKey] = frozenset(),
-        in_flight: Iterable[Pod] = (),
-        unreplaced: Iterable[Pod] = (),
-        replacements: Iterable[Pod] = (),
-        late: Iterable[Pod] = (),
+        under_way: UnderWay = NOTHING_UNDER_WAY,
         refused: Refused = NOTHING_REFUSED,
         leaving_since: Mapping[str, datetime] = Map(),
     ) -> Plan:
@@ -191,22 +187,17 @@ class Planner:
             on_hold: which groups to leave alone for now, and why.
             begun: groups that our moves have begun to restore. During a quiet period, room is kept for them and for
                 those in motion. Otherwise others would take it, and the evictions would have been made in vain.
-            in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
-            unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created,
-                or have scheduling gates.
-            replacements: the replacements of pods in flight that have no node yet.
-            late: the pods in flight whose replacements should have a node by now. Their groups are left alone.
-            refused: what it has refused lately.
+            under_way: the moves that were chosen or made, and whose replacements are not Ready.
+            refused: what the API server has refused lately.
             leaving_since: when nodes that lose their pods anyway lost one last, or began to; of others it is not known.
         """
         if setting != self._setting:
             self._set(setting)
         changes = self._advance(snapshot)
         self._selection.advance(snapshot, spread)
-        ours = tuple(in_flight)
-        if self._leaving.advance(snapshot, ours, leaving_since):
+        if self._leaving.advance(snapshot, under_way.in_flight, leaving_since):
             self._memory = Memory()
-        budgets = BudgetLedger(snapshot, ours, self._budgets)
+        budgets = BudgetLedger(snapshot, under_way.in_flight, self._budgets)
         rules = Rules(
             selection=self._selection,
             protections=self._protections,
@@ -216,7 +207,7 @@ class Planner:
             refused=refused,
             snapshot=snapshot,
         )
-        moving_pods = MovingPods.of(snapshot, ours, tuple(unreplaced), tuple(replacements), late)
+        moving_pods = MovingPods.of(snapshot, under_way)
         all_tasks = self._tasks.advance(snapshot, rules)
         ready, moving, blocked = _ready(
             all_tasks, on_hold, begun, moving_pods, FiledPods.of(self._lost.pods, snapshot), uncounted(snapshot)
@@ -235,7 +226,7 @@ class Planner:
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
         going = [pod for _, each in drained for pod in each.going]
         later = (*kept.coming, *seekers_among(going, self._leaving, placement))
-        wave = self._wave(placement, budgets, solutions, queue, later, self._most(ours), now)
+        wave = self._wave(placement, budgets, solutions, queue, later, self._most(under_way.of_policies), now)
         planned = _plan(solutions, complete, wave, kept.missed, self._waiting, self._selection.selected)
         return msgspec.structs.replace(
             planned,
@@ -301,12 +292,10 @@ class Planner:
             self._priorities,
         )
 
-    def _most(self, ours: Iterable[Pod]) -> dict[str, int]:
-        """Return by policy how many moves are planned for the first wave, beside pods that are in flight."""
-        governing = (self._selection.policy_of(pod.namespace, pod.labels) for pod in ours)
-        in_flight = Counter(policy.name for policy in governing if policy is not None)
+    def _most(self, under_way: Mapping[str, int]) -> dict[str, int]:
+        """Return by policy how many moves are planned for the first wave, beside so many that are under way."""
         return {
-            policy.name: _ROOM_PER_LIMIT * max(1, policy.spec.limits.in_flight - in_flight[policy.name])
+            policy.name: _ROOM_PER_LIMIT * max(1, policy.spec.limits.in_flight - under_way.get(policy.name, 0))
             for policy in self._setting.policies
         }
 

@@ -134,15 +134,13 @@ class Planning:
         setting = PolicySetting(policies, view.priority_classes)
         spread = self.spread_index(view).update(view.snapshot)
         in_flight = moves_under_way(view.records, view.snapshot, view.time)
-        under_way = in_flight.for_planning(view.snapshot)
+        snapshot = in_flight.overlay(view.snapshot)
         plan = self._planner.plan(
-            under_way.snapshot,
-            self.spread_index(view).update(under_way.snapshot),
+            snapshot,
+            self.spread_index(view).update(snapshot),
             setting,
             now=view.time,
-            in_flight=under_way.in_flight,
-            unreplaced=under_way.unreplaced,
-            replacements=under_way.replacements,
+            under_way=in_flight.for_planning(view.snapshot),
         )
         self._predictor.view.advance(view.snapshot)
         default_policy = not (self._given or view.policies)

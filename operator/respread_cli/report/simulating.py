@@ -144,15 +144,13 @@ class Simulator:
 
     def _plan(self, planned: Planned, snapshot: ClusterSnapshot, spread: Spread) -> Plan:
         now = planned.view.time
-        under_way = moves_under_way(planned.view.records, snapshot, now).for_planning(snapshot)
+        moves = moves_under_way(planned.view.records, snapshot, now)
         return self._planner.plan(
-            under_way.snapshot,
+            moves.overlay(snapshot),
             spread,
             planned.setting,
             now=now + LATER,
-            in_flight=under_way.in_flight,
-            unreplaced=under_way.unreplaced,
-            replacements=under_way.replacements,
+            under_way=moves.for_planning(snapshot),
         )
 
 

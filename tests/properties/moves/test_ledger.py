@@ -176,6 +176,7 @@ class Story:
             lambda each: each.workload,
             lambda each: each.pod.node_name,
         )
+        assert ledger.of_policies == Counter(known[uid].policy for uid in self.plain)
         for view in views:
             assert Counter(map(view, ledger.moves)) == Counter(view(known[uid]) for uid in self.plain)
         for each in self.moves:

@@ -16,7 +16,7 @@ Steps: TypeAlias = tuple[tuple[Kind, ...], ...]
 """Steps to be made: the pods of each are evicted all or none."""
 
 
-class Entry(NamedTuple):
+class Flight(NamedTuple):
     """A cluster with moves in flight."""
 
     position: Position
@@ -47,7 +47,7 @@ class UselessError(AssertionError):
 
 
 class _State(NamedTuple):
-    flight: Entry
+    flight: Flight
     to_make: Steps
     to_evict: tuple[Kind, ...]
     """The rest of a step that is begun."""
@@ -56,7 +56,7 @@ class _State(NamedTuple):
 
 def judge(
     model: SchedulerModel,
-    start: Entry,
+    start: Flight,
     steps: Steps,
     before: Sequence[int],
     hosts: Collection[int] | None = None,
@@ -128,7 +128,7 @@ def _following(model: SchedulerModel, state: _State) -> list[_State]:
     for step in set(state.to_make) if not state.to_evict else ():
         found.append(state._replace(to_make=_without(state.to_make, step), to_evict=step))
     for kind in set(state.to_evict):
-        evicted = Entry(
+        evicted = Flight(
             flight.position.evict(kind),
             tuple(sorted((*flight.waiting, kind[0]))),
             tuple(sorted((*flight.terminating, kind))),

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 
 from respread.api.policy import Limits
 from respread.cluster.pod import Pod
+from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Move, Plan
 from respread.planning.search.board import Board, Spot
 from respread.planning.search.together import Places, places_together
 from tests.plans import plan_cluster
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.boards import board_of, with_pods
-from tests.properties.planning.courses import Entry, Steps, TooManyCoursesError, judge
+from tests.properties.planning.courses import Flight, Steps, TooManyCoursesError, judge
 from tests.properties.planning.scheduler_model import Kind, SchedulerModel
 from tests.properties.planning.small_worlds import (
     NOW,
@@ -62,9 +63,9 @@ class _Cluster:
         """The excesses before each of their moves was made."""
         self.evictions = 0
 
-    def flight(self) -> Entry:
+    def flight(self) -> Flight:
         position = SchedulerModel(self._world._replace(pods=tuple(self.pods.values()))).start()
-        return Entry(position, tuple(sorted(self.waiting.values())), tuple(sorted(self.terminating.values())))
+        return Flight(position, tuple(sorted(self.waiting.values())), tuple(sorted(self.terminating.values())))
 
     def before(self) -> Sequence[int]:
         """Return the most excess that each constraint had before any of the moves in flight, or now."""
@@ -102,9 +103,7 @@ class _Cluster:
             with_pods(snapshot, shown),
             [policy_of(self._world, LIMITS)],
             now=NOW,
-            in_flight=in_flight,
-            unreplaced=unreplaced,
-            replacements=replacements,
+            under_way=UnderWay(tuple(in_flight), tuple(unreplaced), tuple(replacements)),
         )
 
     def kind(self, move: Move) -> Kind:
@@ -221,7 +220,7 @@ def test_the_bound_holds_for_any_pods_that_wait_and_any_moves_beside_them(part: 
         assume(moves or waiting)
         model = SchedulerModel(world)
         staying = tuple(pod for at, pod in enumerate(world.pods) if at not in waiting)
-        start = Entry(
+        start = Flight(
             SchedulerModel(world._replace(pods=staying)).start(), tuple(sorted(world.pods[at].shape for at in waiting))
         )
         assume(model.groups == SchedulerModel(world._replace(pods=staying)).groups)

@@ -242,17 +242,14 @@ class _Operator:
         self.in_flight, ended = self.in_flight.updated(snapshot, now, Comparison(spread))
         for each in ended:
             self._learn(each.move.groups, each.outcome, spread)
-        under_way = self.in_flight.for_planning(snapshot, now)
+        overlaid = self.in_flight.overlay(snapshot)
         plan = self._planner.plan(
-            under_way.snapshot,
-            self._index.update(under_way.snapshot),
+            overlaid,
+            self._index.update(overlaid),
             self._setting,
             now=NOW + timedelta(seconds=now),
             on_hold=lambda key, _: self._held(spread.groups[key]),
-            in_flight=under_way.in_flight,
-            unreplaced=under_way.unreplaced,
-            replacements=under_way.replacements,
-            late=under_way.late,
+            under_way=self.in_flight.for_planning(snapshot, now),
         )
         for move in (moves := self._paced(plan, snapshot, now)):
             self.in_flight = self.in_flight.sent(move, snapshot, now, now)

@@ -12,7 +12,6 @@ from respread.controller.permits.replanning import (
     Replanning,
     is_full,
 )
-from tests.eviction_moves import move
 
 NOW, LATER = 100.0, 160.0
 
@@ -68,9 +67,8 @@ def policy(name: str, in_flight: int, mode: Mode = "Enforce") -> Policy:
 
 def test_all_limits_are_used_only_if_no_policy_that_evicts_has_a_place() -> None:
     web, api, tried = policy("web", 2), policy("api", 1), policy("tried", 5, "DryRun")
-    two = [move("web-0", policy="web"), move("web-1", policy="web")]
-    assert is_full([web, tried], two)
-    assert not is_full([web, tried], two[:1])
-    assert not is_full([web, api], two)
-    assert is_full([web, api], [*two, move("api-0", policy="api")])
-    assert not is_full([tried], [])
+    assert is_full([web, tried], {"web": 2})
+    assert not is_full([web, tried], {"web": 1})
+    assert not is_full([web, api], {"web": 2})
+    assert is_full([web, api], {"web": 2, "api": 1})
+    assert not is_full([tried], {})

@@ -26,6 +26,7 @@ from respread.eviction.limits.trust import Trust
 from respread.eviction.pacing import Pace, Paced
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
+from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.budget_index import BudgetIndex
@@ -119,7 +120,7 @@ class PlannedCluster(NamedTuple):
             self.spread_index.update(self.state.snapshot),
             SETTING,
             now=NOW,
-            in_flight=self.in_flight.pods(self.state.snapshot),
+            under_way=UnderWay(in_flight=self.in_flight.pods(self.state.snapshot)),
         )
 
     def plan_all_at_once(self) -> Plan:
@@ -149,7 +150,7 @@ class PlannedCluster(NamedTuple):
             plan=self.plan,
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),
             held=(),
-            in_flight=self.in_flight.moves,
+            in_flight=self.in_flight.of_policies,
             remaining={},
             remembered=RememberedMoves().of(self.in_flight, self.state.snapshot),
             time=NOW,

@@ -12,6 +12,7 @@ from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Poli
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, TopologySpreadConstraint
+from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from tests.plans import plan_cluster
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec, taint
@@ -135,5 +136,7 @@ def test_replacements_on_their_way_count_wherever_they_land() -> None:
     """Eight of twelve have to go. Five are on their way: two of the replacements exist, and three do not."""
     web = of_web({"a": 12}, 6, zonal())
     new = [pod(f"web-new-{at}", "", web[0].spec, labels=OF_WEB, controller=WEB, phase="Pending") for at in range(2)]
-    plan = planned(zones("abc", 6), [*web[5:], *new], unreplaced=web[:3], replacements=new)
+    plan = planned(
+        zones("abc", 6), [*web[5:], *new], under_way=UnderWay(unreplaced=tuple(web[:3]), replacements=tuple(new))
+    )
     assert at_once(plan) == (3, 3)

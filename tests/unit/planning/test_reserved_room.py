@@ -120,14 +120,14 @@ def test_a_replacement_takes_room_from_the_moment_that_an_eviction_is_sent() -> 
     """The watch does not show the deletion yet. Node b1 has room for it, and for one more."""
     evicted, *others = on("web", {"a1": 5, "b2": 1}, "b1", "b2")
     shown = cluster(nodes(b1=2, b2=1), [evicted, *others, *on("api", {"a1": 2}, "b1")])
-    under_way = Ledger().sent(move(evicted), shown, 0.0, NOW.timestamp()).for_planning(shown)
+    moves = Ledger().sent(move(evicted), shown, 0.0, NOW.timestamp())
+    snapshot = moves.overlay(shown)
     plan = Planner().plan(
-        under_way.snapshot,
-        spread_of(under_way.snapshot),
+        snapshot,
+        spread_of(snapshot),
         PolicySetting((POLICY,)),
         now=NOW,
-        in_flight=under_way.in_flight,
-        unreplaced=under_way.unreplaced,
+        under_way=moves.for_planning(shown),
     )
     assert first_moves(plan) == ["web"]
 

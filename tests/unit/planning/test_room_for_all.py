@@ -26,6 +26,7 @@ from respread.cluster.pod import (
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
+from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from tests.eviction_moves import move
 from tests.plans import plan_cluster
@@ -118,12 +119,12 @@ def test_nothing_is_moved_if_the_scheduler_might_break_another_constraint(api_on
 
 def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node() -> None:
     moving, other = application("moving"), application("other")
-    plan = planned(zones(1), *moving[1:], *other, unreplaced=[moving[0]])
+    plan = planned(zones(1), *moving[1:], *other, under_way=UnderWay(unreplaced=(moving[0],)))
     assert at_once(plan) == 0
     (move,) = plan.moves
     assert move.waits is not None
     assert "the replacement of pod default/moving-0 has a node" in move.waits.message
-    assert at_once(planned(zones(2), *moving[1:], *other, unreplaced=[moving[0]])) == 1
+    assert at_once(planned(zones(2), *moving[1:], *other, under_way=UnderWay(unreplaced=(moving[0],)))) == 1
 
 
 def test_a_group_with_moves_in_flight_gets_those_that_are_still_to_be_made_and_no_more() -> None:
@@ -131,11 +132,11 @@ def test_a_group_with_moves_in_flight_gets_those_that_are_still_to_be_made_and_n
     web = application("web")
     web += [pod(f"web-{at}", "a1", web[0].spec, labels=Map(app="web"), controller=owner("web")) for at in range(3, 5)]
     assert at_once(planned(zones(9), *web)) == 2
-    (move,) = planned(zones(9), *web[1:], unreplaced=[web[0]]).moves
+    (move,) = planned(zones(9), *web[1:], under_way=UnderWay(unreplaced=(web[0],))).moves
     assert move.wave == 0
     new = pod("web-new", "", web[0].spec, labels=Map(app="web"), controller=owner("web"), phase="Pending")
-    assert at_once(planned(zones(9), *web[1:], new, replacements=[new])) == 1
-    assert planned(zones(9), *web[2:], unreplaced=web[:2]).moves == ()
+    assert at_once(planned(zones(9), *web[1:], new, under_way=UnderWay(replacements=(new,)))) == 1
+    assert planned(zones(9), *web[2:], under_way=UnderWay(unreplaced=tuple(web[:2]))).moves == ()
 
 
 def test_a_deleted_pod_of_a_stateful_set_reserves_room_for_its_replacement() -> None:
@@ -329,10 +330,8 @@ def test_a_replacement_with_scheduling_gates_reserves_room_until_it_has_a_node()
     in_flight, _ = in_flight.updated(after, 1.0, lambda *_: Outcome.IMPROVED)
     (flight,) = in_flight.in_flight
     assert flight.replacement is not None
-    under_way = in_flight.for_planning(after)
-    plan = plan_cluster(
-        under_way.snapshot, [POLICY], now=NOW, in_flight=under_way.in_flight, unreplaced=under_way.unreplaced
-    )
+    under_way = in_flight.for_planning(after)._replace(replacements=())
+    plan = plan_cluster(in_flight.overlay(after), [POLICY], now=NOW, under_way=under_way)
     assert at_once(plan) == 0
     assert at_once(plan_cluster(after, [POLICY], now=NOW)) == 1
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from respread.api.policy import Policy
-from respread.planning.plan import Move
 
 ENOUGH_SHARE: Final = 0.1
 """A plan is made at once when this share of the moves in flight has ended, and at least one."""
@@ -56,8 +54,7 @@ class Replanning:
         return min(self._due, self._planned_at + pause)
 
 
-def is_full(policies: Iterable[Policy], in_flight: Iterable[Move]) -> bool:
-    """Return whether every policy that evicts has as many moves in flight as its `limits.inFlight`."""
+def is_full(policies: Iterable[Policy], moves: Mapping[str, int]) -> bool:
+    """Return whether every policy that evicts has as many moves in flight as its `limits.inFlight`, by their names."""
     evicting = [policy for policy in policies if policy.spec.mode != "DryRun" and not policy.problems]
-    moves = Counter(move.policy for move in in_flight)
-    return bool(evicting) and all(moves[policy.name] >= policy.spec.limits.in_flight for policy in evicting)
+    return bool(evicting) and all(moves.get(policy.name, 0) >= policy.spec.limits.in_flight for policy in evicting)
