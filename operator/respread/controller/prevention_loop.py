@@ -21,6 +21,7 @@ from immutables import Map
 from respread.api.record import ContestedCosts, Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
+from respread.kube.requests import Requests
 from respread.kube.retry import Retry
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
@@ -62,7 +63,7 @@ class PreventionLoop:
 
     def __init__(
         self,
-        costs: DeletionCosts,
+        requests: Requests,
         *,
         leads: Callable[[], bool],
         exclusive_seconds: Callable[[], float],
@@ -73,14 +74,14 @@ class PreventionLoop:
         """Create the loop.
 
         Args:
-            costs: sets them.
+            requests: sends requests.
             leads: whether this replica acts now.
             exclusive_seconds: for how long no other replica can lead.
             metrics: count.
             notify: called when `contested` has changed.
             clock: a monotonic clock in seconds.
         """
-        self._costs = costs
+        self._costs = DeletionCosts(requests)
         self._leads = leads
         self._exclusive_seconds = exclusive_seconds
         self._metrics = metrics

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Self
 
 from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.owner_selectors import OwnerSelectors
+from respread.handlers.informers import Informers
+from respread.kube.requests import Requests
 from respread.kube.server_version import ServerVersion
 from respread.planning.planner import Planner
 from respread.planning.victims.default_constraints import kinds_restored
@@ -42,6 +47,22 @@ class SchedulerModel:
         self._version = version
         self._owners = owners
         self._set(DefaultConstraints(self._configuration))
+
+    @classmethod
+    def of_cluster(
+        cls,
+        configuration: SchedulerConfiguration,
+        requests: Requests,
+        informers: Informers,
+        clock: Callable[[], float],
+    ) -> Self:
+        """Return a model that reads the cluster's version and what it needs of owners, while `run` runs."""
+        version = ServerVersion(requests, partial(informers.changes.notify, "version"))
+        return cls(configuration, version, OwnerSelectors(requests, informers, clock))
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        await asyncio.gather(*(each.run() for each in (self._version, self._owners) if each is not None))
 
     def _set(self, defaults: DefaultConstraints) -> None:
         self._defaults = defaults

@@ -19,6 +19,13 @@ BEAT_SECONDS: Final = 10.0
 """The heartbeat beats this often, however quiet the cluster is."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """The maximum pause after failed reconciles."""
+LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
+"""A control loop that has not run for this long is stuck, or fails again and again."""
+
+
+def heartbeat_of_loop(clock: Callable[[], float]) -> Heartbeat:
+    """Return the heartbeat that `Waiting` beats, for the control loop."""
+    return Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=clock)
 
 
 class Waiting:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from respread.telemetry.health import Check, MonotonicClock
+from respread.telemetry.health import Check, HealthReport, Heartbeat, MonotonicClock
 
 SILENT_SECONDS: Final = 75
 """How long a watch may be silent before it is started again: longer than the minute between bookmarks, and not longer
@@ -104,3 +104,11 @@ class WatchHealth:
             passed = silent <= SILENCE_LIMIT_SECONDS and idle <= IDLE_LIMIT_SECONDS
             checks.append(Check(f"watch-{kind}", passed, message))
         return tuple(checks)
+
+    def ready(self) -> HealthReport:
+        """Return whether every kind has been listed completely."""
+        return HealthReport("readyz", self.sync_checks())
+
+    def live(self, heartbeat: Heartbeat) -> HealthReport:
+        """Return whether a restart would not help: every watch and the loop with the heartbeat run."""
+        return HealthReport("livez", (*self.watch_checks(), heartbeat.check()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from immutables import Map
+from prometheus_client import CollectorRegistry
 
 from respread.cluster.decode.decoder import Decoder, Kind
 from respread.cluster.errors import DecodeError
@@ -16,6 +17,7 @@ from respread.stores.changes import ChangeSignal
 from respread.stores.policy_store import PolicyStore, PriorityClassStore
 from respread.stores.stores import KindStore, PolicyKindStore, PriorityClassKindStore, StateKindStore
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, PRIORITY_CLASSES
+from respread.telemetry.gauges import register_watch_gauges
 from respread.telemetry.metrics import Metrics
 
 
@@ -45,6 +47,16 @@ class Informers:
         self.all: tuple[Informer, ...] = tuple(
             Informer(kind, self._store(kind), health=health, metrics=metrics, notify=self.changes.notify)
             for kind in kinds
+        )
+
+    def register_gauges(self, registry: CollectorRegistry) -> None:
+        """Register the gauges of the watches, which are computed at each scrape."""
+        register_watch_gauges(
+            registry,
+            ages_seconds=self.health.ages_seconds,
+            object_counts=self.object_counts,
+            lags_seconds=self.lags_seconds,
+            decision_lag_seconds=self.changes.lag_seconds,
         )
 
     def undecodable(self) -> dict[str, Map[ObjectKey, DecodeError]]:

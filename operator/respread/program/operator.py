@@ -16,21 +16,17 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
-from respread.cluster.pod import Pod
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.lease import leadership_of, own_namespace
 from respread.controller.options import OperatorOptions
-from respread.controller.owner_selectors import OwnerSelectors
 from respread.controller.permits.permission_needs import OPTIONAL, PermissionNeeds
 from respread.controller.permits.permissions import Permissions
 from respread.controller.prevention_loop import PreventionLoop
-from respread.controller.records.evictor_names import EvictorNames
-from respread.controller.records.journal import Journal
-from respread.controller.records.other_evictions import OtherEvictions
+from respread.controller.records.evictor_names import others_by_name
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.waiting import BEAT_SECONDS, LONGEST_PAUSE_SECONDS
+from respread.controller.waiting import heartbeat_of_loop
 from respread.eviction.answers import EvictionResult
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
@@ -39,23 +35,17 @@ from respread.kube.access import ClusterAccess, Renewal, load_access
 from respread.kube.events import record_events
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.requests import Requests, open_requests
-from respread.kube.server_version import ServerVersion
 from respread.moves.entry import Outcome
-from respread.prevention.deletion_costs import DeletionCosts
 from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
 from respread.provisioning.term import RoomEnd
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
-from respread.telemetry.gauges import register_watch_gauges
-from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
 from respread.telemetry.server import serve_telemetry
 
 _log: Final = get_logger(__name__)
 
-LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
-"""A control loop that has not run for this long is stuck, or fails again and again."""
 REVISION_VARIABLE: Final = "RESPREAD_REVISION"
 """The environment variable that the image sets to the commit it was built from."""
 STOP_SECONDS: Final = 20.0
@@ -94,14 +84,8 @@ async def run(options: OperatorOptions) -> None:
         ),
     )
     informers = Informers(kinds, health=health, metrics=metrics)
-    register_watch_gauges(
-        registry,
-        ages_seconds=health.ages_seconds,
-        object_counts=informers.object_counts,
-        lags_seconds=informers.lags_seconds,
-        decision_lag_seconds=informers.changes.lag_seconds,
-    )
-    heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=monotonic)
+    informers.register_gauges(registry)
+    heartbeat = heartbeat_of_loop(monotonic)
     signalled, stop = asyncio.Event(), asyncio.Event()
     identity = _identity()
     _log.info("Starting", version=__version__, server=access.server)
@@ -109,8 +93,8 @@ async def run(options: OperatorOptions) -> None:
         serve_telemetry(
             options.listen_address,
             registry=registry,
-            live=partial(live, heartbeat, health),
-            ready=partial(_ready, health),
+            live=partial(health.live, heartbeat),
+            ready=health.ready,
         ),
         _permitted(options, access, renewal, metrics, informers) as (requests, permissions),
         record_events(requests, instance=identity) as events,
@@ -121,11 +105,10 @@ async def run(options: OperatorOptions) -> None:
             name="operator",
         )
         try:
-            journal = Journal(seconds_since_boot)
             leadership = await acting.enter_async_context(
                 leadership_of(
                     *(options, identity, access, renewal, metrics, informers),
-                    may_give_up=lambda: not (journal.ledger.uncertain or actors.statuses.uncertain),
+                    may_give_up=lambda: not (actors.journal.ledger.uncertain or actors.statuses.uncertain),
                 )
             )
             actors = put_together(
@@ -137,23 +120,16 @@ async def run(options: OperatorOptions) -> None:
                 clock=seconds_since_boot,
                 policy_kinds=policy_kinds,
                 exclusive_seconds=leadership.exclusive_seconds,
-                journal=journal,
             )
             prevention = PreventionLoop(
-                DeletionCosts(requests),
+                requests,
                 leads=leadership.leading.leads,
                 exclusive_seconds=leadership.exclusive_seconds,
                 metrics=metrics,
                 notify=partial(informers.changes.notify, "costs"),
                 clock=seconds_since_boot,
             )
-
-            def evicted(pod: Pod) -> None:
-                metrics.count_other_eviction(namespace=pod.namespace)
-                evictor_names.look_for(pod)
-
-            others = OtherEvictions(evicted)
-            evictor_names = EvictorNames(requests, others.name)
+            others, evictor_names = others_by_name(requests, metrics)
             room = RoomLoop(
                 Placeholders(requests, options.placeholder_image),
                 Buffers(requests, options.placeholder_image),
@@ -164,8 +140,9 @@ async def run(options: OperatorOptions) -> None:
                 notify=partial(informers.changes.notify, "room"),
                 clock=seconds_since_boot,
             )
-            version = ServerVersion(requests, partial(informers.changes.notify, "version"))
-            owner_selectors = OwnerSelectors(requests, informers, seconds_since_boot)
+            scheduler = SchedulerModel.of_cluster(
+                options.scheduler_configuration, requests, informers, seconds_since_boot
+            )
             loop = ControlLoop(
                 informers,
                 actors,
@@ -181,7 +158,7 @@ async def run(options: OperatorOptions) -> None:
                 metrics=metrics,
                 heartbeat=heartbeat,
                 others=others,
-                scheduler=SchedulerModel(options.scheduler_configuration, version, owner_selectors),
+                scheduler=scheduler,
                 clock=seconds_since_boot,
             )
             looping = asyncio.create_task(loop.run(), name="control-loop")
@@ -194,9 +171,8 @@ async def run(options: OperatorOptions) -> None:
                     looping,
                     preventing,
                     provisioning,
-                    version.run(),
+                    scheduler.run(),
                     permissions.run(),
-                    owner_selectors.run(),
                     evictor_names.run(),
                     *leadership.tasks,
                 )
@@ -253,15 +229,6 @@ async def _ended(task: asyncio.Task[None], seconds: float) -> None:
         _log.warning("Requests are still unanswered; stopping all the same")
         task.cancel()
         await asyncio.wait([task])
-
-
-def live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
-    """Return whether a restart would not help: every watch and the control loop run."""
-    return HealthReport("livez", (*health.watch_checks(), heartbeat.check()))
-
-
-def _ready(health: WatchHealth) -> HealthReport:
-    return HealthReport("readyz", health.sync_checks())
 
 
 def _identity() -> str:

@@ -21,7 +21,6 @@ from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.scheduler_model import SchedulerModel
 from respread.kube.requests import Requests, Response
-from respread.prevention.deletion_costs import DeletionCosts
 from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
 from respread.telemetry.health import Heartbeat
@@ -153,7 +152,7 @@ class SimulatedCluster(FakeRequests):
             self.acting,
             leading=leading,
             prevention=PreventionLoop(
-                DeletionCosts(requests), leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
+                requests, leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
             ),
             room=no_room(requests, self.parts.metrics),
             needs=no_needs(requests, clock),

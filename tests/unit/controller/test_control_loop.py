@@ -23,13 +23,11 @@ from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
+from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, LOOP_LIMIT_SECONDS, Waiting, heartbeat_of_loop
 from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
 from respread.moves.entry import Outcome
-from respread.prevention.deletion_costs import DeletionCosts
-from respread.program.operator import LOOP_LIMIT_SECONDS, live
-from respread.telemetry.health import HealthReport, Heartbeat
+from respread.telemetry.health import HealthReport
 from respread.telemetry.server import ListenAddress, serve_telemetry
 from tests.eviction_moves import SPEC, move, send
 from tests.fake_requests import FakeRequests
@@ -97,7 +95,7 @@ class Loop:
         self.term = 1
         self.parts = Parts()
         self.requests = Scripted() if requests is None else requests
-        self.heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=self.clock)
+        self.heartbeat = heartbeat_of_loop(self.clock)
         informers = self.parts.informers
         for informer in informers.all:
             informer.take_page(page())
@@ -122,7 +120,7 @@ class Loop:
             self.acting,
             leading=self.leading,
             prevention=PreventionLoop(
-                DeletionCosts(self.requests),
+                self.requests,
                 leads=lambda: self.leads,
                 exclusive_seconds=lambda: 10.0,
                 metrics=self.parts.metrics,
@@ -355,11 +353,11 @@ def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pyte
         monkeypatch.setattr(loop.requests, "answer", waiting)
 
     def failing() -> list[str]:
-        report = live(loop.heartbeat, loop.parts.health)
+        report = loop.parts.health.live(loop.heartbeat)
         return [check.name for check in report.checks if not check.passed]
 
     async def scenario() -> None:
-        async with server_of(lambda: live(loop.heartbeat, loop.parts.health)) as status_of_livez:
+        async with server_of(lambda: loop.parts.health.live(loop.heartbeat)) as status_of_livez:
             running = asyncio.create_task(loop.loop.run())
             await asyncio.sleep(0.2)
             assert await status_of_livez() == 200

@@ -19,7 +19,6 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import Response
-from respread.prevention.deletion_costs import DeletionCosts
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts
@@ -67,7 +66,7 @@ class Watchless:
     def __init__(self, bare: Sequence[Pod], pods: Pods) -> None:
         self.now = 0.0
         self.loop = PreventionLoop(
-            DeletionCosts(pods),
+            pods,
             leads=lambda: True,
             exclusive_seconds=lambda: 10.0,
             metrics=Parts().metrics,

@@ -11,8 +11,10 @@ import msgspec
 from respread.api.nesting import decoded
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
+from respread.controller.records.other_evictions import OtherEvictions
 from respread.kube.events import REPORTING_CONTROLLER
 from respread.kube.requests import NoResponseError, Requests, TooLargeError
+from respread.telemetry.metrics import Metrics
 
 EVENT_SECONDS: Final = 2.0
 """How long after an eviction its Event is looked for. Events are written in the background."""
@@ -38,6 +40,18 @@ class _Events(msgspec.Struct):
 
 
 _read_events: Final = msgspec.json.Decoder(_Events).decode
+
+
+def others_by_name(requests: Requests, metrics: Metrics) -> tuple[OtherEvictions, EvictorNames]:
+    """Return what recognizes the evictions of others and counts them, and what looks for the names of these."""
+
+    def evicted(pod: Pod) -> None:
+        metrics.count_other_eviction(namespace=pod.namespace)
+        names.look_for(pod)
+
+    others = OtherEvictions(evicted)
+    names = EvictorNames(requests, others.name)
+    return others, names
 
 
 class EvictorNames:
