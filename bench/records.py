@@ -21,7 +21,7 @@ from respread.api.record import MAX_MOVES_IN_FLIGHT, Recorded, encode_record
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.remembered_moves import RememberedMoves
+from respread.moves.codec import RememberedMoves
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from respread.controller.records.checkpoint import group_name, situation_of
+from respread.controller.records.checkpoint import situation_of
+from respread.moves.codec import group_name
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread_sandbox import Sandbox
 from tests.faults.operators import LEASE, Replica, holder

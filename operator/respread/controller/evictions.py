@@ -32,9 +32,8 @@ from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, Prepare
 from respread.eviction.moving_ledger import MovingLedger
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
-from respread.eviction.steps import Step, steps_of
 from respread.planning.held import Held
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Step, steps_of
 from respread.planning.victims.budgets import BudgetLedger
 
 _STOPPED: Final = Held(Reason.NOT_LEADING, "this replica is being stopped")

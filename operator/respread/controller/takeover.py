@@ -12,9 +12,9 @@ from respread.controller.acting import Acting
 from respread.controller.permits.permission import Leading
 from respread.controller.records.recovery import AskingRules, in_doubt, resumed, without
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.remembered import ClockReading
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry, RetryDelays
+from respread.moves.codec import ClockReading
 from respread.planning.planner import PolicySetting
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger

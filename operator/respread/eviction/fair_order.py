@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
-from respread.eviction.steps import Step
+from respread.planning.plan import Step
 
 
 def fair_order(

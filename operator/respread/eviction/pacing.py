@@ -16,9 +16,8 @@ from respread.eviction.fair_order import fair_order
 from respread.eviction.limits.hour import Begun, HourShares
 from respread.eviction.limits.tallies import Counted, LimitTallies
 from respread.eviction.limits.unready import ControllerPods
-from respread.eviction.steps import Step, steps_of
 from respread.planning.held import Held
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Step, steps_of
 from respread.spread.group import GroupKey
 
 _NO_ROOM: Final = Held(Reason.IN_MOTION, "it waits until evictions that were chosen before it are sent")

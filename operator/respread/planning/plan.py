@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import groupby
+from typing import TypeAlias
 
 import msgspec
 
@@ -44,6 +46,17 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """Why this pod and not another, in a few words."""
     waits: Held | None = None
     """What the first step of a component that is not in wave 0 waits for."""
+
+
+Step: TypeAlias = tuple[Move, ...]
+"""Moves that are made together or not at all: usually one. If there are several, the replacements fit only if all of
+the pods are evicted."""
+
+
+def steps_of(moves: Iterable[Move]) -> Iterator[Step]:
+    """Yield the steps of moves in the order of a plan."""
+    for _, step in groupby(moves, lambda move: (move.wave, move.component, move.step)):
+        yield tuple(step)
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):

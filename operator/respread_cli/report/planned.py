@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from respread.api.policy import Policy
-from respread.eviction.remembered import moves_under_way
+from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.default_constraints import kinds_restored

@@ -8,7 +8,7 @@ from typing import Final
 
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.eviction.remembered import moves_under_way
+from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.default_constraints import kinds_restored

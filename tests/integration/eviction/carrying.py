@@ -26,12 +26,11 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
-from respread.eviction.steps import Step
 from respread.kube.requests import Requests, Response
 from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Step
 from respread.stores.policy_store import Policies
 from respread_sandbox import Sandbox
 from tests.fake_requests import FakeRequests, PassedOn, Send

@@ -19,9 +19,7 @@ from respread.api.record import Recorded, decode_record, encode_record
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.checkpoint import group_name
-from respread.controller.records.remembered_moves import RememberedMoves
-from respread.eviction.remembered import ClockReading, remembered_moves
+from respread.moves.codec import ClockReading, RememberedMoves, group_name, remembered_moves
 from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.ledger import CERTAIN_SECONDS, Ledger
 from respread.planning.plan import Move

@@ -27,7 +27,6 @@ from respread.controller.records.checkpoint import (
     evictions_to_remember,
     failures_to_remember,
     group_evictions_to_remember,
-    group_name,
     recalled,
     recalled_failures,
     recalled_group_history,
@@ -36,8 +35,8 @@ from respread.controller.records.checkpoint import (
 )
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, PauseRules
-from respread.eviction.group_history import GroupHistory
-from respread.eviction.history import HOUR_SECONDS, EvictionHistory
+from respread.moves.codec import group_name
+from respread.moves.hour import HOUR_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, cluster, constraint, node, pods, spec
@@ -47,7 +46,7 @@ RULES = BackOffRules()
 
 _NAMES = """
 from immutables import Map
-from respread.controller.records.checkpoint import group_name
+from respread.moves.codec import group_name
 from tests.spreads import spread_of
 from tests.worlds import *
 of = spec(constraint(), constraint(HOSTNAME), node_selector=Map({c: c for c in "abcdefgh"}))

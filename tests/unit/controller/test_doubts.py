@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from respread.api.record import GroupEvictionCount, RecentEvictions, Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.limiters import Bounding
-from respread.controller.records.checkpoint import group_name
 from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import in_doubt, without
-from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer, EvictionResult
+from respread.moves.codec import RememberedMoves, group_name
 from respread.moves.entry import Ended, MoveEntry, Outcome
 from respread.moves.ledger import AGAIN_SECONDS, CERTAIN_SECONDS, Ledger
 from tests.eviction_moves import move, send

@@ -17,8 +17,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.limiters import Bounding
 from respread.controller.records.journal import Journal
-from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer, EvictionResult
+from respread.moves.codec import RememberedMoves
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.counting import LINEAR, calls

@@ -17,9 +17,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.comparison import Comparison
 from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import AskingRules, resumed
-from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.remembered import ClockReading
+from respread.moves.codec import ClockReading, RememberedMoves
 from respread.moves.entry import Ended, MovePhase, Outcome, Patience
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move

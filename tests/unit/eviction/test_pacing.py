@@ -21,13 +21,13 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.history import HOUR_SECONDS, EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.hour import Begun
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.standing import Standings
 from respread.eviction.limits.trust import FEW, Trust
 from respread.eviction.pacing import Pace, Paced
+from respread.moves.hour import HOUR_SECONDS, EvictionHistory
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move

@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from respread.eviction.steps import Step
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Step
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)

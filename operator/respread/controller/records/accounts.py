@@ -19,9 +19,8 @@ from respread.controller.permits.limiters import Bounding
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer
-from respread.eviction.steps import Step
 from respread.planning.held import Held
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Step
 from respread.stores.policy_store import Policies
 from respread.telemetry.metrics import Metrics
 

@@ -6,10 +6,9 @@ failures in a row. Groups and situations are stored as digests: short names that
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from immutables import Map
@@ -27,42 +26,17 @@ from respread.api.record import (
 )
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, Failures, PauseRules
-from respread.eviction.group_history import GroupHistory
-from respread.eviction.history import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory
+from respread.moves.codec import digest, group_name
+from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
 
 GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
 
 
-def group_name(key: GroupKey) -> str:
-    """Return a name for a group that is the same in every process."""
-    return _digest(key)
-
-
-class GroupNames:
-    """The names of groups, each computed once."""
-
-    __slots__ = ("_names",)
-
-    def __init__(self) -> None:
-        self._names: dict[GroupKey, str] = {}
-
-    def of(self, key: GroupKey) -> str:
-        """Return a group's `group_name`."""
-        if (name := self._names.get(key)) is None:
-            name = self._names[key] = group_name(key)
-        return name
-
-    def keep(self, groups: Mapping[GroupKey, object]) -> None:
-        """Forget the names of groups that are gone, when these are the majority."""
-        if len(self._names) > 2 * len(groups):
-            self._names = {key: name for key, name in self._names.items() if key in groups}
-
-
 def situation_of(group: SpreadGroup) -> str:
     """Return a group's situation, in a form that is equal while it does not change: its pods and nodes per domain."""
     nodes = {domain: len(names) for domain, names in group.domains.nodes.items()}
-    return _digest([sorted(group.counts.items()), sorted(nodes.items())])
+    return digest([sorted(group.counts.items()), sorted(nodes.items())])
 
 
 def recalled(
@@ -271,17 +245,6 @@ def without_expired(
     needed = {group_name(key) for key, group in groups.items() if group.violated or key in busy}
     waiting = {name for name, each in back_offs.groups.items() if each.until > now}
     return back_offs.without_others(needed | waiting)
-
-
-def _digest(value: Any) -> str:
-    encoded = msgspec.json.encode(value, enc_hook=_sorted_map)
-    return hashlib.blake2b(encoded, digest_size=16).hexdigest()
-
-
-def _sorted_map(value: Any) -> dict[Any, Any]:
-    if isinstance(value, Map):
-        return dict(sorted(value.items()))
-    raise NotImplementedError(f"no stable form of a {type(value).__name__} is known")
 
 
 def _whole_seconds(seconds: float) -> datetime:

@@ -19,7 +19,6 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
 from respread.controller.records.checkpoint import (
-    GroupNames,
     GroupsByNamespace,
     back_offs_to_remember,
     evictions_to_remember,
@@ -33,12 +32,12 @@ from respread.controller.records.checkpoint import (
 )
 from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers
-from respread.eviction.group_history import GroupHistory
-from respread.eviction.history import EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.standing import Standings
 from respread.eviction.limits.trust import Trust
+from respread.moves.codec import GroupNames
 from respread.moves.entry import Counting, Ended, Outcome
+from respread.moves.hour import EvictionHistory, GroupHistory
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active

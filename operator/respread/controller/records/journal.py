@@ -15,8 +15,8 @@ from respread.api.record import MoveInFlight
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.limiters import Bounding
 from respread.controller.records.history import History
-from respread.controller.records.remembered_moves import RememberedMoves
 from respread.eviction.answers import Answer
+from respread.moves.codec import RememberedMoves
 from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.following import Judged
 from respread.moves.ledger import Ledger

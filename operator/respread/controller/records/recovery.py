@@ -1,7 +1,7 @@
 """Recorded moves in flight: the next leader follows them to their outcome.
 
 Groups that a move did not improve back off in the next process too. Without this, a crash at every start could evict
-another pod each time. `remembered_moves` says what is recorded.
+another pod each time. `moves.codec` says what is recorded.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 from respread.api.record import Recorded
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.checkpoint import group_name, without_one
-from respread.eviction.history import HOUR_SECONDS, MINUTE_SECONDS
+from respread.controller.records.checkpoint import without_one
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace
-from respread.eviction.remembered import ClockReading, remembered_moves
+from respread.moves.codec import ClockReading, group_name, remembered_moves
 from respread.moves.entry import MoveEntry, MovePhase
+from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from respread.cluster.meta import Labels
 from respread.eviction.limits.tallies import LimitTallies, LimitTally
-from respread.eviction.steps import Step
 from respread.planning.held import Held
+from respread.planning.plan import Step
 from respread.spread.group import GroupKey
 
 

@@ -19,9 +19,9 @@ from respread.api.record import MAX_MOVES_IN_FLIGHT
 from respread.cluster.meta import Labels
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.eviction.history import HOUR_SECONDS, EvictionHistory
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.trust import Trust
+from respread.moves.hour import HOUR_SECONDS, EvictionHistory
 
 BUDGET: Final = "PodDisruptionBudget"
 _MINUTE: Final = 60

@@ -11,15 +11,14 @@ from respread.api.reasons import Reason
 from respread.api.record import MAX_MOVES_IN_FLIGHT
 from respread.cluster.meta import Labels
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.history import EvictionHistory
 from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.standing import Standing, Standings, unproven_share
 from respread.eviction.limits.trust import Trust
 from respread.eviction.limits.unready import ControllerPods
-from respread.eviction.steps import Step
+from respread.moves.hour import EvictionHistory
 from respread.planning.held import Held
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Step
 from respread.spread.group import GroupKey
 
 

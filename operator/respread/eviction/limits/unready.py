@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.steps import Step
-from respread.planning.plan import Move
+from respread.planning.plan import Move, Step
 from respread.planning.victims.controllers import is_active, siblings_of
 
 
