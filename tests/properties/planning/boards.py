@@ -76,10 +76,10 @@ def board_of(
     """
     snapshot = snapshot_of(world, stateful)
     names = [f"{number:02}" for number in range(len(world.pods))]
-    pods = {pod.name: pod for pod in snapshot.pods.values()}
+    pods = {pod.name: pod for pod in sorted(snapshot.pods.values(), key=lambda pod: pod.name)}
     coming = tuple(pods.pop(names[at]) for at in waiting)
     shown = with_pods(snapshot, list(pods.values()))
-    groups = tuple(spread_of(shown).groups.values())
+    groups = tuple(sorted(spread_of(shown).groups.values(), key=lambda group: str(group.key)))
     restored = {group.key for group in groups if group.violated and _restores(world, group)}
     task = Task(
         groups=groups,

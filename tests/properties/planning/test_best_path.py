@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from respread.cluster.pod import Pod
 from respread.planning.search.cost import Cost
 from respread.planning.search.path import Path
 from respread.planning.search.search import SearchRules, best_path
@@ -21,8 +23,9 @@ from tests.properties.planning.truth import TooLargeError, Truth, truth_of
 
 PARTS: Final = range(2)
 AMPLE: Final = 12_000
-MOST_LOOKS: Final = {(1, 0): 1_700, (1, 1): 2_000, (3, 0): 4_000, (3, 1): 5_200}
-"""What the searches of all clusters of a part cost by the largest step."""
+LOOKS: Final = {(1, 0): 1_602, (1, 1): 1_925, (3, 0): 3_797, (3, 1): 4_959}
+"""What the searches of all clusters of a part cost, by the largest step. Take them anew after a change that saves
+some, or with another release of Hypothesis, which draws other clusters."""
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -42,7 +45,7 @@ def test_with_budget_enough_it_is_the_best_of_all_and_proven(part: int, largest:
         spent[largest] += budget.spent
 
     try_on(crowded_worlds(TINY), 120, part, is_the_best)
-    assert spent[largest] <= MOST_LOOKS[largest, part] * factor()
+    assert factor() > 1 or spent[largest] == LOOKS[largest, part]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -56,8 +59,11 @@ def test_with_less_budget_it_is_a_sequence_of_safe_steps_and_never_said_to_be_pr
         truth = _truth(case, largest)
         most, reserve = random.choice((0, 1, 2, 4, 8, 16, 32)), random.choice((0, 0, 4, 64))
         before = case.board.position()
-        path = best_path(case.board, _rules(SearchBudget(most, reserve), largest))
+        budget, of_greedy = SearchBudget(most, reserve), SearchBudget(0)
+        best_path(case.board, _rules(of_greedy, largest))
+        path = best_path(case.board, _rules(budget, largest))
         assert case.board.position() == before
+        assert budget.spent <= max(of_greedy.spent, most + reserve)
         assert _result(path) >= truth
         assert not path.proven or _result(path) == truth
         _check_steps(case, path)
@@ -79,6 +85,7 @@ def test_a_path_is_wanted_only_if_it_costs_less_than_what_is_known(part: int) ->
         assert found.proven
         none = best_path(case.board, _rules(SearchBudget(AMPLE, AMPLE), 3)._replace(known=best))
         assert none.cost >= best
+        assert not none.proven or none.cost == best
         _check_steps(case, none)
 
     try_on(crowded_worlds(TINY), 80, part, is_better_or_none)
@@ -93,7 +100,11 @@ def _truth(case: Case, largest: int) -> Truth:
 
 
 def _rules(search_budget: SearchBudget, largest: int) -> SearchRules:
-    return SearchRules(lambda pod: pod.name, lambda pods: len(pods) <= largest, search_budget)
+    def together(pods: Sequence[Pod]) -> bool:
+        assert len(pods) > 1, "one is no question"
+        return len(pods) <= largest
+
+    return SearchRules(lambda pod: pod.name, together, search_budget)
 
 
 def _result(path: Path) -> Truth:

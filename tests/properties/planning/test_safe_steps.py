@@ -160,6 +160,38 @@ def test_pods_may_go_that_count_in_a_group_to_be_restored_or_in_one_of_its_overf
     try_on(crowded_worlds(TINY), 60, part, are_the_same)
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_nodes_of_one_kind_are_alike_for_all_that_the_search_can_do(part: int) -> None:
+    alike: Counter[bool] = Counter()
+
+    def are_alike(world: World) -> None:
+        case = case_of(world)
+        case.board.fine = True
+        by_kind: dict[Hashable, set[Hashable]] = {}
+        for slot, name in enumerate(case.board.placement.table.names):
+            if name:
+                (host,) = case.hosts(1 << slot)
+                by_kind.setdefault(case.board.kind(slot), set()).add(_use(case, host))
+        assert all(len(uses) == 1 for uses in by_kind.values())
+        alike[len(by_kind) < len(world.hosts)] += 1
+
+    try_on(crowded_worlds(TINY), 100, part, are_alike)
+    assert min(alike[True], alike[False]) > 10
+
+
+def _use(case: Case, host: int) -> Hashable:
+    """Return what a host is for the search: its pods, the pods that it takes, and how many of them."""
+    model, start = case.model, case.start
+    sizes = [shape.size for shape in case.world.shapes]
+    most = sum(size * count for size, row in zip(sizes, start.movable, strict=True) for count in row)
+    return (
+        tuple(row[host] for row in start.movable),
+        tuple(host in model.feasible(shape, start, []) for shape in range(len(sizes))),
+        min(model.free(host, start, []), most),
+        tuple(model.counts(group, start).get(group.domain_of[host] or "", None) for group in model.groups),
+    )
+
+
 def _state(board: Board) -> Hashable:
     return (
         board.position(),

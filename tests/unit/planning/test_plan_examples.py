@@ -6,8 +6,10 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules
 from respread.api.reasons import Reason
+from respread.cluster.annotations import EVICT
+from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import PodAffinityTerm
@@ -172,3 +174,22 @@ def test_a_pod_stays_if_only_pods_that_go_with_it_let_its_replacement_in(room: i
         cluster(nodes, [stays, pod("goes", "a1", friend, labels=labels), pod("far", "c1", friend, labels=labels)])
     )
     assert [move.pod.name for move in plan.moves][:1] == ["goes"] * room
+
+
+@pytest.mark.parametrize(("kind", "is_moved"), [("StatefulSet", True), ("ReplicaSet", False)])
+def test_a_pod_that_is_gone_before_its_replacement_comes_does_not_bind_it_by_affinity(
+    kind: str, is_moved: bool
+) -> None:
+    """It is the only pod of its set, so that without it the replacement may go to any zone."""
+    solo = Map(app="web", part="solo")
+    term = PodAffinityTerm(topology_key=ZONE, label_selector=LabelSelector(match_labels=Map(part="solo")))
+    nodes = [node("a1", "a"), node("b1", "b")]
+    owner = OwnerReference("apps/v1", kind, "solo", "uid-solo")
+    there = [
+        pod("solo-0", "a1", spec(constraint(), pod_affinity=(term,)), labels=solo, controller=owner),
+        *pods({"a1": 2, "b1": 1}, spec(constraint()), annotations=Map({EVICT: "never"})),
+    ]
+    spec_of_policy = ClusterPolicySpec(victims=VictimRules(min_replicas=1))
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=spec_of_policy)
+    plan = plan_cluster(cluster(nodes, there), [policy], now=NOW)
+    assert [move.pod.name for move in plan.moves] == ["solo-0"] * is_moved

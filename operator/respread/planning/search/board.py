@@ -132,7 +132,7 @@ class Board:
         Args:
             tallies: the groups.
             pieces: the templates of the pods that a tally counts.
-            movable: the pods that may be evicted, those with the lowest disruption cost first.
+            movable: the pods that may be evicted, at least one by spot, those with the lowest disruption cost first.
             occupied: the nodes with a pod of the pieces.
             placement: the rest of the cluster.
             components: the tallies by their index, those together that share pods; empty if all do.
@@ -152,7 +152,7 @@ class Board:
         self._going = leaving
         self.fine = False
         """Whether nodes are distinguished by everything that can matter, or only by what usually matters."""
-        self._movable = {spot: tuple(pods) for spot, pods in movable.items() if pods}
+        self._movable = {spot: tuple(pods) for spot, pods in movable.items()}
         self._evicted: Counter[Spot] = Counter()
         self._landed: Counter[Spot] = Counter()
         self._leaving: tuple[Pod, ...] = ()

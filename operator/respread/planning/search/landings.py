@@ -103,7 +103,7 @@ def _split_counting(nodes: NodeSet, tally: Tally) -> list[NodeSet]:
     parts: list[NodeSet] = []
     if tally.single:
         by_count = tally.nodes_by_count()
-        return [nodes & by_count[count] for count in sorted(by_count)] if nodes else parts
+        return [nodes & by_count[count] for count in sorted(by_count)]
     while nodes:
         together = nodes & tally.domains.nodes[tally.domain_of[_lowest(nodes)] or ""]
         parts.append(together)

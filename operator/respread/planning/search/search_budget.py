@@ -30,7 +30,6 @@ class SearchBudget:
         self.spent += 1
 
     def draw_reserve(self) -> None:
-        """Add the reserve to the budget."""
-        if not self.drawn:
-            self.drawn = True
-            self._most += self._reserve
+        """Add the reserve to the budget, once."""
+        self.drawn = True
+        self._most += self._reserve
