@@ -34,6 +34,31 @@ EQUIVALENT: Final = {
         "1 → 2",
     ): "the number only distinguishes pods that come from pods that go",
     (
+        "planning/search/board.py",
+        "Board.expect",
+        "> → >=",
+    ): "a pod is placed or taken back, never neither",
+    (
+        "planning/search/closed_form.py",
+        "_below",
+        "< → <=",
+    ): "a domain with as many pods as the limit lacks none",
+    (
+        "planning/search/closed_form.py",
+        "_least",
+        "0 → 1",
+    ): "without domains no pod is above any minimum",
+    (
+        "planning/search/solving.py",
+        "Solver.solve",
+        "claims → True",
+    ): "without claims nobody waits for room: it only saves the look",
+    (
+        "spread/counts.py",
+        "pods_above",
+        "> → >=",
+    ): "a domain with as many pods as the limit has none above it",
+    (
         "scheduling/filters/node_affinity.py",
         "_integer_of",
         "<= → <",

@@ -113,6 +113,7 @@ def _result(path: Path) -> Truth:
 
 def _check_steps(case: Case, path: Path) -> None:
     """Check by the model that each step is safe, and that the path leaves what it says."""
+    assert case.board.position() == (frozenset(), frozenset()), "it is left as it was"
     position, gone = case.start, set()
     for choice in path.choices:
         assert len(choice.step) == len(choice.victims)

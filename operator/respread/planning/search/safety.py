@@ -235,7 +235,7 @@ class _Courses:
         mark = board.mark()
         board.finish_terminations()
         gone = feasible_nodes(board, piece)
-        if gone != held and gone:
+        if gone != held:
             landings = united(landings, landings_of(board, piece, gone))
         board.revert(mark)
         return landings, bool(held)
