@@ -466,13 +466,13 @@ FAULTS: Final = (
     Fault(
         "moves about to be made don't share what is left of a quota",
         "eviction/owners/coming_replacements.py",
-        "        here |= {uid for uid, namespace in self._planned.items() if namespace == pod.namespace}\n",
-        "",
+        "for each in moves.under_way if each.replacement is None",
+        "for each in moves.in_flight if each.replacement is None",
     ),
     Fault(
         "replacements count for the quotas of other namespaces",
         "eviction/owners/coming_replacements.py",
-        "if each.namespace == pod.namespace}",
+        "if each.move.pod.namespace == pod.namespace}",
         "}",
     ),
     Fault(

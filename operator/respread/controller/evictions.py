@@ -1,13 +1,12 @@
 """The life of an eviction, from the moment that a reconcile chooses it until the API server has answered.
 
-    chosen        the reconcile continues at once; for plans and limits it is in flight from now on
-    looked at     its policies are those it was planned for, budgets have room, its controllers are at rest; where a
-                  step has several pods all are looked at, and the API server is asked whether it would evict each
-    written down  in its policy's status, together with all that are ready by then
-    prepared      looked at once more, the pod read, the request made with its credentials in it: all that waits
-    last look     leader? policies as planned? budgets? pod still there? Nothing is awaited between this and
-    sent          from here on it is in flight, and reconciles follow it (`moves.ledger`)
-    answered      reported, counted, and remembered if it was refused
+    CHOSEN    The reconcile continues at once. Its policies are those it was planned for, budgets have room, its
+              controllers are at rest; where a step has several pods all are looked at, and the API server is asked
+              whether it would evict each.
+    RECORDED  In its policy's record, together with all that are ready by then. It is looked at once more, the pod read,
+              the request made with its credentials in it: all that waits. Then the last look: leader? policies as
+              planned? budgets? pod still there? Nothing is awaited between this and the request.
+    SENT      Reconciles follow it from now on. The answer is reported, counted, and remembered if it is a refusal.
 
 A step has one life: mostly it is one move; where it has several they are made whole or not at all, and once one is made
 the others are owed. A move that is held on the way is not sent, frees its place at once, and is planned again.
@@ -261,7 +260,6 @@ class Evictions:
         if isinstance(result, Answer):
             self._note(move, result, batch)
         self.journal.forget(move)
-        self._owners.over(move.pod)
         self._accounts.close(move, result, batch.bounding, is_one_of_several=is_one_of_several)
         self._notify()
         return Carried(move, result)

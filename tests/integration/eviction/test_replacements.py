@@ -76,7 +76,8 @@ def looked_at(
 
     async def look(requests: Requests) -> list[Held | None]:
         owners = Owners(requests, lambda: 0.0, rules=lambda _: rules or VictimRules())
-        return [await owners.why_not_at_rest(move(pod), snapshot, in_flight or Ledger()) for pod in victims]
+        ledger = (Ledger() if in_flight is None else in_flight).with_chosen(map(move, victims), snapshot, 0)
+        return [await owners.why_not_at_rest(move(pod), snapshot, ledger.without(move(pod))) for pod in victims]
 
     return with_requests(sandbox.kubeconfig, look)
 

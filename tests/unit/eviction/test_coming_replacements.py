@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
@@ -18,12 +17,14 @@ BEFORE = cluster([], [A, B, C, ELSEWHERE])
 USAGE = {"pods": 1}
 
 
-def sent(*moves: str) -> Ledger:
+def sent(*moves: str, chosen: str = "") -> Ledger:
+    """Return the moves of pods that are evicted, and of others that were chosen."""
     ledger = Ledger()
     for each in (A, B, C, ELSEWHERE):
+        if each.name in chosen:
+            ledger = ledger.with_chosen([move(each)], BEFORE, 0.0)
         if each.name in moves:
-            answer = Answer(result=EvictionResult.EVICTED)
-            ledger = ledger.sent(move(each), BEFORE, 0.0).answered(move(each), answer.made, 0.0)
+            ledger = ledger.sent(move(each), BEFORE, 0.0).answered(move(each), True, 0.0)
     return ledger
 
 
@@ -44,18 +45,15 @@ def test_replacements_in_the_namespace_count_that_are_still_to_come(planned: str
     for each in (A, B, C, ELSEWHERE):
         if each.name in planned + ledger:
             replacements.add(each, USAGE)
-        if each.name not in planned:
-            replacements.not_planned(each)
-    assert replacements.usages_beside(C, sent(*ledger)) == [USAGE] * coming
+    assert replacements.usages_beside(C, sent(*ledger, chosen=planned)) == [USAGE] * coming
 
 
 def test_a_move_that_is_not_made_counts_no_longer() -> None:
     replacements = ComingReplacements()
     replacements.add(A, USAGE)
-    replacements.not_planned(A)
+    assert replacements.usages_beside(C, sent(chosen="a")) == [USAGE]
     assert replacements.usages_beside(C, sent()) == []
-    replacements.add(A, USAGE)
-    assert replacements.usages_beside(C, sent()) == [USAGE]
+    assert replacements.usages_beside(C, sent(chosen="a")) == [], "it was chosen again, and not looked at yet"
 
 
 def test_a_replacement_that_exists_is_in_the_quotas() -> None:

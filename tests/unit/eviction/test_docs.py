@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffRules
 from respread.eviction.breaker import PauseRules
 from respread.kube.leadership import LeaseTimes
-from respread.moves.entry import Outcome, Patience
+from respread.moves.entry import MovePhase, Outcome, Patience
 from respread.moves.following import STEADY_SECONDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "eviction.md").read_text(encoding="utf-8")
@@ -20,6 +21,12 @@ ANSWERS = [
     for line in PAGE.partition("## Answers")[2].partition("\n##")[0].splitlines()
     if line.startswith("| ") and "`" in line and "respread_evictions_total" not in line
 ]
+
+
+def test_the_life_of_a_move_is_told_in_all_of_its_phases() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    life = page.partition("## The life of an eviction")[2].partition("\n##")[0]
+    assert set(re.findall("`([A-Z]+)`:", life)) == {phase.name for phase in MovePhase}
 
 
 def test_the_documented_results_are_those_of_the_code() -> None:

@@ -88,10 +88,6 @@ class Owners:
             top=self._top,
         )
 
-    def over(self, pod: Pod) -> None:
-        """Record that a permitted move is in flight now, or not made after all."""
-        self._coming.not_planned(pod)
-
     async def why_not_at_rest(
         self, move: Move, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move] = ()
     ) -> Held | None:
