@@ -226,7 +226,10 @@ def imported_by(package: str) -> set[str]:
 def test_each_wheel_requires_what_its_modules_import(wheels: Wheels, field: str, package: str) -> None:
     required = {canonicalize_name(Requirement(each).name) for each in requirements_of(getattr(wheels, field))}
     provided = metadata.packages_distributions()
-    for name in imported_by(package) - {"respread", "respread_cli", "respread_sandbox"}:
+    ours = ["respread", "respread_cli", "respread_sandbox"]
+    imported = imported_by(package)
+    assert imported.isdisjoint(ours[ours.index(package) + 1 :])
+    for name in imported.difference(ours):
         assert required & {canonicalize_name(each) for each in provided[name]} or name in OF_A_DEPENDENCY, name
 
 
