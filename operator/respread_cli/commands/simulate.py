@@ -10,7 +10,6 @@ import click
 from rich.console import Console, RenderableType
 
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
-from respread_cli.cancellation import Cancellation
 from respread_cli.completion import live_values
 from respread_cli.options import planning_options
 from respread_cli.read.cluster_view import ClusterOptions
@@ -22,6 +21,7 @@ from respread_cli.report.planned import PlanningOptions, plan_cluster_of
 from respread_cli.report.simulate_changes import Typed
 from respread_cli.report.simulate_report import SimulationReport
 from respread_cli.report.simulating import Simulator
+from respread_cli.report.what_if import Cancellation
 
 EXAMPLES: Final = (
     Example("What a scale-down would leave", "simulate --scale deploy/web=4 -n shop"),

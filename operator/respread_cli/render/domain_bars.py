@@ -128,3 +128,20 @@ def _blocks(length: float) -> str:
 
 def _alike(domain: Domain) -> str:
     return f"{domain.pods:,} in {domain.alike:,} {'domain' if domain.alike == 1 else 'domains'}"
+
+
+class ConsoleView:
+    """Shows results on one console."""
+
+    def __init__(self, console: Console, *, wide: bool, with_namespace: bool) -> None:
+        """Prepare.
+
+        Args:
+            console: where it is going to be printed.
+            wide: whether to show everything.
+            with_namespace: whether to show namespaces.
+        """
+        self._width = console.width
+        self._ascii = is_ascii_only(console)
+        self._wide = wide
+        self._with_namespace = with_namespace

@@ -12,12 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from respread.api.reasons import Reason
-from respread_cli.render.console_view import ConsoleView
-from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
+from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
 from respread_cli.render.fitted_table import GiveWay, fitted_table
 from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
-from respread_cli.report.pace_report import pace_in_words
-from respread_cli.report.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
+from respread_cli.report.plan_report import (
+    BlockedReport,
+    HelpedConstraint,
+    MoveReport,
+    PlannedGroup,
+    PlanReport,
+    pace_in_words,
+)
 from respread_cli.report.skew_report import GroupReport, short_topology_key
 
 _MOST_NAMED: Final = 3

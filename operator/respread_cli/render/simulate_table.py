@@ -10,11 +10,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from respread_cli.render.console_view import ConsoleView
-from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN
+from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
 from respread_cli.render.fitted_table import GiveWay, fitted_table
 from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
-from respread_cli.report.pace_report import pace_in_words
+from respread_cli.report.plan_report import pace_in_words
 from respread_cli.report.simulate_report import (
     GroupAfter,
     OutcomeReport,

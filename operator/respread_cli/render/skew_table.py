@@ -8,7 +8,6 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from respread_cli.render.console_view import ConsoleView
 from respread_cli.render.domain_bars import (
     FAINT,
     MOST_DOMAINS,
@@ -16,6 +15,7 @@ from respread_cli.render.domain_bars import (
     OVER,
     SOFT,
     WITHIN,
+    ConsoleView,
     Domain,
     domains_shown,
     draw,

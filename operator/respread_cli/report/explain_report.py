@@ -11,14 +11,16 @@ from typing import Final, Literal
 
 import msgspec
 
+from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.api.status import MAX_WORKLOADS, AffectedWorkload, ConditionStatus, ConditionType, Violation
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
+from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.explaining import Explainer, Fate
-from respread_cli.report.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
 from respread_cli.report.plan_report import MoveReport, PolicyReport, group_after, move_report
 from respread_cli.report.planned import Planned
 from respread_cli.report.scale_down_report import ScaleDownReport, scale_down_reports
@@ -283,3 +285,53 @@ def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Seque
         message=verdict.message,
         move=None if verdict.move is None else move_report(verdict.move, planned.spread),
     )
+
+
+class ConditionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition of a policy."""
+
+    type: ConditionType | str
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+class OperatorWord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why the operator does not, or not fully, restore a constraint."""
+
+    time: datetime | None
+    """The time of the plan that it describes."""
+    reason: str
+    message: str
+
+
+def conditions_of(policy: Policy, view: ReadCluster) -> tuple[ConditionReport, ...]:
+    """Return the conditions of a policy for its current generation; none if the operator has not seen it yet."""
+    status = view.statuses.get(policy.name)
+    if status is None or policy not in view.policies or status.observed_generation != policy.generation:
+        return ()
+    return tuple(
+        ConditionReport(type=each.type, status=each.status, reason=each.reason, message=each.message)
+        for each in status.conditions
+    )
+
+
+def word_on(group: SpreadGroup, policy: str | None, view: ReadCluster) -> OperatorWord | None:
+    """Return what the operator reports about a group, if it has a reason. A status contains only the worst 20."""
+    status = None if policy is None else view.statuses.get(policy)
+    if status is None:
+        return None
+    found = next((each for each in status.violations if each.reason and _is_about(each, group)), None)
+    if found is None:
+        return None
+    return OperatorWord(time=status.last_plan_time, reason=found.reason, message=found.message)
+
+
+def _is_about(violation: Violation, group: SpreadGroup) -> bool:
+    key, constraint = group.key, violation.constraint
+    named = tuple(AffectedWorkload(each.kind, each.name) for each in group.workloads[:MAX_WORKLOADS])
+    return (violation.namespace, violation.workloads) == (key.namespace, named) and (
+        constraint.topology_key,
+        constraint.when_unsatisfiable,
+        constraint.max_skew,
+    ) == (key.topology_key, key.when_unsatisfiable, key.max_skew)

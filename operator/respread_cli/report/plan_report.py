@@ -6,7 +6,7 @@ docs/cli.md describes every field.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -14,10 +14,15 @@ import msgspec
 from respread.api.policy import Mode, Policy, WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.cluster.selectors import Selector
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limits.lots import lots_of
+from respread.eviction.limits.remaining import PresentLimits, about, in_words
+from respread.eviction.limits.trust import Trust
 from respread.planning.plan import Move, Plan
+from respread.planning.victims.budget_index import BudgetIndex
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.report.pace_report import PaceReport
 from respread_cli.report.skew_report import (
     API_VERSION,
     GroupReport,
@@ -246,3 +251,46 @@ def group_after(group: SpreadGroup, plan: Plan) -> GroupReport:
     after = group_report(msgspec.structs.replace(group, counts=occupied))
     domains = group_report(group).counts.keys() | occupied.keys()
     return msgspec.structs.replace(after, counts={domain: counts.get(domain, 0) for domain in sorted(domains)})
+
+
+class PaceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An estimate of how long evictions take at the policies' limits."""
+
+    seconds: int | None
+    """Until the last replacement is Ready; null if no pod shows how long that takes."""
+    bound_by: str | None
+    """The limit that bounds it, with its value; null without evictions, and if the time is unknown."""
+
+
+def pace_report(
+    snapshot: ClusterSnapshot,
+    policies: Iterable[Policy],
+    moves: Iterable[Move],
+    in_flight: Iterable[Move] = (),
+    after: timedelta = timedelta(),
+) -> PaceReport:
+    """Return how long evictions take.
+
+    Args:
+        snapshot: the cluster.
+        policies: all policies.
+        moves: the evictions.
+        in_flight: those that are already made, and whose replacement is not Ready yet.
+        after: the time until the first one.
+    """
+    limits = PresentLimits(snapshot=snapshot, limiters=tuple(map(Limiter.of, policies)), now=0.0, trust=Trust())
+    found = limits.remaining(lots_of(snapshot, BudgetIndex(), moves, in_flight)).values()
+    if any(each.seconds is None for each in found):
+        return PaceReport(seconds=None, bound_by=None)
+    bounds = [each.bound for each in found if each.bound is not None]
+    if not bounds:
+        return PaceReport(seconds=0, bound_by=None)
+    longest = max(bounds, key=lambda bound: bound.seconds)
+    return PaceReport(seconds=about(longest.seconds + after.total_seconds()), bound_by=str(longest))
+
+
+def pace_in_words(pace: PaceReport) -> str:
+    """Return a clause such as `about 41 min: inFlightPerWorkload 1`."""
+    if pace.seconds is None:
+        return "an unknown time: no pod shows how long it takes to become Ready"
+    return f"about {in_words(pace.seconds)}: {pace.bound_by}"

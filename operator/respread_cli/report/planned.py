@@ -23,8 +23,7 @@ from respread.spread.index import Spread, SpreadIndex
 from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread_cli.read.reading import read_for_plan, spread_with_owners
-from respread_cli.report.pace_report import PaceReport, pace_report
-from respread_cli.report.plan_report import PolicyReport, policy_report
+from respread_cli.report.plan_report import PaceReport, PolicyReport, pace_report, policy_report
 from respread_cli.report.skew_report import Origin
 
 

@@ -16,7 +16,7 @@ from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.report.pace_report import PaceReport
+from respread_cli.report.plan_report import PaceReport
 from respread_cli.report.scale_down_protection import ScaleDownProtection
 from respread_cli.report.simulate_changes import HypotheticalChanges
 from respread_cli.report.skew_report import (

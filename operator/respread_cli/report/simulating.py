@@ -17,15 +17,14 @@ from respread.program.command_line import CommandError
 from respread.scheduling.predictor import Predictor
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
-from respread_cli.cancellation import Cancellation
 from respread_cli.report.forecast import NotForetoldError, Ranking
-from respread_cli.report.pace_report import PaceReport, pace_report
+from respread_cli.report.plan_report import PaceReport, pace_report
 from respread_cli.report.planned import Planned
 from respread_cli.report.scale_down_protection import ScaleDownProtection, protection_of
 from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, find_changes
 from respread_cli.report.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
 from respread_cli.report.skew_report import WorkloadReference
-from respread_cli.report.what_if import WhatIf
+from respread_cli.report.what_if import Cancellation, WhatIf
 from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 
 LATER: Final = timedelta(days=365)

@@ -24,12 +24,11 @@ from respread.cluster.state import Change, ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.node_sets import NodeSet, members, node_set
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.index import Spread, SpreadIndex
-from respread_cli.cancellation import Cancellation
 from respread_cli.report.forecast import NotForetoldError, Ranking, foretell
-from respread_cli.report.likely_domains import LikelyDomains, likely_domains
 from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -342,3 +341,61 @@ def _in_turn(pods: Iterable[Pod]) -> list[Pod]:
             pod.key,
         ),
     )
+
+
+class LikelyDomains(msgspec.Struct, frozen=True):
+    """Where a pod may go, as values of one topology key."""
+
+    topology_key: str
+    sure: frozenset[str]
+    """The domains of all feasible nodes. The pod goes to one of these, or nowhere if there are none.
+
+    With more than 100 nodes, the scheduler examines only some of them, and it picks at random among equal scores. So
+    the node itself can't be predicted.
+    """
+    likely: frozenset[str]
+    """The domains of the nodes that PodTopologySpread scores highest, by the pod's ScheduleAnyway constraints.
+
+    Other scores (free resources, images, preferred affinity) may outweigh it. Without such constraints, or if they are
+    unknown, this equals `sure`.
+    """
+
+
+def likely_domains(prepared: PreparedPod) -> tuple[LikelyDomains, ...] | Unknown:
+    """Return the domains for each topology key of a pod's effective constraints, hard ones first, each key once.
+
+    A node without a key is in none of its domains. The pod can go there only if it has only ScheduleAnyway constraints.
+    """
+    if prepared.unknown is not None:
+        return prepared.unknown
+    in_force = prepared.constraints
+    feasible = prepared.admitted()
+    best = prepared.best_nodes(feasible)
+    keys = dict.fromkeys(each.topology_key for each in (*in_force.hard, *in_force.soft))
+    return tuple(LikelyDomains(key, prepared.domains(feasible, key), prepared.domains(best, key)) for key in keys)
+
+
+class CanceledError(Exception):
+    """The result of a computation is no longer wanted."""
+
+
+class Cancellation:
+    """Whether the result of a computation is still wanted. Any thread may use it."""
+
+    __slots__ = ("_canceled",)
+
+    def __init__(self) -> None:
+        self._canceled = False
+
+    def cancel(self) -> None:
+        """Let the computation end the next time that it checks."""
+        self._canceled = True
+
+    def check(self) -> None:
+        """Go on, unless the result is no longer wanted.
+
+        Raises:
+            CanceledError: it is not.
+        """
+        if self._canceled:
+            raise CanceledError

@@ -14,12 +14,12 @@ from typing import Final, Protocol
 import msgspec
 
 from respread.program.command_line import CommandError
-from respread_cli.cancellation import Cancellation
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.read.following import Lost
 from respread_cli.report.explain_report import explain_report
 from respread_cli.report.planned import Planned, Planning
 from respread_cli.report.target import Target, find_target
+from respread_cli.report.what_if import Cancellation
 from respread_cli.report.workload_view import WorkloadView, workload_view
 from respread_cli.ui.changes import Happening, OverviewChange, change_between, happenings
 from respread_cli.ui.events import EventsQuestion, chosen, events_of_policies, events_of_workload

@@ -17,8 +17,7 @@ import msgspec
 from respread.cluster.workload import WorkloadName
 from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup
-from respread_cli.report.pace_report import PaceReport, pace_in_words
-from respread_cli.report.plan_report import PolicyReport, group_after
+from respread_cli.report.plan_report import PaceReport, PolicyReport, group_after, pace_in_words
 from respread_cli.report.planned import Planned
 from respread_cli.report.skew_report import GroupReport, ProtectionReport, group_report, worst_first
 

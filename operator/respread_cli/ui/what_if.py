@@ -11,11 +11,11 @@ import msgspec
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
-from respread_cli.cancellation import Cancellation
 from respread_cli.report.planned import Planned
 from respread_cli.report.simulate_changes import Typed
 from respread_cli.report.simulate_report import OutcomeReport, SimulatedGroup, SimulationReport
 from respread_cli.report.simulating import Simulator
+from respread_cli.report.what_if import Cancellation
 
 MOST_GROUPS: Final = 30
 """So many groups are sent of each outcome, those that are worst first."""

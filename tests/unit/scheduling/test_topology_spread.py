@@ -21,7 +21,7 @@ from respread.scheduling.filters.topology_spread_constraints import constraints_
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView
-from respread_cli.report.likely_domains import LikelyDomains, likely_domains
+from respread_cli.report.what_if import LikelyDomains, likely_domains
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
 
 # The effective selector

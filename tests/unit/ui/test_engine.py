@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from respread.program.command_line import CommandError
-from respread_cli.cancellation import CanceledError, Cancellation
 from respread_cli.main import respread
+from respread_cli.report.what_if import CanceledError, Cancellation
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
 from respread_cli.ui.overview import State

@@ -13,8 +13,8 @@ from contextlib import closing
 import aiohttp
 import pytest
 
-from respread_cli.cancellation import Cancellation
 from respread_cli.page.document import ASSETS
+from respread_cli.report.what_if import Cancellation
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.guard import HEADERS
 from respread_cli.ui.server import listener_on
