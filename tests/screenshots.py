@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from respread_cli.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
+from respread_cli.ui.events import EventSubject, OperatorEvent, ReadEvents
 from tests.chromium import Tab, browser, find_chromium
 from tests.unit.cli.snapshots import ZONE, deployment_pods, manifest_of_node
 from tests.unit.ui.served import Served, served

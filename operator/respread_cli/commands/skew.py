@@ -25,7 +25,7 @@ from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
 from respread_cli.render.skew_table import SkewTable, summary
 from respread_cli.render.watching import show_results
-from respread_cli.report.protections import protection_reports
+from respread_cli.report.scale_down_report import protection_reports
 from respread_cli.report.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
 
 EXAMPLES: Final = (

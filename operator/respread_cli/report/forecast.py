@@ -19,7 +19,7 @@ from respread.prevention.scale_down import (
     without_ours,
 )
 from respread.spread.group import SpreadGroup
-from respread_cli.report.workload_pods import WorkloadPods
+from respread_cli.report.scale_down_protection import WorkloadPods
 
 Ranking = Literal["as it is", "with costs", "without costs"]
 """The pod deletion costs that a scale-down uses: the current ones, those after every pod has one, or only those that

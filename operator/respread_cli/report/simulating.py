@@ -20,12 +20,11 @@ from respread.spread.index import Spread, SpreadIndex
 from respread_cli.report.forecast import NotForetoldError, Ranking
 from respread_cli.report.plan_report import PaceReport, pace_report
 from respread_cli.report.planned import Planned
-from respread_cli.report.scale_down_protection import ScaleDownProtection, protection_of
+from respread_cli.report.scale_down_protection import ScaleDownProtection, WorkloadPods, protection_of, workloads_of
 from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, find_changes
 from respread_cli.report.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
 from respread_cli.report.skew_report import WorkloadReference
 from respread_cli.report.what_if import Cancellation, WhatIf
-from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 
 LATER: Final = timedelta(days=365)
 """After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""

@@ -29,7 +29,7 @@ from respread.scheduling.view.node_sets import NodeSet, members, node_set
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.report.forecast import NotForetoldError, Ranking, foretell
-from respread_cli.report.workload_pods import WorkloadPods, workloads_of
+from respread_cli.report.scale_down_protection import WorkloadPods, workloads_of
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})

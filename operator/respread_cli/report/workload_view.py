@@ -13,10 +13,10 @@ from respread.cluster.pod import Pod
 from respread_cli.report.explain_report import ExplainReport
 from respread_cli.report.forecast import NotForetoldError, Ranking, foretell
 from respread_cli.report.planned import Planned
+from respread_cli.report.scale_down_protection import WorkloadPods, workloads_of
 from respread_cli.report.scale_down_report import MOST_FORETOLD
 from respread_cli.report.skew_report import WorkloadReference
 from respread_cli.report.target import Target
-from respread_cli.report.workload_pods import WorkloadPods, workloads_of
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -22,8 +22,7 @@ from respread_cli.report.target import Target, find_target
 from respread_cli.report.what_if import Cancellation
 from respread_cli.report.workload_view import WorkloadView, workload_view
 from respread_cli.ui.changes import Happening, OverviewChange, change_between, happenings
-from respread_cli.ui.events import EventsQuestion, chosen, events_of_policies, events_of_workload
-from respread_cli.ui.operator_events import ReadEvents
+from respread_cli.ui.events import EventsQuestion, ReadEvents, chosen, events_of_policies, events_of_workload
 from respread_cli.ui.overview import Overview, Overviews
 from respread_cli.ui.protections import Protections
 from respread_cli.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs

@@ -12,10 +12,9 @@ from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.replica_set import ReplicaSetPods
 from respread_cli.report.planned import Planned
-from respread_cli.report.protections import is_known, protection_report
-from respread_cli.report.scale_down_protection import protection_of
+from respread_cli.report.scale_down_protection import WorkloadPods, protection_of
+from respread_cli.report.scale_down_report import is_known, protection_report
 from respread_cli.report.skew_report import ProtectionReport
-from respread_cli.report.workload_pods import WorkloadPods
 
 LONG_SECONDS: Final = 0.1
 REST: Final = 9.0

@@ -12,7 +12,7 @@ from respread_cli.read.live import ApiReader
 from respread_cli.read.reading import wanted_for_plan
 from respread_cli.read.snapshot_file import read_snapshot
 from respread_cli.ui.engine import Source
-from respread_cli.ui.operator_events import ReadEvents, read_operator_events
+from respread_cli.ui.events import ReadEvents, read_operator_events
 
 
 class FileSource:

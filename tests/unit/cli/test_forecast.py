@@ -19,8 +19,13 @@ from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.spread.carried import DefaultConstraints
 from respread_cli.report.forecast import Forecast, NotForetoldError, Ranking, foretell
-from respread_cli.report.scale_down_protection import ScaleDownProtection, ScaleDownReason, protection_of
-from respread_cli.report.workload_pods import WorkloadPods, workloads_of
+from respread_cli.report.scale_down_protection import (
+    ScaleDownProtection,
+    ScaleDownReason,
+    WorkloadPods,
+    protection_of,
+    workloads_of,
+)
 from tests.spreads import spread_of
 from tests.unit.spread.test_defaults import HARD_ZONES, OWNER
 from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, spec

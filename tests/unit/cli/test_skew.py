@@ -22,7 +22,7 @@ from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.render.domain_bars import Domain, bar, domains_shown
 from respread_cli.render.output import print_parts
 from respread_cli.render.skew_table import SkewTable, summary
-from respread_cli.report.protections import protection_reports
+from respread_cli.report.scale_down_report import protection_reports
 from respread_cli.report.skew_report import (
     GroupFilter,
     GroupReport,

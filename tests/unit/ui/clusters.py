@@ -14,7 +14,7 @@ from respread_cli.read.following import Lost
 from respread_cli.read.gathering import READ_KINDS, Gathering
 from respread_cli.report.planned import Planning, PlanningOptions
 from respread_cli.ui.engine import Engine
-from respread_cli.ui.operator_events import ReadEvents
+from respread_cli.ui.events import ReadEvents
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node
 
 OPTIONS = PlanningOptions((), True, SchedulerConfiguration())
