@@ -16,36 +16,28 @@ from respread.planning.search.cost import Cost
 from respread.planning.search.path import Path
 from respread.planning.search.search import SearchRules, best_path
 from respread.planning.search.search_budget import SearchBudget
-from tests.properties.instances import factor, try_on
+from tests.properties.instances import try_on
 from tests.properties.planning.boards import Case, case_of
 from tests.properties.planning.small_worlds import TINY, World, crowded_worlds
 from tests.properties.planning.truth import TooLargeError, Truth, truth_of
 
 PARTS: Final = range(2)
 AMPLE: Final = 12_000
-LOOKS: Final = {(1, 0): 1_602, (1, 1): 1_925, (3, 0): 3_797, (3, 1): 4_959}
-"""What the searches of all clusters of a part cost, by the largest step. Take them anew after a change that saves
-some, or with another release of Hypothesis, which draws other clusters."""
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("largest", [1, 3])
 def test_with_budget_enough_it_is_the_best_of_all_and_proven(part: int, largest: int) -> None:
-    spent: Counter[int] = Counter()
-
     def is_the_best(world: World) -> None:
         case = case_of(world)
         truth = _truth(case, largest)
-        budget = SearchBudget(AMPLE, AMPLE)
-        path = best_path(case.board, _rules(budget, largest))
+        path = best_path(case.board, _rules(SearchBudget(AMPLE, AMPLE), largest))
         assert _result(path) == truth
         assert path.proven
         assert not path.cut
         _check_steps(case, path)
-        spent[largest] += budget.spent
 
     try_on(crowded_worlds(TINY), 120, part, is_the_best)
-    assert factor() > 1 or spent[largest] == LOOKS[largest, part]
 
 
 @pytest.mark.parametrize("part", PARTS)

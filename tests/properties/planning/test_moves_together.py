@@ -27,11 +27,12 @@ from tests.plans import plan_cluster
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.boards import board_of, with_pods
 from tests.properties.planning.courses import Flight, Steps, TooManyCoursesError, judge
+from tests.properties.planning.mixed_worlds import mixed_world
+from tests.properties.planning.scarce_worlds import scarce_world
 from tests.properties.planning.scheduler_model import Kind, SchedulerModel
 from tests.properties.planning.small_worlds import (
     NOW,
     PLENTY,
-    SMALL,
     TINY,
     Place,
     World,
@@ -41,6 +42,8 @@ from tests.properties.planning.small_worlds import (
 )
 
 PARTS: Final = range(4)
+COUNTED: Final = range(400)
+PASSING: Final = 0.1
 MOST_ROUNDS: Final = 60
 LIMITS: Final = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50, in_flight_per_workload=50)
 
@@ -254,31 +257,31 @@ def _hosts(board: Board, *places: Sequence[Places] | None) -> list[int]:
 
 
 def test_the_bound_is_shown_for_as_many_moves_as_ever_with_as_few_places() -> None:
-    """What it shows is true, by the other tests. Here it shows as much as when these numbers were taken.
+    """What it shows is true, by the other tests. Take the numbers anew after a change that shows more.
 
-    Take them anew after a change that shows more, or with another release of Hypothesis, which draws other clusters.
+    The clusters are not drawn by Hypothesis, which draws others if more modules are imported.
     """
     found: Counter[str] = Counter()
-
-    def add(drawn: tuple[World, int]) -> None:
-        world, seed = drawn
+    for seed in COUNTED:
         random = Random(seed)
+        world = random.choice((mixed_world, scarce_world))(seed).world
         movable = [at for at, pod in enumerate(world.pods) if pod.movable]
         random.shuffle(movable)
         number = random.choice((0, 0, 1, 2))
         board, spots = board_of(world, movable[:number])
         overfull = {_likeness(board, spot) for spot in board.spots(overfull=True)}
         evicted = [spots[at] for at in movable[number:] if _likeness(board, spots[at]) in overfull]
-        of_waiting, of_evicted = places_together(board, board.waiting, evicted)
+        shape = random.choice([spot.piece for spot in evicted] or [0])
+        of_waiting, of_evicted = places_together(
+            board, board.waiting, [spot for spot in evicted if spot.piece == shape or random.random() < PASSING]
+        )
         found["waiting"] += len(of_waiting or ())
         found["evicted"] += len(of_evicted)
         for places in (*(of_waiting or ()), *of_evicted):
             found["nodes"] += places.nodes.bit_count()
             found["parts"] += sum(part.bit_count() for part in places.parts)
             found["alone"] += places.is_alone
-
-    try_on(st.tuples(worlds(SMALL), st.integers(0, 1 << 30)), 500, 0, add)
-    assert found == {"waiting": 236, "evicted": 302, "nodes": 1681, "parts": 701, "alone": 147}
+    assert found == {"waiting": 111, "evicted": 319, "nodes": 1062, "parts": 605, "alone": 37}
 
 
 def _likeness(board: Board, spot: Spot) -> Hashable:

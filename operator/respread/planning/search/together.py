@@ -213,7 +213,7 @@ class _Course:
     def _needed(level: _Level, *, counts: bool) -> list[str]:
         """Return the domains of the leading constraint that may be the only ones that it allows, or prefers."""
         tally = level.tally
-        if tally.too_few and counts and not tally.soft:
+        if tally.too_few and counts:
             places = {domain: tally.max_skew - level.left(domain) for domain in tally.domains.nodes}
             allowed = [domain for domain, places in places.items() if places > 0]
             return allowed if sum(places[domain] for domain in allowed) >= level.coming else []
