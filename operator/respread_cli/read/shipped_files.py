@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import respread_cli
 from respread.program.command_line import CommandError
 
 
@@ -19,7 +18,7 @@ def manifests() -> Path:
 
 
 def _folder(name: str) -> Path:
-    package = Path(respread_cli.__file__).parent
+    package = Path(__file__).parents[1]
     for root in (package, package.parents[1]):
         if (root / name).is_dir():
             return root / name

@@ -10,10 +10,10 @@ from immutables import Map
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
-from respread.scheduling.filters.pod_affinity_terms import ExistingTerms, IncomingTerm, Repelling, incoming_terms
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet
 from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.pod_affinity_terms import ExistingTerms, IncomingTerm, Repelling, incoming_terms
 from respread.scheduling.view.pod_index import Namespaces, PodIndex
 from respread.scheduling.view.tallies import DomainCounts, NodeTally, domain_counts
 

@@ -15,7 +15,10 @@ from respread.cluster.objects import PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import NodeSelectorTerm, Pod
 from respread.cluster.selectors import compile_selector
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.claims import (
+from respread.scheduling.filters.filter import Filter, RejectsEverywhere
+from respread.scheduling.filters.node_affinity import matches_node_selector, nodes_with_volume_affinity
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.claims import (
     claims_with_names,
     class_of,
     is_bound_by_scheduler,
@@ -23,9 +26,6 @@ from respread.scheduling.filters.claims import (
     not_made_for,
     was_made_for,
 )
-from respread.scheduling.filters.filter import Filter, RejectsEverywhere
-from respread.scheduling.filters.node_affinity import matches_node_selector, nodes_with_volume_affinity
-from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 from respread.scheduling.view.node_table import NodeTable
 

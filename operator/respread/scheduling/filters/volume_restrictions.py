@@ -8,9 +8,9 @@ from typing import ClassVar
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, Pod, RBDVolume
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.claims import claim_named, not_found
 from respread.scheduling.filters.filter import Filter, RejectsEverywhere
 from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.claims import claim_named, not_found
 from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.scheduling.view.volume_usage import VolumeUsage
 

@@ -18,13 +18,13 @@ from respread.cluster.differences import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.node_ports import UsedPorts
-from respread.scheduling.filters.pod_affinity_terms import ExistingTerms
 from respread.scheduling.view.attached_volumes import Attachments
 from respread.scheduling.view.free_resources import FreeResources
 from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.pod_affinity_terms import ExistingTerms
 from respread.scheduling.view.pod_index import PodIndex
+from respread.scheduling.view.used_ports import UsedPorts
 from respread.scheduling.view.volume_usage import VolumeUsage, has_volumes
 
 ViewMark: TypeAlias = int
