@@ -49,6 +49,11 @@ EQUIVALENT: Final = {
         "0 → 1",
     ): "without domains no pod is above any minimum",
     (
+        "planning/search/landings.py",
+        "landings_of",
+        "board.placement.view.uncertain → True",
+    ): "without objects that can't be decoded, the same nodes are possible: it only saves the look",
+    (
         "planning/search/solving.py",
         "Solver.solve",
         "claims → True",

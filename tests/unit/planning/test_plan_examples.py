@@ -193,3 +193,12 @@ def test_a_pod_that_is_gone_before_its_replacement_comes_does_not_bind_it_by_aff
     policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=spec_of_policy)
     plan = plan_cluster(cluster(nodes, there), [policy], now=NOW)
     assert [move.pod.name for move in plan.moves] == ["solo-0"] * is_moved
+
+
+def test_pods_whose_replacements_are_unknown_stay_beside_one_that_moves() -> None:
+    there = [
+        *pods({"a1": 4}, spec(constraint(), scheduler_name="fancy"), prefix="fancy"),
+        *pods({"a1": 1}, spec(constraint()), prefix="plain"),
+    ]
+    plan = make_plan(cluster([node("a1", "a"), node("b1", "b")], there))
+    assert [move.pod.name for move in plan.moves] == ["plain-a1-0"]
