@@ -18,7 +18,7 @@ from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.permission import Leading, Permission
 from respread.controller.permits.policy_versions import PolicyReader
-from respread.controller.records.accounts import Accounts, Remembered
+from respread.controller.records.accounts import Accounts
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
@@ -100,7 +100,7 @@ def put_together(
         ExclusiveRequests(requests, clock, exclusive_seconds),
         clock,
         kinds=kinds,
-        remembering=Remembered(journal, lambda: informers.state.snapshot).in_record,
+        remembering=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),
     )
     permission = Permission(
         leading,

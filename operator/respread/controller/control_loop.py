@@ -11,7 +11,7 @@ answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Final
@@ -42,6 +42,7 @@ from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.takeover import Takeover
 from respread.controller.violation_times import ViolationTimes
 from respread.controller.waiting import BEAT_SECONDS, Waiting
+from respread.eviction.limits.remaining import Remaining
 from respread.eviction.pacing import Paced
 from respread.handlers.informers import Informers
 from respread.planning.held import Held
@@ -118,6 +119,7 @@ class ControlLoop:
         self._others = others
         self._limiters = Limiters()
         self._budgets = BudgetIndex()
+        self._remaining: Mapping[str, Remaining] = {}
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
         )
@@ -179,7 +181,7 @@ class ControlLoop:
                 observation = await self._observe()
                 planned = await self._thread.compute(self._plan, observation)
                 chosen = self._choose(observation, planned)
-                await self._acting.statuses.write_all(await self._told(observation, planned, chosen))
+                await self._acting.statuses.write_all(await self._told(observation, planned, chosen, due=True))
         except TimeoutError:
             _log.warning("The last statuses were not written in time", limit_seconds=LAST_SECONDS)
         except Exception:  # noqa: BLE001 - whatever it is, the Lease is to be released
@@ -353,22 +355,29 @@ class ControlLoop:
 
     async def _tell(self, observation: Observation, planned: Plan, chosen: Paced) -> float | None:
         """Publish the results, and return when a status is due next, on the clock."""
-        wanted = await self._told(observation, planned, chosen)
+        due = self._acting.statuses.any_due(observation.policies.values())
+        wanted = await self._told(observation, planned, chosen, due=due)
         if not observation.leads or not self._leading.leads():
             return None
         return await self._acting.statuses.write(wanted)
 
-    async def _told(self, observation: Observation, planned: Plan, chosen: Paced) -> list[Wanted]:
-        """Show the results in metrics, and return them as statuses."""
+    async def _told(self, observation: Observation, planned: Plan, chosen: Paced, *, due: bool) -> list[Wanted]:
+        """Show the results in metrics, and return them as statuses.
+
+        What is left to be done is estimated only if a status is due: in a storm, plans are made more often.
+        """
         ledger = self._journal.ledger
-        remaining = await self._thread.compute(left_to_do, planned, chosen, ledger.moves, observation, self._budgets)
+        if due:
+            self._remaining = await self._thread.compute(
+                left_to_do, planned, chosen, ledger.moves, observation, self._budgets
+            )
         reconciled = Reconciled(
             spread=observation.spread,
             plan=planned,
             reach=await self._thread.compute(reach, observation.index, observation.snapshot),
             held=chosen.held,
             in_flight=ledger.of_policies,
-            remaining=remaining,
+            remaining=self._remaining,
             remembered=self._journal.for_records(observation.snapshot),
             other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,

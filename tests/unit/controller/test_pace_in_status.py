@@ -5,6 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
+import pytest
+
+from respread.controller.permits.left_to_do import left_to_do
+from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS
+from respread.planning.plan import Plan
+from respread.planning.planner import Planner
 from tests.unit.controller.simulated_cluster import NAMESPACE, SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 
@@ -112,3 +118,28 @@ def test_evictions_that_a_budget_holds_while_its_disruptions_are_used_count_as_l
         await running
 
     run_in_virtual_time(scenario())
+
+
+def test_the_rest_is_estimated_only_when_a_status_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a storm a plan is made whenever some moves have ended."""
+    cluster = SimulatedCluster(20, limits={**WIDE, "inFlightPerWorkload": 4}, zones=["a" * 12] * 20)
+    cluster.ready_seconds = 7.0
+    estimated: list[float] = []
+    planned: list[float] = []
+
+    def left(*given: Any) -> Any:
+        estimated.append(asyncio.get_running_loop().time())
+        return left_to_do(*given)
+
+    def plan(self: Planner, *given: Any, **named: Any) -> Plan:
+        planned.append(asyncio.get_running_loop().time())
+        return make_plan(self, *given, **named)
+
+    make_plan = Planner.plan
+    monkeypatch.setattr("respread.controller.control_loop.left_to_do", left)
+    monkeypatch.setattr(Planner, "plan", plan)
+    said, done = run_in_virtual_time(followed(cluster))
+    in_the_storm = [at for at in estimated if at < done]
+    assert len(in_the_storm) <= done / LEAST_INTERVAL_SECONDS + 2
+    assert len(planned) >= 3 * len(in_the_storm)
+    assert said[-1].pace == {"evictionsLeft": 0, "remaining": "0s", "seconds": 0, "boundBy": ""}

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
-from respread.cluster.state import ClusterSnapshot
 from respread.controller.announcements import Announcements
 from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.limiters import Bounding
@@ -23,28 +20,6 @@ from respread.planning.held import Held
 from respread.planning.plan import Move, Step
 from respread.stores.policy_store import Policies
 from respread.telemetry.metrics import Metrics
-
-
-class Remembered:
-    """What every record contains about moves in flight and about evictions that count for limits, when it is sent."""
-
-    __slots__ = ("_journal", "_snapshot")
-
-    def __init__(self, journal: Journal, snapshot: Callable[[], ClusterSnapshot]) -> None:
-        """Create it.
-
-        Args:
-            journal: the moves, and what was done so far.
-            snapshot: the cluster, as the watch shows it now.
-        """
-        self._journal = journal
-        self._snapshot = snapshot
-
-    def in_record(self, policy: Policy, record: Recorded) -> Recorded:
-        """Return a policy's record with everything that it must contain now."""
-        return self._journal.history.in_record(
-            policy, record, self._journal.for_records(self._snapshot()).get(policy.name, ())
-        )
 
 
 class Accounts:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from time import time
 
-from respread.api.record import MoveInFlight
+from respread.api.policy import Policy
+from respread.api.record import MoveInFlight, Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.limiters import Bounding
 from respread.controller.records.history import History
@@ -46,6 +47,10 @@ class Journal:
         Hundreds of policies may ask for theirs at the same time: what does not change meanwhile is computed once.
         """
         return self._remembered.of(self.ledger, snapshot)
+
+    def in_record(self, policy: Policy, record: Recorded, snapshot: ClusterSnapshot) -> Recorded:
+        """Return a policy's record with everything that it must contain now about moves and evictions."""
+        return self.history.in_record(policy, record, self.for_records(snapshot).get(policy.name, ()))
 
     def chosen(self, moves: Iterable[Move], snapshot: ClusterSnapshot, bounding: Bounding) -> None:
         """Record moves that a reconcile has chosen for a snapshot of the cluster, and which policies count them."""

@@ -181,6 +181,11 @@ class StatusWriter:
         """Write the statuses of some policies, by name, the next time even if they are not due."""
         self._hurried.update(policies)
 
+    def any_due(self, policies: Iterable[Policy]) -> bool:
+        """Return whether the status of any of these policies is written now if it differs."""
+        now = self._clock()
+        return any(self._due_at(policy) <= now for policy in policies)
+
     def _differs(self, wanted: Wanted) -> bool:
         return not (
             self._is_told(wanted.policy, wanted.status, wanted.seen)
