@@ -16,7 +16,7 @@ from respread.program.command_line import Items, offered
 
 _SECONDS: Final = 3.0
 _MOST: Final = 2000
-_ONLY_NAMES: Final = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+_ONLY_NAMES: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WORKLOADS: Final = (("deployments", "deploy", "Deployment"), ("statefulsets", "sts", "StatefulSet"))
 _POLICIES: Final = (("clusterrebalancepolicies", "crbp"), ("rebalancepolicies", "rbp"))
 
@@ -87,6 +87,7 @@ def _names(ctx: click.Context, path: str) -> list[str]:
     """Return the names of objects; none if they may not be listed."""
     from respread_cli.read.cluster_view import ConnectionOptions  # noqa: PLC0415 - only for completion
     from respread_cli.read.connection import connect  # noqa: PLC0415 - as above
+    from respread_cli.read.live import ApiReader  # noqa: PLC0415 - as above
 
     if ctx.params.get("snapshot"):
         return _names_in_snapshot(ctx.params["snapshot"], path)
@@ -95,11 +96,10 @@ def _names(ctx: click.Context, path: str) -> list[str]:
         ctx.params.get("context"),
         ctx.params.get("as_user"),
         tuple(ctx.params.get("as_groups") or ()),
+        _SECONDS,
     )
     with closing(connect(options)) as connection:
-        response = connection.client.session.get(
-            connection.server + path, params={"limit": _MOST}, headers=_ONLY_NAMES, timeout=_SECONDS
-        )
+        response = ApiReader(connection).get(path, {"limit": _MOST}, accept=_ONLY_NAMES)
     if not response.ok:
         return []
     return [each.metadata.name for each in msgspec.json.decode(response.content, type=_Items).items]

@@ -151,13 +151,19 @@ class ApiReader:
             return ""
 
     def get(
-        self, path: str, parameters: dict[str, str | int] | None = None, *, stream: bool = False
+        self,
+        path: str,
+        parameters: dict[str, str | int] | None = None,
+        *,
+        accept: str = "application/json",
+        stream: bool = False,
     ) -> requests.Response:
         """Return the answer to a GET, unless the server can't be reached or rejects our credentials.
 
         Args:
             path: what to get.
             parameters: of the query.
+            accept: the content type to ask for.
             stream: whether to read the body as it arrives.
 
         Raises:
@@ -168,6 +174,7 @@ class ApiReader:
             response: requests.Response = connection.client.session.get(
                 connection.server + path,
                 params=parameters,
+                headers={"Accept": accept},
                 timeout=connection.timeout_seconds or TIMEOUT_SECONDS,
                 stream=stream,
             )
