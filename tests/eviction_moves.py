@@ -11,7 +11,6 @@ from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
-from respread.controller.permits.limiters import Bounding
 from respread.controller.records.journal import Journal
 from respread.planning.plan import Move
 from respread.spread.domains import Eligibility
@@ -54,7 +53,7 @@ def move(victim: Pod | str, **fields: Any) -> Move:
 
 def send(journal: Journal, sent: Move, snapshot: ClusterSnapshot) -> None:
     """Choose, record and send a move."""
-    journal.chosen((sent,), snapshot, Bounding())
+    journal.chosen((sent,), snapshot)
     journal.recorded(sent)
     journal.sent(sent, snapshot)
 

@@ -261,7 +261,7 @@ FAULTS: Final = (
     ),
     Fault(
         "an eviction without an answer does not count any more",
-        "controller/records/accounts.py",
+        "controller/accounts.py",
         "            else:\n                self._journal.doubt(move)\n",
         "            else:\n                self._journal.settle(move, made=False)\n",
     ),
@@ -507,7 +507,7 @@ FAULTS: Final = (
     ),
     Fault(
         "after a crash the limits of other policies forget a move",
-        "controller/records/accounts.py",
+        "controller/accounts.py",
         "(move.policy, *bounding.hourly(move))",
         "(move.policy,)",
     ),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from respread.api.policy import VictimRules
 from respread.cluster.decode.decoder import Kind
+from respread.controller.accounts import Accounts
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Evictions
 from respread.controller.follow_up import FollowUp
@@ -18,7 +19,6 @@ from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.permission import Leading, Permission
 from respread.controller.permits.policy_versions import PolicyReader
-from respread.controller.records.accounts import Accounts
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter

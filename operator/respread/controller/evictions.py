@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.accounts import Accounts
 from respread.controller.permits.lanes import Lanes, Turn
 from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
-from respread.controller.records.accounts import Accounts
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
@@ -108,7 +108,7 @@ class Evictions:
 
     def begin(self, moves: Sequence[Move], batch: Batch) -> list[asyncio.Task[tuple[Carried, ...]]]:
         """Take moves that were chosen, of each step all; return the tasks that carry out the steps, in their order."""
-        self.journal.chosen(moves, batch.snapshot, batch.bounding)
+        self.journal.chosen(moves, batch.snapshot, batch.bounding.policies)
         return [self.lanes.start(step, self._carry_out(step, batch)) for step in steps_of(moves)]
 
     async def aclose(self) -> None:

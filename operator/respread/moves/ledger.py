@@ -9,7 +9,7 @@ and limits count it. A move ends when its replacement is Ready, when none will c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from math import inf
@@ -230,20 +230,20 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         snapshot: ClusterSnapshot,
         now: float,
         time: float = 0.0,
-        bounded: Callable[[Move], tuple[str, ...]] = lambda _: (),
+        bounded: Mapping[str, tuple[str, ...]] = Map(),
     ) -> Ledger:
         """Record moves that a reconcile has chosen.
 
         Args:
             moves: the moves.
-            bounded: returns the names of the policies whose limits count a move.
+            bounded: the names of the policies whose limits count them, by the UIDs of the moves' pods.
             snapshot: the cluster for which they were planned. Its pods are not their replacements.
             now: seconds on the caller's clock.
             time: the same in seconds since the epoch.
         """
         draft, siblings = self._draft(), self._siblings
         for move in moves:
-            counts = Counting(move.policy, bounded(move), move.groups)
+            counts = Counting(move.policy, bounded.get(move.pod.uid, ()), move.groups)
             entry, siblings = self._begun(move, MovePhase.CHOSEN, snapshot, siblings, now, time)
             draft.drop(entry.uid)
             draft.put(msgspec.structs.replace(entry, counts=counts.beside(entry.counts)))

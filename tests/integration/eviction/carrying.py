@@ -11,6 +11,7 @@ from immutables import Map
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.accounts import Accounts
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch, Carried, Evictions
 from respread.controller.follow_up import FollowUp
@@ -18,7 +19,6 @@ from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
-from respread.controller.records.accounts import Accounts
 from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter

@@ -72,7 +72,7 @@ class Story:
     def choose(self, each: Move) -> None:
         if each.pod.uid not in self.plain and each.pod.uid in self.there:
             bounded = (each.policy, self.random.choice(("one", "two")))
-            self.ledger = self.ledger.with_chosen([each], self.snapshot, *self.now, lambda _: bounded)
+            self.ledger = self.ledger.with_chosen([each], self.snapshot, *self.now, {each.pod.uid: bounded})
             self.plain[each.pod.uid] = MovePhase.CHOSEN
             self.counts.setdefault(each.pod.uid, set()).update(bounded)
 

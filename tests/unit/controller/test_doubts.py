@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from respread.api.record import GroupEvictionCount, RecentEvictions, Recorded
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.limiters import Bounding
 from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import in_doubt, without
 from respread.eviction.answers import Answer, EvictionResult
@@ -181,7 +180,7 @@ def test_a_move_in_doubt_that_is_chosen_again_and_not_sent_stays_in_doubt() -> N
     leader = Leader(recorded(sent(30), 30.0), sent(30))
     leader.clock.now = 60.0
     leader.observe(SNAPSHOT)
-    leader.journal.chosen([MOVE], SNAPSHOT, Bounding())
+    leader.journal.chosen([MOVE], SNAPSHOT)
     assert leader.due() == ()
     leader.journal.forget(MOVE)
     leader.clock.now = CERTAIN_SECONDS

@@ -110,7 +110,7 @@ def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
             seen.history.count_in_last_hour("default", NOW),
         )
 
-    ledger = ledger.with_chosen([chosen], NOBODY, NOW, bounded=lambda _: ("default",))
+    ledger = ledger.with_chosen([chosen], NOBODY, NOW, bounded={chosen.pod.uid: ("default",)})
     assert counted() == (0, 1)
     ledger = ledger.recorded(chosen)
     assert counted() == (1, 1)

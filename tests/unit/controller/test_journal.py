@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from respread.controller.permits.limiters import Bounding
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
 from tests.eviction_moves import SPEC, move, send
@@ -56,7 +55,7 @@ def test_a_move_that_is_in_no_record_is_not_sent() -> None:
     journal, each = Journal(lambda: 0.0), move(A)
     with pytest.raises(RuntimeError, match="no record"):
         journal.sent(each, SNAPSHOT)
-    journal.chosen((each,), SNAPSHOT, Bounding())
+    journal.chosen((each,), SNAPSHOT)
     with pytest.raises(RuntimeError, match="no record"):
         journal.sent(each, SNAPSHOT)
     assert len(journal.ledger) == 0

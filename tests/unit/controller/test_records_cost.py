@@ -15,7 +15,6 @@ from respread.api.record import MAX_MOVES_IN_FLIGHT, MAX_RECORD_LENGTH, Recorded
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.limiters import Bounding
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.codec import RememberedMoves
@@ -70,7 +69,7 @@ def test_twice_the_policies_cost_about_twice_as_much_to_record() -> None:
         moves, snapshot = wave(count, count, policies=count)
         journal = Journal(lambda: 0.0, NOW.timestamp)
         for each in moves:
-            journal.chosen((each,), snapshot, Bounding())
+            journal.chosen((each,), snapshot)
             journal.recorded(each)
 
         def ask() -> None:

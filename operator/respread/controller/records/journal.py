@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from time import time
 
+from immutables import Map
+
 from respread.api.policy import Policy
 from respread.api.record import MoveInFlight, Recorded
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.limiters import Bounding
 from respread.controller.records.history import History
 from respread.eviction.answers import Answer
 from respread.moves.codec import RememberedMoves
@@ -52,9 +53,17 @@ class Journal:
         """Return a policy's record with everything that it must contain now about moves and evictions."""
         return self.history.in_record(policy, record, self.for_records(snapshot).get(policy.name, ()))
 
-    def chosen(self, moves: Iterable[Move], snapshot: ClusterSnapshot, bounding: Bounding) -> None:
-        """Record moves that a reconcile has chosen for a snapshot of the cluster, and which policies count them."""
-        self.ledger = self.ledger.with_chosen(moves, snapshot, self.clock(), self.wall_clock(), bounding.of)
+    def chosen(
+        self, moves: Iterable[Move], snapshot: ClusterSnapshot, bounded: Mapping[str, tuple[str, ...]] = Map()
+    ) -> None:
+        """Record moves that a reconcile has chosen for a snapshot of the cluster.
+
+        Args:
+            moves: the moves.
+            snapshot: the cluster.
+            bounded: the names of the policies whose limits count them, by the UIDs of the moves' pods.
+        """
+        self.ledger = self.ledger.with_chosen(moves, snapshot, self.clock(), self.wall_clock(), bounded)
 
     def recorded(self, move: Move) -> None:
         """Have every record that is written from now on contain a chosen move, because it may be sent at any moment."""
