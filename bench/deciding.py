@@ -1,0 +1,211 @@
+"""How often each part of planning decides anything.
+
+    python -m bench.deciding [--worlds 100] [--only loops scarce tight storm]
+
+Plans are made and carried out in the clusters of bench.evictions ("loops"), in clusters with too little room for all
+("scarce"), in those of the tight loop, with other pods that come and go, priorities and slow terminations ("tight"), and
+in a zone outage of 40 workloads ("storm"). For each part it counts how often it was asked, and how often the plan would
+have been another one without it. A part that never decides anything, and is promised to nobody, can go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from hypothesis import assume
+
+from respread.planning.planner import Planner
+from respread.planning.search import search, solution, solving
+from respread.planning.search.beam import Beam
+from tests.plans import plan_cluster
+from tests.properties.instances import try_on
+from tests.properties.planning import closed_loop, tight_loop
+from tests.properties.planning.mixed_worlds import mixed_world
+from tests.properties.planning.scarce_worlds import scarce_world
+from tests.properties.planning.scheduler_model import SchedulerModel
+from tests.properties.planning.small_worlds import NOW, SMALL, TINY, World, snapshot_of, worlds
+from tests.properties.planning.tight_worlds import tight_world
+
+SEED: Final = 7
+_NAMES: Final = {"closed-form": "the lower bound that greedy steps reach"}
+
+
+class Counts:
+    """How often parts were asked, and decided."""
+
+    def __init__(self) -> None:
+        self.asked = Counter[str]()
+        self.decided = Counter[str]()
+        self.gain = Counter[str]()
+        """Groups cured, then excess, then evictions: whatever a part gained first, by `name: what`."""
+
+    def note(self, name: str, *, decided: bool) -> None:
+        self.asked[name] += 1
+        self.decided[name] += decided
+
+    def compare(self, name: str, before: Any, after: Any) -> None:
+        """Note whether a cost became less, and in what."""
+        self.note(name, decided=after < before)
+        if after < before:
+            groups, excess, evictions = sum(before[0]) - sum(after[0]), before[1] - after[1], before[2] - after[2]
+            what, number = next((each for each in (("groups", groups), ("excess", excess)) if each[1] > 0), ("evictions", evictions))
+            self.gain[f"{name}: {what}"] += number
+
+
+@contextmanager
+def counting(counts: Counts) -> Iterator[None]:
+    """Count what planning does in this process."""
+    with ExitStack() as stack:
+
+        def replace(owner: Any, name: str, by: Callable[[Any], Any]) -> None:
+            stack.enter_context(patch.object(owner, name, by(getattr(owner, name))))
+
+        replace(search._Search, "greedy", lambda real: _greedy(real, counts))
+        replace(search, "beam_path", lambda real: _beam(real, counts))
+        for name in ("shortest_cure", "nearest_cure"):
+            replace(search._Search, name, lambda real, name=name: _deepening(real, name, counts))
+        replace(solution.Finder, "find_better", lambda real: _find(real, counts))
+        replace(solving.Solver, "_beside", lambda real: _beside(real, counts))
+        replace(solving.Solver, "_in_turn", lambda real: _in_turn(real, counts))
+        replace(Planner, "plan", lambda real: _plan(real, counts))
+        yield
+
+
+def _greedy(real: Any, counts: Counts) -> Any:
+    def greedy(self: Any) -> Any:
+        path, reach = real(self), self._board.reach()
+        counts.note("greedy steps (they suffice)", decided=path.cost <= reach)
+        return path
+
+    return greedy
+
+
+def _beam(real: Any, counts: Counts) -> Any:
+    def beam_path(board: Any, options: Any, budget: Any, beam: Beam, best: Any) -> Any:
+        found = real(board, options, budget, beam, best)
+        counts.compare(f"beam {beam.width}{', several pods a step' * beam.jointly}", best.cost, found.cost)
+        return found
+
+    return beam_path
+
+
+def _deepening(real: Any, name: str, counts: Counts) -> Any:
+    def deepen(self: Any, known: Any) -> Any:
+        found = real(self, known)
+        label = {"shortest_cure": "deepening for fewer evictions", "nearest_cure": "exhaustive search for less excess"}[name]
+        counts.compare(label, known.cost, found.cost)
+        counts.note(f"{label}: proves the result", decided=found.proven)
+        return found
+
+    return deepen
+
+
+def _find(real: Any, counts: Counts) -> Any:
+    def find_better(self: Any, *arguments: Any) -> Any:
+        found = real(self, *arguments)
+        if found.steps:
+            counts.note("a step of several pods in a solution", decided=any(len(step) > 1 for step in found.steps))
+            counts.note("several first steps at once", decided=len(found.together) > 1)
+        return found
+
+    return find_better
+
+
+def _beside(real: Any, counts: Counts) -> Any:
+    def beside(self: Any, tasks: Any, others: Any, tried: Any, known: Any = None) -> Any:
+        found = real(self, tasks, others, tried, known)
+        if known is not None:
+            counts.compare("rivals solved together", known, found.cost)
+        return found
+
+    return beside
+
+
+def _in_turn(real: Any, counts: Counts) -> Any:
+    def in_turn(self: Any, alone: Any, tried: Any) -> Any:
+        ways: list[Any] = []
+        one_after_another = self._one_after_another
+
+        def recorded(*arguments: Any) -> Any:
+            ways.append(one_after_another(*arguments))
+            return ways[-1]
+
+        with patch.object(solving.Solver, "_one_after_another", lambda _self, *arguments: recorded(*arguments)):
+            found = real(self, alone, tried)
+        counts.note("solved again beside others", decided=any(a is not b for a, b in zip(alone, found, strict=False)))
+        if len(ways) > 1:
+            counts.note("those first that others left behind", decided=found is ways[1][0])
+        return found
+
+    return in_turn
+
+
+def _plan(real: Any, counts: Counts) -> Any:
+    def plan(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        planned = real(self, *arguments, **keywords)
+        if planned.moves:
+            reasons = [move.waits.message for move in planned.moves if move.waits is not None]
+            counts.note("a plan with moves", decided=True)
+            counts.note("preemption holds a move", decided=any("may delete pods" in each for each in reasons))
+            counts.note("a move waits for others", decided=bool(reasons))
+        return planned
+
+    return plan
+
+
+def _loops(number: int) -> None:
+    for size, share in ((TINY, 1.0), (SMALL, 0.4)):
+        for choice in ("random", "score", "adversarial"):
+
+            def carry_out(world: World, choice: Any = choice) -> None:
+                model = SchedulerModel(world)
+                assume(model.to_restore(model.start()))
+                closed_loop.run(world, choice, seed=SEED)
+
+            try_on(worlds(size), max(1, int(number * share)), SEED, carry_out)
+
+
+def _scarce(number: int) -> None:
+    for draw in (scarce_world, mixed_world):
+        for seed in range(number):
+            scarce = draw(seed)
+            plan_cluster(snapshot_of(scarce.world), scarce.policies, now=NOW)
+
+
+def _tight(number: int) -> None:
+    for seed in range(max(1, number // 5)):
+        tight_loop.run(tight_world(seed), seed)
+
+
+WORLDS: Final[dict[str, Callable[[int], None]]] = {"loops": _loops, "scarce": _scarce, "tight": _tight}
+
+
+def main() -> int:
+    """Print a table for each kind of clusters."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", type=int, default=100, help="clusters of each kind; a fifth as many tight ones")
+    parser.add_argument("--only", nargs="+", choices=tuple(WORLDS), default=tuple(WORLDS))
+    arguments = parser.parse_args()
+    for name in arguments.only:
+        counts = Counts()
+        with counting(counts):
+            WORLDS[name](arguments.worlds)
+        print(f"\n{name}\n" + "\n".join(_rows(counts)), flush=True)
+    return 0
+
+
+def _rows(counts: Counts) -> Iterable[str]:
+    yield "| part | asked | decided | gained |\n|---|---|---|---|"
+    for name in sorted(counts.asked):
+        gained = ", ".join(f"{number} {key.split(': ')[1]}" for key, number in sorted(counts.gain.items()) if key.startswith(f"{name}: "))
+        yield f"| {name} | {counts.asked[name]:,} | {counts.decided[name]:,} | {gained} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
