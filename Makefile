@@ -160,6 +160,9 @@ bench-busy: setup ## A busy cluster scaled down: Respread and its peer on a real
 bench-evictions: setup ## Evictions compared with the fewest possible, with different schedulers.
 	@$(BIN)/python -m bench.evictions $(ARGS)
 
+bench-deciding: setup ## How often each part of planning decides anything (ARGS="--worlds 600").
+	@$(BIN)/python -m bench.deciding $(ARGS)
+
 bench-feasibility: setup ## The cost of predicting where pods may be placed, by the number of nodes.
 	@$(BIN)/python -m bench.feasibility $(ARGS)
 

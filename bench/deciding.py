@@ -1,11 +1,11 @@
 """How often each part of planning decides anything.
 
-    python -m bench.deciding [--worlds 100] [--only loops scarce tight storm]
+    python -m bench.deciding [--worlds 100] [--only loops scarce tight]
 
 Plans are made and carried out in the clusters of bench.evictions ("loops"), in clusters with too little room for all
-("scarce"), in those of the tight loop, with other pods that come and go, priorities and slow terminations ("tight"), and
-in a zone outage of 40 workloads ("storm"). For each part it counts how often it was asked, and how often the plan would
-have been another one without it. A part that never decides anything, and is promised to nobody, can go.
+("scarce"), and in those of the tight loop, with other pods that come and go, priorities and slow terminations
+("tight"). For each part it counts how often it was asked, and how often it improved what those before it had found. A
+part that never decides anything, and is promised to nobody, can go (docs/decisions/measured-search.md).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.properties.planning.small_worlds import NOW, SMALL, TINY, World, snap
 from tests.properties.planning.tight_worlds import tight_world
 
 SEED: Final = 7
-_NAMES: Final = {"closed-form": "the lower bound that greedy steps reach"}
+WHAT: Final = ("groups of more important policies", "groups", "excess", "evictions")
 
 
 class Counts:
@@ -42,10 +42,11 @@ class Counts:
     def __init__(self) -> None:
         self.asked = Counter[str]()
         self.decided = Counter[str]()
-        self.gain = Counter[str]()
-        """Groups cured, then excess, then evictions: whatever a part gained first, by `name: what`."""
+        self.gain = Counter[tuple[str, str]]()
+        """Groups cured, else excess, else evictions: what each part gained first."""
 
     def note(self, name: str, *, decided: bool) -> None:
+        """Note that a part was asked."""
         self.asked[name] += 1
         self.decided[name] += decided
 
@@ -54,8 +55,9 @@ class Counts:
         self.note(name, decided=after < before)
         if after < before:
             groups, excess, evictions = sum(before[0]) - sum(after[0]), before[1] - after[1], before[2] - after[2]
-            what, number = next((each for each in (("groups", groups), ("excess", excess)) if each[1] > 0), ("evictions", evictions))
-            self.gain[f"{name}: {what}"] += number
+            gains = (("groups", groups), ("excess", excess), ("evictions", evictions))
+            what, number = next((each for each in gains if each[1] > 0), ("groups of more important policies", 1))
+            self.gain[name, what] += number
 
 
 @contextmanager
@@ -66,10 +68,9 @@ def counting(counts: Counts) -> Iterator[None]:
         def replace(owner: Any, name: str, by: Callable[[Any], Any]) -> None:
             stack.enter_context(patch.object(owner, name, by(getattr(owner, name))))
 
-        replace(search._Search, "greedy", lambda real: _greedy(real, counts))
+        replace(search, "_greedy", lambda real: _greedy(real, counts))
         replace(search, "beam_path", lambda real: _beam(real, counts))
-        for name in ("shortest_cure", "nearest_cure"):
-            replace(search._Search, name, lambda real, name=name: _deepening(real, name, counts))
+        replace(search, "_exhaustive", lambda real: _exhaustive(real, counts))
         replace(solution.Finder, "find_better", lambda real: _find(real, counts))
         replace(solving.Solver, "_beside", lambda real: _beside(real, counts))
         replace(solving.Solver, "_in_turn", lambda real: _in_turn(real, counts))
@@ -78,9 +79,9 @@ def counting(counts: Counts) -> Iterator[None]:
 
 
 def _greedy(real: Any, counts: Counts) -> Any:
-    def greedy(self: Any) -> Any:
-        path, reach = real(self), self._board.reach()
-        counts.note("greedy steps (they suffice)", decided=path.cost <= reach)
+    def greedy(board: Any, options: Any) -> Any:
+        path = real(board, options)
+        counts.note("greedy steps (they suffice)", decided=path.cost <= board.reach())
         return path
 
     return greedy
@@ -95,15 +96,14 @@ def _beam(real: Any, counts: Counts) -> Any:
     return beam_path
 
 
-def _deepening(real: Any, name: str, counts: Counts) -> Any:
-    def deepen(self: Any, known: Any) -> Any:
-        found = real(self, known)
-        label = {"shortest_cure": "deepening for fewer evictions", "nearest_cure": "exhaustive search for less excess"}[name]
-        counts.compare(label, known.cost, found.cost)
-        counts.note(f"{label}: proves the result", decided=found.proven)
+def _exhaustive(real: Any, counts: Counts) -> Any:
+    def exhaustive(board: Any, options: Any, rules: Any, best: Any) -> Any:
+        found = real(board, options, rules, best)
+        counts.compare("exhaustive search", best.cost, found.cost)
+        counts.note("exhaustive search: ends within the budget", decided=not rules.search_budget.exhausted)
         return found
 
-    return deepen
+    return exhaustive
 
 
 def _find(real: Any, counts: Counts) -> Any:
@@ -203,7 +203,8 @@ def main() -> int:
 def _rows(counts: Counts) -> Iterable[str]:
     yield "| part | asked | decided | gained |\n|---|---|---|---|"
     for name in sorted(counts.asked):
-        gained = ", ".join(f"{number} {key.split(': ')[1]}" for key, number in sorted(counts.gain.items()) if key.startswith(f"{name}: "))
+        gains = ((number, what) for what in WHAT if (number := counts.gain[name, what]))
+        gained = ", ".join(f"{number} {what}" for number, what in gains)
         yield f"| {name} | {counts.asked[name]:,} | {counts.decided[name]:,} | {gained} |"
 
 

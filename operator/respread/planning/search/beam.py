@@ -73,8 +73,9 @@ def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam:
             if len(seen) == beam.width:
                 break
             _play(board, candidate.path)
-            position = board.likeness()
-            steps = () if position in seen else options.every(jointly=beam.jointly)
+            position, reach = board.likeness(), board.reach()
+            may_be_better = reach._replace(evictions=candidate.evictions + reach.evictions) < best.cost
+            steps = options.every(jointly=beam.jointly) if may_be_better and position not in seen else ()
             board.revert(start)
             seen.add(position)
             for option in steps:
@@ -84,7 +85,7 @@ def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam:
                         continue
                     levels.setdefault(following.evictions, []).append(following)
                     if (cost := following.cost) < best.cost:
-                        best = Path(_play(board, following.path), cost.violated, cost.excess)
+                        best = Path(_play(board, following.path), cost.violated, cost.excess, proven=False)
                         board.revert(start)
     return best
 
