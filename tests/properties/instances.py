@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import TypeVar
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from hypothesis.strategies import SearchStrategy
 
 FACTOR_VARIABLE = "RESPREAD_INSTANCES_FACTOR"
@@ -43,4 +46,7 @@ def try_on(instances: SearchStrategy[_T], ordinarily: int, part: int, holds: Cal
     def run(instance: _T) -> None:
         holds(instance)
 
-    run()
+    # Hypothesis also draws numbers that occur in the modules that are imported: others after each change, and with each
+    # selection of tests.
+    with patch.object(providers, "_get_local_constants", Constants), patch.object(providers, "CONSTANTS_CACHE", {}):
+        run()

@@ -159,7 +159,7 @@ class Figures(NamedTuple):
 @pytest.mark.parametrize(
     ("draw", "expected", "expected_looks"),
     [
-        (scarce_world, Figures((7, 31, 0), 121, 58, 121), 102_304),
+        (scarce_world, Figures((7, 31, 0), 121, 58, 121), 102_106),
         (mixed_world, Figures((14, 33, 5), 69, 40, 69), 41_178),
     ],
 )
