@@ -11,8 +11,8 @@ from immutables import Map
 from respread.api.policy import EvictionOptions, Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
-from respread.controller.comparison import Comparison
 from respread.controller.permits.limiters import Bounding
+from respread.moves.comparison import Comparison
 from respread.moves.entry import Ended, Patience
 from respread.moves.following import Judged
 from respread.moves.ledger import Ledger

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
 
-from respread.controller.comparison import Comparison
 from respread.eviction.backoff import BackOffs
+from respread.moves.comparison import Comparison
 from respread.moves.entry import Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move

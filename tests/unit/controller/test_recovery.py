@@ -14,11 +14,11 @@ from respread.api.record import MAX_NEWEST_PODS, Recorded, decode_record, encode
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.comparison import Comparison
 from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import AskingRules, resumed
 from respread.eviction.limits.limiter import Limiter
 from respread.moves.codec import ClockReading, RememberedMoves
+from respread.moves.comparison import Comparison
 from respread.moves.entry import Ended, MovePhase, Outcome, Patience
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move

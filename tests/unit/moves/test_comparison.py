@@ -7,7 +7,7 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
 from respread.cluster.pod import Pod
-from respread.controller.comparison import Comparison
+from respread.moves.comparison import Comparison
 from respread.moves.entry import Outcome
 from respread.planning.plan import Move
 from tests.plans import plan_cluster
