@@ -21,9 +21,9 @@ from respread.planning.search.options import Options
 from respread.planning.search.safety import StepOutcome, assess
 from respread.planning.search.search_budget import SearchBudget
 from tests.properties.instances import try_on
-from tests.properties.planning.boards import Case, case_of
+from tests.properties.planning.boards import Case, board_of, case_of
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
-from tests.properties.planning.small_worlds import TINY, World, crowded_worlds
+from tests.properties.planning.small_worlds import TINY, World, crowded_worlds, worlds
 
 PARTS: Final = range(2)
 UNBOUNDED: Final = 1 << 40
@@ -178,6 +178,28 @@ def test_nodes_of_one_kind_are_alike_for_all_that_the_search_can_do(part: int) -
 
     try_on(crowded_worlds(TINY), 100, part, are_alike)
     assert min(alike[True], alike[False]) > 10
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_touched_nodes_with_room_for_all_movable_pods_are_ample(part: int) -> None:
+    found: Counter[bool] = Counter()
+
+    def are_ample(world: World) -> None:
+        assume(not any(shape.near for shape in world.shapes))
+        case = case_of(world)
+        model, start = case.model, case.start
+        for kind in model.kinds(start):
+            assess(case.board, (case.spot_of[kind],), SearchBudget(UNBOUNDED))
+        wanted = sum(shape.size * sum(row) for shape, row in zip(world.shapes, start.movable, strict=True))
+        touched = set(case.hosts(case.board.touched))
+        roomy = {host for host in touched if model.free(host, start, []) >= wanted}
+        assert set(case.hosts(case.board.ample().nodes)) == roomy
+        found[roomy == touched] += 1
+        waiting, _ = board_of(world, [0])
+        assert not waiting.ample().nodes
+
+    try_on(st.one_of(worlds(TINY), crowded_worlds(TINY)), 60, part, are_ample)
+    assert min(found[True], found[False]) > 5
 
 
 def _use(case: Case, host: int) -> Hashable:

@@ -202,3 +202,11 @@ def test_pods_whose_replacements_are_unknown_stay_beside_one_that_moves() -> Non
     ]
     plan = make_plan(cluster([node("a1", "a"), node("b1", "b")], there))
     assert [move.pod.name for move in plan.moves] == ["plain-a1-0"]
+
+
+def test_a_replacement_may_return_where_the_score_makes_that_unlikely() -> None:
+    """Once its pod is gone, the full node of zone a is feasible, too. The score prefers zone b."""
+    there = pods({"a1": 3}, spec(constraint(when="ScheduleAnyway")))
+    plan = make_plan(cluster([node("a1", "a", pods=3), node("b1", "b")], there), "ScheduleAnyway")
+    assert moved(plan) == [("a", ("a", "b"))]
+    assert not plan.moves[0].certain
