@@ -6,6 +6,19 @@ from typing import Final
 
 EQUIVALENT: Final = {
     (
+        "moves/following.py",
+        "end_of",
+        (
+            "replacement is not None and entry.phase is MovePhase.PLACED and replacement.ready → "
+            "((entry.phase is MovePhase.PLACED) and (replacement.ready))"
+        ),
+    ): "a placed move has a replacement; the condition is for mypy",
+    (
+        "moves/ledger.py",
+        "_after_end",
+        ("ended.outcome is Outcome.IMPROVED and ended.replacement is not None → ((ended.outcome is Outcome.IMPROVED))"),
+    ): "without a replacement nothing improves; the condition is for mypy",
+    (
         "eviction/owners/other_controllers.py",
         "OtherControllers._read",
         (

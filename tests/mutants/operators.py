@@ -17,9 +17,12 @@ from typing import Final
 from tests.mutants.change import Change
 
 PACKAGES: Final = (
+    "moves",
     "eviction",
     "controller/permits",
     "controller/records",
+    "controller/accounts.py",
+    "controller/follow_up.py",
     "planning/search",
     "planning/victims",
     "planning/claims.py",

@@ -48,6 +48,8 @@ class Story:
         """By pod, the policies for which it counts until it is certain whether it was evicted."""
         self.doubted: set[str] = set()
         self.seconds = 0.0
+        self.checked = self.ledger
+        self.sent_then: set[str] = set()
 
     def _move(self, number: int) -> Move:
         app, namespace = f"app-{number % 3}", f"team-{number % 2}"
@@ -157,6 +159,10 @@ class Story:
         assert [each.uid for each in ledger.in_flight] == self.sent, "in the order in which they were sent"
         assert {each.uid: each.phase for each in ledger.under_way} == self.plain
         assert len(ledger) == len(self.sent)
+        began, ended = ({each.pod.uid for each in which} for which in ledger.since(self.checked))
+        assert began == set(self.sent) - self.sent_then
+        assert ended == self.sent_then - set(self.sent)
+        self.checked, self.sent_then = ledger, set(self.sent)
         assert {each.uid for each in ledger.on_record} == {
             uid for uid, phase in self.plain.items() if phase is not MovePhase.CHOSEN
         }

@@ -79,5 +79,11 @@ def test_an_evicted_pod_is_ours_until_one_observation_after_its_deletion(outcome
     assert followed(gone, NEW) is gone
 
 
+def test_a_refused_move_that_counts_for_nothing_leaves_nothing_behind() -> None:
+    """Such as one of a record that is older than the hour that limits count."""
+    assert SENT.answered(MOVE, False, 96) == SENT.without(MOVE)
+    assert SENT.answered(MOVE, False, 96).of(MOVE) is None
+
+
 def test_a_pod_that_another_client_deletes_is_not_ours() -> None:
     assert followed(Ledger(), LEAVING).ours == ()
