@@ -105,8 +105,18 @@ class SchedulerModel:
         return tuple(self.excess(group, position) for group in self.groups)
 
     def to_restore(self, position: Position) -> list[int]:
-        """Return the groups that a plan must restore."""
-        return [at for at, group in enumerate(self.groups) if group.restored and self.excess(group, position)]
+        """Return the groups that a plan must restore: of constraints that some pod has."""
+        of_pods = {
+            at
+            for shape, own in enumerate(self._own)
+            if any(position.movable[shape]) or any(position.staying[shape])
+            for at, _ in own
+        }
+        return [
+            at
+            for at, group in enumerate(self.groups)
+            if at in of_pods and group.restored and self.excess(group, position)
+        ]
 
     # Where a pod may go
 

@@ -34,7 +34,7 @@ on which a search has placed a pod."""
 def outcome(plan: Plan) -> object:
     """Return what plans have in common that are as good as each other."""
     restored = {key: sorted(counts.values()) for key, counts in plan.counts_after.items()}
-    return len(plan.moves), sorted(str(each.group) for each in plan.blocked), plan.lower_bound, restored
+    return len(plan.moves), sorted(str(each.group) for each in plan.blocked), restored
 
 
 def other_pod(random: Random, name: str, hosts: tuple[Host, ...], apps: list[str]) -> Pod:
@@ -96,4 +96,6 @@ def test_kept_solutions_are_as_good_as_new_ones(
             new = Planner().plan(state.snapshot, spread, setting, now=NOW)
             of_new += searches - before
             assert outcome(kept) == outcome(new), (seed, number)
+            # A search may end within its budget in one case only.
+            assert max(kept.lower_bound, new.lower_bound) <= len(new.moves), (seed, number)
     assert of_kept < MOST_SEARCHES * of_new

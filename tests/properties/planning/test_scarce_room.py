@@ -113,10 +113,15 @@ def test_the_plan_restores_as_many_groups_as_possible(part: int, draw: Callable[
     assert sum(each.scarce for each in results) >= LEAST_SCARCE * worlds
 
 
-@pytest.mark.parametrize("seed", [408, 1745])
-def test_the_plan_restores_as_many_groups_as_possible_in_clusters_that_once_failed(seed: int) -> None:
-    """In 408, the presolve of the exact program was wrong. In 1745, it matters which of two nodes a group uses."""
-    assert not tried(seed).unknown
+@pytest.mark.parametrize(("seed", "draw"), [(408, scarce_world), (1745, scarce_world), (1734, mixed_world)])
+def test_the_plan_restores_as_many_groups_as_possible_in_clusters_that_once_failed(
+    seed: int, draw: Callable[[int], ScarceWorld]
+) -> None:
+    """In 408, the presolve of the exact program was wrong. In 1745, it matters which of two nodes a group uses.
+
+    In 1734, a node has room for any two of three groups, so that no two of them compete for it.
+    """
+    assert not tried(seed, draw).unknown
 
 
 def applications(number: int, room: int) -> World:

@@ -42,6 +42,10 @@ class Room:
         for each in taken:
             _take(self._taken.setdefault(each.slot, {}), each.pod)
 
+    def taken(self, slot: int, name: str) -> int:
+        """Return how much of a resource of a node is reserved."""
+        return self._taken.get(slot, {}).get(name, 0)
+
 
 class RoomForAll:
     """What is taken by a plan in all, kept from plan to plan at the cost of those takers that are new or gone."""

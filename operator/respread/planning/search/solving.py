@@ -300,11 +300,11 @@ class Solver:
         wanting = [solution for solution in solutions if not solution.ideal]
         if not wanting or len(solutions) == 1:
             return []
-        demand: dict[str, int] = {}
-        for solution in wanting:
-            for name, amount in solution.demand.items():
-                demand[name] = max(amount, demand.get(name, 0))
-        tight = [(solution, self._tight(solution, demand)) for solution in solutions]
+        names = {name for solution in wanting for name in solution.demand}
+        demand = {name: max(solution.demand.get(name, 0) for solution in wanting) for name in names}
+        room = Room(self._placement)
+        room.take(chain.from_iterable(solution.taken for solution in solutions))
+        tight = [(solution, self._tight(solution, demand, room)) for solution in solutions]
         rivals: list[list[Solution]] = []
         taken: set[int] = set()
         for solution in wanting:
@@ -324,8 +324,14 @@ class Solver:
                 taken.update(map(id, found))
         return rivals
 
-    def _tight(self, solution: Solution, demand: Mapping[str, int]) -> NodeSet:
-        """Return the nodes of a solution without enough room for it and others: those that it uses or may leave."""
+    def _tight(self, solution: Solution, demand: Mapping[str, int], room: Room) -> NodeSet:
+        """Return the nodes of a solution that it uses or may leave, without enough room for all.
+
+        Args:
+            solution: one of those that use room.
+            demand: what another may need in addition.
+            room: what all of them use.
+        """
         free = self._placement.view.free
         slots = chain((taken.slot for taken in solution.taken), slots_of(solution.vacated))
         return node_set(
@@ -333,7 +339,8 @@ class Solver:
                 slot
                 for slot in slots
                 if any(
-                    free.of(name).free[slot] < amount + solution.demand.get(name, 0) for name, amount in demand.items()
+                    free.of(name).free[slot] < amount + max(solution.demand.get(name, 0), room.taken(slot, name))
+                    for name, amount in demand.items()
                 )
             ]
         )
