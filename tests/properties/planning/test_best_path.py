@@ -17,8 +17,18 @@ from respread.planning.search.path import Path
 from respread.planning.search.search import SearchRules, best_path
 from respread.planning.search.search_budget import SearchBudget
 from tests.properties.instances import try_on
-from tests.properties.planning.boards import Case, case_of
-from tests.properties.planning.small_worlds import TINY, World, crowded_worlds
+from tests.properties.planning.boards import Case, board_of, case_of
+from tests.properties.planning.small_worlds import (
+    HOSTNAME,
+    PLENTY,
+    TINY,
+    Host,
+    Place,
+    Rule,
+    Shape,
+    World,
+    crowded_worlds,
+)
 from tests.properties.planning.truth import TooLargeError, Truth, truth_of
 
 PARTS: Final = range(2)
@@ -81,6 +91,21 @@ def test_a_path_is_wanted_only_if_it_costs_less_than_what_is_known(part: int) ->
         _check_steps(case, none)
 
     try_on(crowded_worlds(TINY), 80, part, is_better_or_none)
+
+
+def test_a_pod_that_moves_may_open_a_zone_to_those_with_affinity_to_it() -> None:
+    """Pods of api must be in a zone with one of web. When that has moved to zone 2, there is room beside it."""
+    web, api = (Rule("zone", 1, (("app", app),)) for app in ("web", "api"))
+    world = World(
+        hosts=tuple(
+            Host({HOSTNAME: f"n{number}", "zone": f"z{number}"}, room) for number, room in enumerate((3, 4, PLENTY, 1))
+        ),
+        shapes=(Shape({"app": "api"}, (api,), near="web"), Shape({"app": "web"}, (web,))),
+        pods=tuple(Place(shape, host) for shape, host in ((1, 0), (0, 1), (1, 0), (0, 0), (1, 1), (0, 1))),
+    )
+    board, _ = board_of(world)
+    path = best_path(board, _rules(SearchBudget(AMPLE), 1))
+    assert _result(path) == Truth(violated=0, excess=0, evictions=2)
 
 
 def _truth(case: Case, largest: int) -> Truth:

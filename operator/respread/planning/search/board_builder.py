@@ -150,7 +150,8 @@ def _tally(
     feasible: NodeSet = 0
     for piece in counted:
         if piece.replacement.unknown is None:
-            reachable |= piece.replacement.admitted(spread=False)
+            # Other pods of the board may come, and go, that its affinity terms are about.
+            reachable |= piece.replacement.admitted(spread=False, terms=False)
             feasible |= piece.replacement.statically_feasible
     bounds = Bounds(
         staying=histogram_of(staying, domains.size),
