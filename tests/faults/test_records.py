@@ -37,8 +37,9 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
 
 
 def balanced(cluster: Sandbox) -> bool:
-    heal(cluster, NAMESPACE)
-    return all(set(pods_per_domain(cluster, NAMESPACE, name).values()) == {1} for name in NAMES)
+    counts = [set(pods_per_domain(cluster, NAMESPACE, name).values()) for name in NAMES]
+    heal(cluster, NAMESPACE)  # after the pods were counted, or the last replacement may never become Ready
+    return all(each == {1} for each in counts)
 
 
 def uid_of_policy(cluster: Sandbox) -> str:
