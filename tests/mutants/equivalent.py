@@ -14,8 +14,8 @@ EQUIVALENT: Final = {
         ),
     ): "a placed move has a replacement; the condition is for mypy",
     (
-        "moves/ledger.py",
-        "_after_end",
+        "moves/following.py",
+        "after_end",
         ("ended.outcome is Outcome.IMPROVED and ended.replacement is not None → ((ended.outcome is Outcome.IMPROVED))"),
     ): "without a replacement nothing improves; the condition is for mypy",
     (

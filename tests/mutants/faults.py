@@ -237,7 +237,7 @@ FAULTS: Final = (
     ),
     Fault(
         "an evicted pod is taken to be gone when its move has ended",
-        "moves/ledger.py",
+        "moves/following.py",
         "ended=ended, lingers=True)",
         "ended=ended)",
     ),

@@ -1,4 +1,4 @@
-"""Follows a move in a snapshot: its pod, its replacement, how the move ends, and whether that lasts.
+"""Follows a move in a snapshot: its pod, which pod replaces it, how the move ends, and whether that lasts.
 
 A container without a readiness probe is Ready as soon as it runs, and one that crashes repeatedly is Ready for a moment
 each time. So a replacement must stay Ready for a while.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
+from immutables import Map
 
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.pod import Pod
@@ -40,6 +42,8 @@ _STILL_THERE: Final = {
     MovePhase.SENT: "its eviction was not confirmed",
     MovePhase.EVICTED: "its eviction was accepted",
 }
+EXCHANGED_SECONDS: Final = 60.0
+"""For how long it is known which pod has replaced which: longer than a plan is carried out."""
 
 
 class Judged(NamedTuple):
@@ -224,3 +228,62 @@ def judged(steadying: Iterable[MoveEntry], snapshot: ClusterSnapshot, now: float
         elif since >= STEADY_SECONDS:
             lasting.append(entry.move)
     return Judged(tuple(lasting), tuple(relapsed), tuple(undecided))
+
+
+class Exchanged(NamedTuple):
+    """A pod that a move has replaced lately."""
+
+    controller: str
+    """The UID of its controller."""
+    replacement: str
+    """The UID of the pod that replaces it."""
+    at: float
+    """When the move ended, on the caller's clock."""
+
+
+class Siblings(NamedTuple):
+    """The pods of a controller at one moment, which moves sent then know."""
+
+    names: PodsByName
+    arrived: frozenset[str]
+    """The UIDs of those that have replaced others lately."""
+    uids: frozenset[str]
+    newest: datetime
+
+
+def siblings_in(
+    snapshot: ClusterSnapshot, namespace: str, controller_uid: str, arrived: frozenset[str], known: Siblings | None
+) -> Siblings:
+    """Return the pods of a controller that replace none that is evicted now.
+
+    Args:
+        snapshot: the cluster.
+        namespace: that of the controller.
+        controller_uid: its UID.
+        arrived: the UIDs of the pods that have replaced others lately.
+        known: what was returned the last time, which is returned again if nothing has changed.
+    """
+    names = pods_of(snapshot, namespace, controller_uid)
+    if known is not None and known.names is names and known.arrived == arrived:
+        return known
+    created = (each.creation_timestamp or LEAVING_SINCE for each in names.values())
+    uids = arrived.union(each.uid for each in names.values())
+    return Siblings(names, arrived, uids, max(created, default=LEAVING_SINCE))
+
+
+def exchanging(before: Map[str, Exchanged], over: Iterable[Ended], now: float) -> Map[str, Exchanged]:
+    """Return what replaced the pods of moves that are over, which is known for a while, by the evicted pods' UIDs."""
+    exchanged = Map({uid: each for uid, each in before.items() if now - each.at < EXCHANGED_SECONDS})
+    for ended in over:
+        if ended.replacement is not None:
+            pod, uid = ended.move.pod, controller_uid_of(ended.move)
+            exchanged = exchanged.set(pod.uid, Exchanged(uid, ended.replacement.uid, now))
+    return exchanged
+
+
+def after_end(entry: MoveEntry, ended: Ended, now: float) -> MoveEntry:
+    """Return a move in flight that has just ended."""
+    phase = MovePhase.UNCERTAIN if ended.unmade and entry.counts is not None else MovePhase.OVER
+    if ended.outcome is Outcome.IMPROVED and ended.replacement is not None:
+        phase = MovePhase.STEADYING
+    return msgspec.structs.replace(at_phase(entry, phase, now), ended=ended, lingers=True)

@@ -10,38 +10,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import cached_property
 from math import inf
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from immutables import Map
 
 from respread.cluster.differences import changed_keys
-from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.moves.entry import (
-    LEAVING_SINCE,
     Compare,
     Counting,
     Ended,
     MoveEntry,
     MovePhase,
-    Outcome,
     Patience,
     as_shown,
     at_phase,
     controller_uid_of,
     is_late,
-    pods_of,
     still_there,
     waiting,
     will_need_a_node,
 )
-from respread.moves.following import STEADY_SECONDS, Judged, Knowing, ReplacementPods, end_of, followed, judged
+from respread.moves.following import (
+    STEADY_SECONDS,
+    Exchanged,
+    Judged,
+    Knowing,
+    ReplacementPods,
+    Siblings,
+    after_end,
+    end_of,
+    exchanging,
+    followed,
+    judged,
+    siblings_in,
+)
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Move
 
@@ -52,30 +60,7 @@ what a frozen process or a broken network holds back longer is not accepted. It 
 """
 AGAIN_SECONDS: Final = 5.0
 """How long after the API server did not say what became of a pod it is asked again."""
-EXCHANGED_SECONDS: Final = 60.0
-"""For how long it is known which pod has replaced which: longer than a plan is carried out."""
 _BY_NUMBER: Final = attrgetter("number")
-
-
-class Exchanged(NamedTuple):
-    """A pod that a move has replaced lately."""
-
-    controller: str
-    """The UID of its controller."""
-    replacement: str
-    """The UID of the pod that replaces it."""
-    at: float
-    """When the move ended, on the caller's clock."""
-
-
-class _Siblings(NamedTuple):
-    """The pods of a controller at one moment, which moves sent then know."""
-
-    names: PodsByName
-    arrived: frozenset[str]
-    """The UIDs of those that have replaced others lately."""
-    uids: frozenset[str]
-    newest: datetime
 
 
 class _Draft:
@@ -141,7 +126,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     """By the UID of the evicted pod."""
     _of_controller: Map[str, Map[str, None]] = Map()
     """The same UIDs of the moves in flight, by that of the pods' controller."""
-    _siblings: Map[str, _Siblings] = Map()
+    _siblings: Map[str, Siblings] = Map()
     """By the UID of the controller, as they were when one of its pods was last chosen or evicted."""
     _number: int = 0
     """The number of the next one."""
@@ -449,14 +434,16 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
             elif (after := knowing.of(entry)) is not self._entries[entry.uid]:
                 draft.put(after)
         for entry, ended in over:
-            draft.put(_after_end(entry, ended, now))
+            draft.put(after_end(entry, ended, now))
         for entry in self.ours:
             if entry.lingers and not _is_leaving(entry, snapshot):
                 draft.keep(msgspec.structs.replace(entry, lingers=False))
         if draft.entries is self._entries:
             return self, ()
         ends = tuple(ended for _, ended in over)
-        return msgspec.structs.replace(self._of_draft(draft, Map()), _exchanged=self._exchanging(ends, now)), ends
+        return msgspec.structs.replace(
+            self._of_draft(draft, Map()), _exchanged=exchanging(self._exchanged, ends, now)
+        ), ends
 
     def judged(self, snapshot: ClusterSnapshot, now: float) -> tuple[Ledger, Judged]:
         """Return what became of the replacements that are to stay Ready, as far as that is decided.
@@ -564,16 +551,17 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         move: Move,
         phase: MovePhase,
         snapshot: ClusterSnapshot,
-        siblings: Map[str, _Siblings],
+        siblings: Map[str, Siblings],
         now: float,
         time: float,
-    ) -> tuple[MoveEntry, Map[str, _Siblings]]:
+    ) -> tuple[MoveEntry, Map[str, Siblings]]:
         """Return a move as one whose pod's controller has the pods of a snapshot, and the pods of all controllers.
 
         It still counts for what it did before, and is as uncertain as before.
         """
         controller, before = controller_uid_of(move), self.of(move)
-        there = self._siblings_in(snapshot, move.pod.namespace, controller, siblings.get(controller))
+        arrived = frozenset(self.exchanged(controller).values())
+        there = siblings_in(snapshot, move.pod.namespace, controller, arrived, siblings.get(controller))
         entry = MoveEntry(
             move=move,
             sent_at=now,
@@ -596,7 +584,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def _draft(self) -> _Draft:
         return _Draft(self._entries, self._of_controller, self._number)
 
-    def _of_draft(self, draft: _Draft, siblings: Map[str, _Siblings] | None = None) -> Ledger:
+    def _of_draft(self, draft: _Draft, siblings: Map[str, Siblings] | None = None) -> Ledger:
         """Return the ledger with changed moves; itself if nothing has changed."""
         if draft.entries is self._entries and siblings is None:
             return self
@@ -608,29 +596,6 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
             _siblings=self._siblings if siblings is None else siblings,
         )
 
-    def _exchanging(self, over: Iterable[Ended], now: float) -> Map[str, Exchanged]:
-        """Return what replaced the pods of moves that are over, which is known for a while."""
-        exchanged = Map({uid: each for uid, each in self._exchanged.items() if now - each.at < EXCHANGED_SECONDS})
-        for ended in over:
-            if ended.replacement is not None:
-                pod, uid = ended.move.pod, controller_uid_of(ended.move)
-                exchanged = exchanged.set(pod.uid, Exchanged(uid, ended.replacement.uid, now))
-        return exchanged
-
-    def _siblings_in(
-        self, snapshot: ClusterSnapshot, namespace: str, controller_uid: str, known: _Siblings | None
-    ) -> _Siblings:
-        """Return the pods that replace none that is evicted now: of a snapshot, and what has come since for others."""
-        names, arrived = (
-            pods_of(snapshot, namespace, controller_uid),
-            frozenset(self.exchanged(controller_uid).values()),
-        )
-        if known is not None and known.names is names and known.arrived == arrived:
-            return known
-        created = (each.creation_timestamp or LEAVING_SINCE for each in names.values())
-        uids = arrived.union(each.uid for each in names.values())
-        return _Siblings(names, arrived, uids, max(created, default=LEAVING_SINCE))
-
 
 def _step_of(entry: MoveEntry) -> tuple[int, int]:
     return entry.move.component, entry.move.step
@@ -640,14 +605,6 @@ def _due_at(entry: MoveEntry) -> float:
     """Return when it can be found out whether a move was made that is in doubt."""
     since = -inf if entry.doubted_at is None else entry.doubted_at
     return max(since + CERTAIN_SECONDS, entry.asked_at + AGAIN_SECONDS)
-
-
-def _after_end(entry: MoveEntry, ended: Ended, now: float) -> MoveEntry:
-    """Return a move in flight that has just ended."""
-    phase = MovePhase.UNCERTAIN if ended.unmade and entry.counts is not None else MovePhase.OVER
-    if ended.outcome is Outcome.IMPROVED and ended.replacement is not None:
-        phase = MovePhase.STEADYING
-    return msgspec.structs.replace(at_phase(entry, phase, now), ended=ended, lingers=True)
 
 
 def _is_leaving(entry: MoveEntry, snapshot: ClusterSnapshot) -> bool:

@@ -73,9 +73,10 @@ def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam:
             if len(seen) == beam.width:
                 break
             _play(board, candidate.path)
-            position, reach = board.likeness(), board.reach()
-            may_be_better = reach._replace(evictions=candidate.evictions + reach.evictions) < best.cost
-            steps = options.every(jointly=beam.jointly) if may_be_better and position not in seen else ()
+            position = board.likeness()
+            steps: tuple[Option, ...] = ()
+            if position not in seen and _reach(board, candidate) < best.cost:
+                steps = options.every(jointly=beam.jointly)
             board.revert(start)
             seen.add(position)
             for option in steps:
@@ -88,6 +89,12 @@ def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam:
                         best = Path(_play(board, following.path), cost.violated, cost.excess, proven=False)
                         board.revert(start)
     return best
+
+
+def _reach(board: Board, candidate: _Candidate) -> Cost:
+    """Return what no path costs less than that goes on from here, after the candidate's evictions."""
+    reach = board.reach()
+    return reach._replace(evictions=candidate.evictions + reach.evictions)
 
 
 def _play(board: Board, path: _Played) -> tuple[Choice, ...]:
