@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from respread.prevention.contests import FIRST_WAIT_SECONDS
+from respread.prevention.contests import WAIT
 from respread_sandbox import Binaries
 from tests.integration.operator_process import refused
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, costs, create, excess, patches
@@ -53,7 +53,7 @@ def test_respread_gives_way_to_karpenters_deletion_costs(cluster: KarpenterClust
             break
         assert time.monotonic() < begun + ROUNDS_SECONDS, f"written: {patches(cluster.sandbox)}"
     written, seconds = patches(cluster.sandbox), time.monotonic() - begun
-    assert 2 <= max(written.values()) <= 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
+    assert 2 <= max(written.values()) <= 1 + math.floor(math.log2(seconds / WAIT.first_seconds + 1))
     cluster.wait_until(lambda: not costs(cluster.sandbox, "web"), "Karpenter to remove all costs")
 
     # The first deleted pods show that a scale-down has begun. The next ones are chosen by costs.

@@ -151,10 +151,10 @@ FAULTS: Final = (
         "",
     ),
     Fault(
-        "the back-off never grows",
-        "eviction/backoff.py",
-        "self.factor ** max(0, min(failures - 1, 64))",
-        "1",
+        "no pause ever grows",
+        "growing_pause.py",
+        "self.first_seconds * 2.0**doublings",
+        "self.first_seconds",
     ),
     Fault(
         "the quiet period is over at once",
@@ -490,8 +490,8 @@ FAULTS: Final = (
     Fault(
         "groups at the longest back-off are let go too early",
         "eviction/backoff.py",
-        "return self.rules.longest_seconds * (1 + self.rules.jitter)",
-        "return self.rules.longest_seconds",
+        "return self.rules.pause.longest_seconds * (1 + self.rules.jitter)",
+        "return self.rules.pause.longest_seconds",
     ),
     Fault(
         "each failing move in flight doubles a pause",

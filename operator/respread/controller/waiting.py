@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from respread.growing_pause import GrowingPause
 from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import Heartbeat
 
@@ -17,9 +18,9 @@ LONGEST_GATHER_SECONDS: Final = 5.0
 takes at most half of a core. Waiting does not count, for answers as for a CPU."""
 BEAT_SECONDS: Final = 10.0
 """The heartbeat beats this often, however quiet the cluster is."""
-LONGEST_PAUSE_SECONDS: Final = 60.0
-"""The maximum pause after failed reconciles."""
-LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
+FAILURE_PAUSE: Final = GrowingPause(first_seconds=2.0, longest_seconds=60.0)
+"""The pause after failed reconciles."""
+LOOP_LIMIT_SECONDS: Final = 2 * FAILURE_PAUSE.longest_seconds + BEAT_SECONDS
 """A control loop that has not run for this long is stuck, or fails again and again."""
 
 
@@ -67,7 +68,7 @@ class Waiting:
     def failed(self) -> float:
         """Record that a reconcile failed, and return the pause in seconds, longer each time."""
         self._failures += 1
-        return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(self._failures, 10))
+        return FAILURE_PAUSE.seconds(self._failures)
 
     async def until(self, wake_at: float) -> None:
         """Wait for a change or a time on the clock, then collect more changes."""

@@ -15,15 +15,14 @@ import msgspec
 from immutables import Map
 
 from respread.api.reasons import Reason
+from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 
 
 class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
     """How long a group backs off."""
 
-    first_seconds: float = 60.0
-    factor: float = 2.0
-    longest_seconds: float = 4 * 3600.0
+    pause: GrowingPause = GrowingPause(first_seconds=60.0, longest_seconds=4 * 3600.0)
     jitter: float = 0.2
     """The largest part of a delay that is added to it, so that groups which failed together don't return together."""
     floor: float = 1 / 8
@@ -33,10 +32,8 @@ class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def delay_seconds(self, group: str, failures: int) -> float:
         """Return how long a group backs off after this many failures in a row."""
-        # The exponent is bounded, because floats overflow long before a group fails that often.
-        plain = min(self.longest_seconds, self.first_seconds * self.factor ** max(0, min(failures - 1, 64)))
         digest = hashlib.blake2b(f"{self.seed}\0{group}\0{failures}".encode(), digest_size=8).digest()
-        return plain * (1 + self.jitter * int.from_bytes(digest) / (1 << 64))
+        return self.pause.seconds(failures) * (1 + self.jitter * int.from_bytes(digest) / (1 << 64))
 
 
 class BackOff(msgspec.Struct, frozen=True):
@@ -110,7 +107,7 @@ class BackOffs(msgspec.Struct, frozen=True):
 
     @property
     def _longest_seconds(self) -> float:
-        return self.rules.longest_seconds * (1 + self.rules.jitter)
+        return self.rules.pause.longest_seconds * (1 + self.rules.jitter)
 
     def _with(self, groups: Map[str, BackOff]) -> BackOffs:
         return BackOffs(self.rules, groups)

@@ -22,25 +22,14 @@ from immutables import Map
 from respread.api.reasons import Reason
 from respread.api.record import MAX_FAILED_WORKLOADS, MAX_WORKLOAD_LENGTH
 from respread.cluster.workload import WorkloadName
+from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 
+PAUSES: Final = GrowingPause(first_seconds=60.0, longest_seconds=4 * 3600.0)
 _IN: Final = " in "
 """Separates a workload and its namespace. No name contains a space."""
 _NAMED: Final = 3
 """How many of the workloads a message names."""
-
-
-class PauseRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The durations of pauses."""
-
-    first_seconds: float = 60.0
-    factor: float = 2.0
-    longest_seconds: float = 4 * 3600.0
-
-    def pause_seconds(self, pauses: int) -> float:
-        """Return the duration of the last of this many pauses in a row."""
-        # The exponent is bounded, because floats overflow long before a policy pauses that often.
-        return min(self.longest_seconds, self.first_seconds * self.factor ** max(0, min(pauses - 1, 64)))
 
 
 class Failures(msgspec.Struct, frozen=True):
@@ -63,7 +52,7 @@ class Breakers(msgspec.Struct, frozen=True):
     `most` is the number of different workloads that may fail in a row before the policy is paused; 0 if it never is.
     """
 
-    rules: PauseRules = PauseRules()
+    pause: GrowingPause = PAUSES
     policies: Map[str, Failures] = Map()
 
     def failed(self, policy: str, workload: WorkloadName, most: int, now: float) -> Breakers:
@@ -143,18 +132,18 @@ class Breakers(msgspec.Struct, frozen=True):
 
     def _lasts(self, known: Failures, now: float) -> bool:
         """Return whether a pause is still on. One longer than possible means that a clock was set back."""
-        return now < known.until <= now + self.rules.longest_seconds
+        return now < known.until <= now + self.pause.longest_seconds
 
     def _until_elsewhere(self, known: Failures) -> float:
         """Return when a pause ends for namespaces in which nothing has failed."""
-        began = known.until - self.rules.pause_seconds(known.pauses)
-        return min(known.until, began + self.rules.first_seconds)
+        began = known.until - self.pause.seconds(known.pauses)
+        return min(known.until, began + self.pause.first_seconds)
 
     def _paused(self, known: Failures, pauses: int, now: float) -> Failures:
-        return msgspec.structs.replace(known, pauses=pauses, until=now + self.rules.pause_seconds(pauses))
+        return msgspec.structs.replace(known, pauses=pauses, until=now + self.pause.seconds(pauses))
 
     def _with(self, policies: Map[str, Failures]) -> Breakers:
-        return Breakers(self.rules, policies)
+        return Breakers(self.pause, policies)
 
 
 def _name_of(workload: WorkloadName) -> str:

@@ -1,18 +1,19 @@
 """Which of a plan's moves are made now, within the limits of all policies for which they count.
 
-Namespaces share the limits of a ClusterRebalancePolicy: places go to those with the fewest moves in flight. Namespaces
-whose replacements are not known to become Ready don't get all of them (`standing`).
+Namespaces share the limits of a ClusterRebalancePolicy by max-min fairness: the next place goes to the namespace with
+the fewest moves in flight, then to the one that was served longest ago. Namespaces whose replacements are not known to
+become Ready don't get all of them (`standing`). Within a namespace, the most important step is first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from sys import maxsize
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
-from respread.eviction.fair_order import fair_order
 from respread.eviction.limits.hour import Begun, HourShares
 from respread.eviction.limits.tallies import Counted, LimitTallies
 from respread.eviction.limits.unready import ControllerPods
@@ -128,6 +129,35 @@ class Pace(Counted, frozen=True, kw_only=True):
             if held is not None:
                 return held
         return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)
+
+
+def fair_order(
+    steps: Iterable[tuple[int, Step]], in_flight: Mapping[str, int], served: Mapping[str, int]
+) -> Iterator[tuple[int, Step]]:
+    """Yield each step with its position in the plan.
+
+    Args:
+        steps: with their positions, the most important first. All pods of a step are in one namespace.
+        in_flight: by namespace, the number of moves in flight. It is read for each step anew, and so may change.
+        served: by namespace, the number of the last eviction there.
+    """
+    waiting: dict[str, deque[tuple[int, tuple[int, Step]]]] = {}
+    for rank, placed in enumerate(steps):
+        _, step = placed
+        waiting.setdefault(step[0].pod.namespace, deque()).append((rank, placed))
+
+    def priority(namespace: str) -> tuple[int, int, int, str]:
+        rank, _ = waiting[namespace][0]
+        return in_flight.get(namespace, 0), served.get(namespace, 0), rank, namespace
+
+    due = [priority(namespace) for namespace in waiting]
+    heapify(due)
+    while due:
+        *_, namespace = heappop(due)
+        _, placed = waiting[namespace].popleft()
+        yield placed
+        if waiting[namespace]:
+            heappush(due, priority(namespace))
 
 
 def _position(placed: tuple[int, *tuple[object, ...]]) -> int:

@@ -151,7 +151,7 @@ class Refusals:
 
 
 def _why_not(refusals: Mapping[_Key, _Refusal], pod: Pod, budgets: Budgets, now: float) -> Held | None:
-    for key in {_key(pod, budgets), _key(pod, ()), _controller_key(pod)}:
+    for key in (_key(pod, budgets), _key(pod, ()), _controller_key(pod)):
         refusal = refusals.get(key)
         if refusal is not None and refusal.lasts(budgets, now):
             return refusal.held

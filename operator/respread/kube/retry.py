@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
+from respread.growing_pause import GrowingPause
 from respread.telemetry.logs import get_logger
 
 
@@ -17,21 +19,17 @@ class RetryDelays:
     because a restart of the operator would not bring an API server back.
     """
 
-    __slots__ = ("_greatest_seconds", "_least_seconds", "_random")
+    __slots__ = ("_pause", "_random")
 
     def __init__(
         self, *, least_seconds: float = 0.5, greatest_seconds: float = 30.0, generator: random.Random | None = None
     ) -> None:
-        self._least_seconds = least_seconds
-        self._greatest_seconds = greatest_seconds
+        self._pause = GrowingPause(least_seconds, greatest_seconds)
         self._random = generator or random.Random()  # noqa: S311 - spreads load, keeps no secret
 
     def __iter__(self) -> Iterator[float]:
-        """Yield delays without end."""
-        delay_seconds = self._least_seconds
-        while True:
-            yield delay_seconds * self._random.uniform(0.5, 1.0)
-            delay_seconds = min(delay_seconds * 2, self._greatest_seconds)
+        """Return delays without end."""
+        return (self._pause.seconds(times) * self._random.uniform(0.5, 1.0) for times in count(1))
 
 
 class Retry:

@@ -17,13 +17,13 @@ import msgspec
 from immutables import Map
 
 from respread.cluster.pod import Pod
+from respread.growing_pause import GrowingPause
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.prevention.selection import CostSelection
 
-FIRST_WAIT_SECONDS: Final = 15.0
-LONGEST_WAIT_SECONDS: Final = 3600.0
-LONGEST_WAIT_IF_REPLACING_SECONDS: Final = 60.0
-"""The longest wait if the policy says that Respread's costs win. Others that sweep over the pods, such as Karpenter,
+WAIT: Final = GrowingPause(first_seconds=15.0, longest_seconds=3600.0)
+WAIT_IF_REPLACING: Final = GrowingPause(first_seconds=15.0, longest_seconds=60.0)
+"""The wait if the policy says that Respread's costs win. Others that sweep over the pods, such as Karpenter,
 do so once a minute."""
 FORGOTTEN_SECONDS: Final = 3600.0
 """Costs that have lasted for this long are not contested any more."""
@@ -81,8 +81,7 @@ def lost(before: Contest | None, writer: str, *, replacing: bool, now: float, ti
         # It is still about the costs that were written before the last wait began.
         return msgspec.structs.replace(before, lost_at=now, writer=writer or before.writer)
     times = 1 if before is None else min(before.times + 1, MOST_TIMES)
-    longest = LONGEST_WAIT_IF_REPLACING_SECONDS if replacing else LONGEST_WAIT_SECONDS
-    wait_seconds = min(longest, FIRST_WAIT_SECONDS * 2.0 ** min(times - 1, 64))
+    wait_seconds = (WAIT_IF_REPLACING if replacing else WAIT).seconds(times)
     return Contest(
         times=times,
         until=now + wait_seconds,

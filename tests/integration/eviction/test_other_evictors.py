@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from respread.controller.records.other_evictions import FIRST_WAIT, ROUND
+from respread.controller.records.other_evictions import ROUND, WAIT
 from respread_sandbox.binaries import cache_directory
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, audited, evictions
@@ -158,5 +158,5 @@ def test_a_workload_is_not_left_alone_forever(operator: OperatorProcess, left_al
     ours = [each for each in evictions(pool.sandbox) if each["objectRef"]["namespace"] == pool.name]
     assert len(ours) == 2
     first = min(datetime.fromisoformat(each["requestReceivedTimestamp"]) for each in ours)
-    assert first - left_alone.since >= FIRST_WAIT
+    assert first - left_alone.since >= timedelta(seconds=WAIT.first_seconds)
     assert operator.metric(others_evictions(pool)) == 3, "our own evictions do not count as evictions by others"

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from respread.prevention.contests import FIRST_WAIT_SECONDS, LONGEST_WAIT_IF_REPLACING_SECONDS
+from respread.prevention.contests import WAIT, WAIT_IF_REPLACING
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
@@ -122,7 +122,7 @@ def test_costs_that_another_writer_keeps_removing_are_written_less_often(cluster
             lost = 'respread_prevention_costs_lost_total{policy="test"}'
             wait_until(lambda: operator.metric(lost) >= 9 * 2, "lost costs to be counted")
         assert "Deployment/web in shop" in condition(cluster)["message"]
-        most = 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
+        most = 1 + math.floor(math.log2(seconds / WAIT.first_seconds + 1))
         assert max(written.values()) <= most
         assert {written[pod["metadata"]["name"]] for pod in pods(cluster, "shop", "calm")} == {1}
         # The first deleted pods show that a scale-down has begun. The next ones are chosen by costs.
@@ -170,8 +170,8 @@ def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path
         with OtherWriter(cluster, "web", empties_a_zone):
             wait_until(lambda: "karpenter" in condition(cluster).get("message", ""), "the policy to name it")
             written, seconds = patches(cluster), time.monotonic() - begun
-        assert max(written.values()) <= 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
-        longest = LONGEST_WAIT_IF_REPLACING_SECONDS
+        assert max(written.values()) <= 1 + math.floor(math.log2(seconds / WAIT.first_seconds + 1))
+        longest = WAIT_IF_REPLACING.longest_seconds
         wait_until(lambda: len(ours(cluster, "web")) == 9, "all costs to be ours", seconds=longest + 60)
         scale(cluster, "shop", "web", 4)
         wait_until(lambda: all_ready(cluster, {"web": 4}, ranked=False), "the scale-down")

@@ -34,7 +34,7 @@ from respread.controller.records.checkpoint import (
     without_expired,
 )
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
-from respread.eviction.breaker import Breakers, PauseRules
+from respread.eviction.breaker import PAUSES, Breakers
 from respread.moves.codec import group_name
 from respread.moves.hour import HOUR_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
@@ -225,7 +225,7 @@ def test_consecutive_failures_survive_a_restart() -> None:
     for name in "abc":
         before = before.failed("default", WorkloadName("Deployment", "shop", name), 3, NOW)
     record = through_the_api(Recorded(failures_in_a_row=failures_to_remember(before, "default")))
-    after = recalled_failures({"default": record, "other": Recorded()}, before.rules, NOW)
+    after = recalled_failures({"default": record, "other": Recorded()}, before.pause, NOW)
     assert set(after.policies) == {"default"}
     assert after.policies["default"].workloads == before.policies["default"].workloads
     end, later = before.next_end(NOW), after.next_end(NOW)
@@ -237,6 +237,6 @@ def test_consecutive_failures_survive_a_restart() -> None:
 
 def test_no_record_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
     said = FailuresInARow(workloads=("a", "b", "c"), pauses=1000, paused_until=LATEST)
-    after = recalled_failures({"default": Recorded(failures_in_a_row=said)}, PauseRules(), NOW)
+    after = recalled_failures({"default": Recorded(failures_in_a_row=said)}, PAUSES, NOW)
     assert after.paused("default", 3, NOW) is not None
-    assert after.paused("default", 3, NOW + PauseRules().longest_seconds) is None
+    assert after.paused("default", 3, NOW + PAUSES.longest_seconds) is None

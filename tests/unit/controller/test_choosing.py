@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from sys import maxsize
 
+import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
 from respread.cluster.workload import WorkloadName
 from respread.controller.permits.choosing import choose
 from respread.controller.records.history import History
+from respread.eviction.limits.limiter import Limiter
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
@@ -76,3 +78,41 @@ def test_a_move_that_was_held_just_now_or_whose_policy_is_closed_waits(*, is_clo
     )
     assert paced.now == ()
     assert [each.held for each in paced.held] == [held]
+
+
+WHY = ("DryRun", "a later wave", "failures", "held just now", "limits.inFlight", "no lane")
+SHOWN = {
+    "DryRun": Reason.DRY_RUN,
+    "a later wave": Reason.REPLACEMENT_WOULD_WAIT,
+    "failures": Reason.PAUSED,
+    "held just now": Reason.API_UNAVAILABLE,
+    "limits.inFlight": Reason.LIMIT_REACHED,
+    "no lane": Reason.IN_MOTION,
+}
+
+
+@pytest.mark.parametrize("first", range(len(WHY) + 1))
+def test_the_first_of_several_reasons_why_a_move_waits_is_shown(first: int) -> None:
+    holding = WHY[first:]
+    limits = Limits(in_flight=1 if "limits.inFlight" in holding else 9, in_flight_per_workload=9, in_flight_per_node=9)
+    policy = msgspec.structs.replace(POLICY, spec=ClusterPolicySpec(mode="Enforce", limits=limits))
+    history = History(NOW.timestamp)
+    for name in "xyz" if "failures" in holding else "":
+        workload = WorkloadName("Deployment", "shop", name)
+        history.breakers = history.breakers.failed("default", workload, 3, NOW.timestamp())
+    wave = msgspec.structs.replace(SECOND, wave=1, waits=Held(Reason.REPLACEMENT_WOULD_WAIT, ""))
+    paced = choose(
+        Plan(moves=(wave if "a later wave" in holding else SECOND,)),
+        observation(
+            SNAPSHOT,
+            policies=Map(default=policy),
+            limiters=(Limiter.of(policy),),
+            history=history,
+            ledger=Ledger().sent(FIRST, SNAPSHOT, 0.0),
+        ),
+        closed_by=lambda _policy, _name: Held(Reason.DRY_RUN, "") if "DryRun" in holding else None,
+        held_lately=lambda _: Held(Reason.API_UNAVAILABLE, "") if "held just now" in holding else None,
+        room=lambda _: 0 if "no lane" in holding else 1,
+    )
+    assert [each.held.reason for each in paced.held] == [SHOWN[each] for each in holding[:1]]
+    assert paced.now == (() if holding else (SECOND,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from respread.api.reasons import Reason
-from respread.controller.permits.held_lately import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, HeldLately
+from respread.controller.permits.held_lately import PAUSE, HeldLately
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import pod
@@ -29,7 +29,7 @@ class Tried:
                 self.lately.note(A, held)
             next_end = self.lately.next_end()
             assert next_end is not None
-            assert self.seconds < next_end <= self.seconds + LONGEST_PAUSE_SECONDS
+            assert self.seconds < next_end <= self.seconds + PAUSE.longest_seconds
             self.seconds = next_end
         return tried
 
@@ -39,7 +39,7 @@ def test_a_held_move_and_the_others_of_its_group_wait_for_a_pause() -> None:
     assert tried.lately.why_not(A) is None
     tried.lately.note(A, MOVING)
     assert tried.lately.why_not(A) == tried.lately.why_not(B) == MOVING
-    tried.seconds = PAUSE_SECONDS
+    tried.seconds = PAUSE.first_seconds
     assert tried.lately.why_not(A) is None
     assert tried.lately.next_end() is None
 
@@ -54,7 +54,7 @@ def test_failed_reads_for_several_moves_at_once_count_once() -> None:
     tried = Tried()
     for each in (A, B, A, B):
         tried.lately.note(each, UNREAD)
-    tried.seconds = PAUSE_SECONDS
+    tried.seconds = PAUSE.first_seconds
     assert tried.lately.why_not(A) is None
 
 
@@ -62,7 +62,7 @@ def test_a_successful_read_resets_the_pause() -> None:
     tried = Tried()
     tried.tries(UNREAD, 60)
     tried.lately.note(A, MOVING)
-    tried.seconds += PAUSE_SECONDS
+    tried.seconds += PAUSE.first_seconds
     assert tried.tries(UNREAD, 15) == 4
     tried.seconds += 120
     assert tried.lately.next_end() is None

@@ -13,7 +13,7 @@ from tests.worlds import cluster, pod, spec
 
 NOW = 1_800_000_000.0
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
-FIRST = History(lambda: NOW).breakers.rules.first_seconds
+FIRST = History(lambda: NOW).breakers.pause.first_seconds
 NOBODY = ClusterSnapshot()
 
 
@@ -30,7 +30,7 @@ def after_failures(clock: Clock) -> History:
     for name in ("a", "b", "c", "a", "b"):
         history.breakers = history.breakers.failed("default", WorkloadName("Deployment", "shop", name), 3, clock.now)
         clock.now = history.breakers.policies["default"].until
-    clock.now = history.breakers.policies["default"].until - history.breakers.rules.pause_seconds(3)
+    clock.now = history.breakers.policies["default"].until - history.breakers.pause.seconds(3)
     return history
 
 

@@ -14,12 +14,11 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.records.other_evictions import (
     EVICTED,
-    FIRST_WAIT,
     FORGOTTEN,
     JUDGED_AFTER,
     LONGEST_ROUND,
-    LONGEST_WAIT,
     ROUND,
+    WAIT,
     OtherEvictions,
 )
 from respread.moves.entry import Outcome
@@ -29,6 +28,7 @@ from tests.spreads import spread_of
 from tests.worlds import NOW, constraint, node, pod, spec
 
 SPREAD = spec(constraint())
+FIRST_WAIT, LONGEST_WAIT = (timedelta(seconds=seconds) for seconds in WAIT)
 
 
 class Cluster:

@@ -6,8 +6,9 @@ from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
+from respread.growing_pause import GrowingPause
 
-PLAIN = BackOffRules(first_seconds=60, longest_seconds=600, jitter=0)
+PLAIN = BackOffRules(pause=GrowingPause(60, 600), jitter=0)
 
 
 def test_delays_double_up_to_the_maximum() -> None:
@@ -16,14 +17,14 @@ def test_delays_double_up_to_the_maximum() -> None:
 
 
 def test_jitter_only_lengthens_delays_and_is_constant_for_a_group() -> None:
-    rules = BackOffRules(first_seconds=100, jitter=0.2, seed="cluster")
+    rules = BackOffRules(pause=GrowingPause(100, 4 * 3600), jitter=0.2, seed="cluster")
     delays = {group: rules.delay_seconds(group, 1) for group in map(str, range(200))}
     assert all(100 <= delay < 120 for delay in delays.values())
     assert max(delays.values()) > 118
     assert min(delays.values()) < 102
     assert len(set(delays.values())) == 200
     assert delays == {group: rules.delay_seconds(group, 1) for group in delays}
-    other = BackOffRules(first_seconds=100, jitter=0.2, seed="other cluster")
+    other = BackOffRules(pause=GrowingPause(100, 4 * 3600), jitter=0.2, seed="other cluster")
     assert other.delay_seconds("0", 1) != delays["0"]
 
 

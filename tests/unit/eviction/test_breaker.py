@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from respread.api.reasons import Reason
 from respread.api.record import MAX_FAILED_WORKLOADS
 from respread.cluster.workload import WorkloadName
-from respread.eviction.breaker import Breakers, PauseRules
+from respread.eviction.breaker import Breakers
+from respread.growing_pause import GrowingPause
 
-RULES = PauseRules(first_seconds=60, factor=2, longest_seconds=600)
+RULES = GrowingPause(first_seconds=60, longest_seconds=600)
 NOW = 1_800_000_000.0
 
 
@@ -118,7 +119,7 @@ def test_no_more_failures_are_kept_than_a_status_can_hold() -> None:
 
 @given(st.integers(-(2**70), 2**70))
 def test_a_large_number_of_pauses_causes_no_overflow(pauses: int) -> None:
-    assert 60 <= RULES.pause_seconds(pauses) <= 600
+    assert 60 <= RULES.seconds(pauses) <= 600
     (known,) = after("a", "b", "c").policies.values()
     breakers = after("a", "b", "c")
     broken = Breakers(RULES, breakers.policies.set("default", msgspec.structs.replace(known, pauses=pauses, until=0.0)))

@@ -10,7 +10,7 @@ import pytest
 
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffRules
-from respread.eviction.breaker import PauseRules
+from respread.eviction.breaker import PAUSES
 from respread.kube.leadership import LeaseTimes
 from respread.moves.entry import MovePhase, Outcome, Patience
 from respread.moves.following import STEADY_SECONDS
@@ -53,7 +53,7 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
     assert f"wait for {times.lease_seconds} s" in PAGE
     assert f"within {times.retry_seconds * 1.2:g} s" in PAGE
     assert "a minute, doubling up to four hours, with up to a fifth" in PAGE
-    assert (rules.first_seconds * rules.floor, rules.first_seconds * 2**6 * rules.floor) == (7.5, 8 * 60)
-    assert (rules.floor, PauseRules().first_seconds, PauseRules().longest_seconds) == (1 / 8, 60, 4 * 3600)
+    assert (rules.pause.first_seconds * rules.floor, rules.pause.seconds(7) * rules.floor) == (7.5, 8 * 60)
+    assert (rules.floor, *PAUSES) == (1 / 8, 60, 4 * 3600)
     assert f"watched for another {STEADY_SECONDS:.0f} s" in PAGE
-    assert (rules.first_seconds, rules.factor, rules.longest_seconds, rules.jitter) == (60, 2, 4 * 3600, 0.2)
+    assert (*rules.pause, rules.jitter) == (60, 4 * 3600, 0.2)

@@ -177,3 +177,19 @@ class TestLastLook:
         assert self.held(refusals) == held
         clock.now = 60
         assert self.held(refusals) == [False, False]
+
+
+def test_the_first_of_several_refusals_is_shown() -> None:
+    """That of all pods comes first, then that of budgets, then that of the pod, and then that of its controller."""
+    clock, seen, owned = Clock(), budgets(1), A
+    refusals = Refusals(clock)
+    refusals.hold(owned, Held(Reason.TOO_FEW_REPLICAS, "controller"))
+    shown = [refusals.why_not(owned, seen)]
+    for message, result in (
+        ("pod", EvictionResult.FORBIDDEN),
+        ("budgets", EvictionResult.HELD_BY_BUDGET),
+        ("all", EvictionResult.THROTTLED),
+    ):
+        refusals.note(owned, seen, Answer(result=result, message=message))
+        shown.append(refusals.why_not(owned, seen))
+    assert [held and held.message for held in shown] == ["controller", "pod", "budgets", "all"]

@@ -13,11 +13,10 @@ from respread.api.record import Recorded, decode_record, encode_record
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.prevention.contests import (
-    FIRST_WAIT_SECONDS,
     FORGOTTEN_SECONDS,
     HURRY_INTERVAL_SECONDS,
-    LONGEST_WAIT_IF_REPLACING_SECONDS,
-    LONGEST_WAIT_SECONDS,
+    WAIT,
+    WAIT_IF_REPLACING,
 )
 from respread.prevention.patches import Patch
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner
@@ -70,7 +69,7 @@ def test_repeatedly_removed_costs_are_written_less_and_less_often() -> None:
     assert contested.contest.until_time.tzinfo is not None
     assert cluster.prevention.contests.take_lost() == {"prevents": 3 * contested.contest.times}
     # Respread never stops completely.
-    assert rounds(cluster, DAY_SECONDS, step=60) >= DAY_SECONDS / LONGEST_WAIT_SECONDS / 2
+    assert rounds(cluster, DAY_SECONDS, step=60) >= DAY_SECONDS / WAIT.longest_seconds / 2
 
 
 def test_a_cost_that_is_removed_once_is_written_again_soon_without_a_report() -> None:
@@ -78,14 +77,14 @@ def test_a_cost_that_is_removed_once_is_written_again_soon_without_a_report() ->
     written = cluster.carry_out()
     removed(cluster, written[:1])
     assert cluster.carry_out(after=1) == []
-    assert names(cluster.carry_out(after=FIRST_WAIT_SECONDS)) == {written[0].pod.name}
+    assert names(cluster.carry_out(after=WAIT.first_seconds)) == {written[0].pod.name}
     assert cluster.prevention.contests.repeated() == ()
 
 
 def test_costs_that_last_are_no_longer_contested() -> None:
     cluster = Cluster(*BARE)
     rounds(cluster, 100)
-    assert names(cluster.carry_out(after=LONGEST_WAIT_SECONDS)) == EVERYONE
+    assert names(cluster.carry_out(after=WAIT.longest_seconds)) == EVERYONE
     assert cluster.prevention.contests.repeated() != ()
     assert cluster.carry_out(after=FORGOTTEN_SECONDS) == []
     assert cluster.prevention.contests.repeated() == ()
@@ -138,7 +137,7 @@ def test_a_policy_may_let_respread_replace_them_about_once_a_minute() -> None:
         written = cluster.carry_out(after=5)
         assert all(patch.replacing for patch in written)
         found += len(written)
-    assert 50 <= found / 3 <= 3600 / LONGEST_WAIT_IF_REPLACING_SECONDS + 3
+    assert 50 <= found / 3 <= 3600 / WAIT_IF_REPLACING.longest_seconds + 3
 
 
 def test_a_cost_that_can_not_be_replaced_is_retried_after_a_while() -> None:
@@ -176,4 +175,4 @@ def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
     new.prevention = CostPlanner(new.now, recalled_contests([record], moment))
     assert new.taken(after=1) == []
     assert [each.contest.times for each in new.prevention.contests.repeated()] == [4]
-    assert names(new.carry_out(after=8 * FIRST_WAIT_SECONDS)) == EVERYONE
+    assert names(new.carry_out(after=8 * WAIT.first_seconds)) == EVERYONE

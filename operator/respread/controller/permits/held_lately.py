@@ -6,20 +6,20 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
+from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 from respread.planning.plan import Move
 
-PAUSE_SECONDS: Final = 1.0
-"""For this time after it was held, neither a move nor another one for its groups is chosen."""
-LONGEST_PAUSE_SECONDS: Final = 10.0
-"""The same where what is needed could not be read again and again: each time it is twice as long."""
+PAUSE: Final = GrowingPause(first_seconds=1.0, longest_seconds=10.0)
+"""For this time after it was held, neither a move nor another one for its groups is chosen. It grows only where what is
+needed could not be read again and again."""
 _FORGET_SECONDS: Final = 60.0
 """How long after a pause it is remembered how long it was."""
 
 
 class _Pause(NamedTuple):
     held: Held
-    seconds: float
+    times: int
     until: float
 
 
@@ -41,10 +41,10 @@ class HeldLately:
         """Record that a move was not made, and why."""
         now = self._clock()
         for key in (move.pod.uid, *move.groups):
-            seconds, before = PAUSE_SECONDS, self._pauses.get(key)
+            times, before = 1, self._pauses.get(key)
             if before is not None and before.held.reason is held.reason is Reason.API_UNAVAILABLE:
-                seconds = before.seconds if now < before.until else min(2 * before.seconds, LONGEST_PAUSE_SECONDS)
-            self._pauses[key] = _Pause(held, seconds, now + seconds)
+                times = before.times + (now >= before.until)
+            self._pauses[key] = _Pause(held, times, now + PAUSE.seconds(times))
 
     def why_not(self, move: Move) -> Held | None:
         """Return why a move is not chosen now, or None if it may be."""

@@ -25,7 +25,8 @@ from respread.api.record import (
     RememberedBackOff,
 )
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
-from respread.eviction.breaker import Breakers, Failures, PauseRules
+from respread.eviction.breaker import Breakers, Failures
+from respread.growing_pause import GrowingPause
 from respread.moves.codec import digest, group_name
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
@@ -157,24 +158,24 @@ def without_one(record: Recorded, groups: Iterable[GroupKey], now: float) -> Rec
     )
 
 
-def recalled_failures(records: Mapping[str, Recorded], rules: PauseRules, now: float) -> Breakers:
+def recalled_failures(records: Mapping[str, Recorded], pause: GrowingPause, now: float) -> Breakers:
     """Return the failures in a row from the policies' records.
 
     Args:
         records: by the policies' names.
-        rules: how long policies are paused. No pause is longer, whatever a record contains.
+        pause: how long policies are paused. No pause is longer, whatever a record contains.
         now: seconds since the epoch.
     """
     found = {
         policy: Failures(
             tuple(dict.fromkeys(failed.workloads)),
             failed.pauses,
-            0.0 if failed.paused_until is None else min(failed.paused_until.timestamp(), now + rules.longest_seconds),
+            0.0 if failed.paused_until is None else min(failed.paused_until.timestamp(), now + pause.longest_seconds),
         )
         for policy, record in records.items()
         if (failed := record.failures_in_a_row).workloads
     }
-    return Breakers(rules, Map(found))
+    return Breakers(pause, Map(found))
 
 
 def failures_to_remember(breakers: Breakers, policy: str) -> FailuresInARow:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from respread.api.record import ContestedCosts, Recorded
-from respread.prevention.contests import LONGEST_WAIT_SECONDS, Contest, Contested, Contests
+from respread.prevention.contests import WAIT, Contest, Contested, Contests
 from respread.prevention.prevention import CostClock
 
 _LONGEST_WRITER: Final = 128
@@ -43,7 +43,7 @@ def recalled_contests(records: Iterable[Recorded], moment: CostClock) -> Contest
 
 def _recalled(each: ContestedCosts, moment: CostClock) -> Contest:
     left = (each.until - moment.time).total_seconds()
-    wait_seconds = left if 0 < left <= LONGEST_WAIT_SECONDS else 0.0
+    wait_seconds = left if 0 < left <= WAIT.longest_seconds else 0.0
     return Contest(
         times=each.times,
         until=moment.now + wait_seconds,

@@ -97,7 +97,7 @@ class History:
         """
         now = self._wall_clock()
         self.back_offs, of_policies = recalled(records, self.back_offs.rules, groups, now)
-        self.breakers = recalled_failures(records, self.breakers.rules, now)
+        self.breakers = recalled_failures(records, self.breakers.pause, now)
         self._counts = _Counts(of_policies, recalled_group_history(records, groups, now))
         self._evicted = Counter(evicted)
         self._last_eviction = {}

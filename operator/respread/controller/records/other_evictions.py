@@ -21,6 +21,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
+from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import loses_its_pods
 from respread.spread.group import SpreadGroup
@@ -37,8 +38,7 @@ LONGEST_ROUND: Final = timedelta(minutes=1)
 recognized."""
 REPEATED: Final = 2
 """From this number of rounds on, Respread gives way. A single one may be a person."""
-FIRST_WAIT: Final = timedelta(minutes=1)
-LONGEST_WAIT: Final = timedelta(hours=1)
+WAIT: Final = GrowingPause(first_seconds=60.0, longest_seconds=3600.0)
 FORGOTTEN: Final = timedelta(hours=1)
 """Evictions longer ago than this, and than the last wait, are forgotten."""
 MOST_TIMES: Final = 1000
@@ -70,11 +70,11 @@ def evicted_again(before: OtherEvictor | None, now: datetime) -> OtherEvictor:
         return OtherEvictor(1, last=now, until=now, began=now)
     is_same_round = now < before.last + ROUND and now < before.began + LONGEST_ROUND
     if is_same_round or now < before.until:  # In the latter case, Respread has not provoked it.
-        until = max(before.until, now + FIRST_WAIT) if before.repeated else before.until
+        until = max(before.until, now + timedelta(seconds=WAIT.first_seconds)) if before.repeated else before.until
         return msgspec.structs.replace(before, last=now, until=until)
     times = min(before.times + 1, MOST_TIMES)
-    wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(times - REPEATED, 16))
-    return OtherEvictor(times, last=now, until=now + wait, began=now, name=before.name)
+    until = now + timedelta(seconds=WAIT.seconds(times + 1 - REPEATED))
+    return OtherEvictor(times, last=now, until=until, began=now, name=before.name)
 
 
 class OtherEvictions:
