@@ -1,4 +1,4 @@
-"""How long the rest takes, as the status, `kubectl get` and `respread plan` say it of a real cluster."""
+"""How fast the spread of a real cluster is restored, and how long the rest takes as users see it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from respread_cli.main import respread
 from respread_sandbox import Sandbox
+from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
@@ -18,6 +20,8 @@ from tests.integration.workloads import (
     create_deployment,
     deployment,
     pods,
+    pods_per_domain,
+    scale,
     wait_for_ready_pods,
     wait_until,
 )
@@ -77,3 +81,47 @@ def test_status_columns_and_plan_say_how_long_the_rest_takes(installed_sandbox: 
         sandbox.apply(json.dumps(policy("test", limits=five)))
         wait_until(lambda: pace() == DONE, lambda: f"nothing to be left; it says {pace()}")
     assert len(pods(sandbox, "shop")) == 30
+
+
+@pytest.mark.parametrize("grace_seconds", [60, 600])
+def test_scale_downs_are_restored_while_all_deleted_pods_still_terminate(
+    installed_sandbox: Sandbox, tmp_path: Path, grace_seconds: int
+) -> None:
+    sandbox = lay_out(installed_sandbox, 2, 2, 2)
+    sandbox.create_namespace("shop")
+    slowly = {"annotations": {TERMINATE_AFTER_ANNOTATION: str(grace_seconds)}}
+    names = ["web", "api", "mail"]
+    for name in names:
+        constraints = [constraint(ZONE, name)]
+        manifest = deployment(name, replicas=12, constraints=constraints, terminationGracePeriodSeconds=grace_seconds)
+        manifest["spec"]["template"]["metadata"].update(slowly)
+        create_deployment(sandbox, "shop", manifest)
+    for name in names:
+        wait_for_ready_pods(sandbox, "shop", name, 12)
+    of_zone = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes(sandbox)}
+    costs = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "100"}}}
+    for pod in pods(sandbox, "shop"):
+        if of_zone[pod["spec"]["nodeName"]] == "zone-a":
+            sandbox.api.request("PATCH", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}", costs)
+    # One pod of a Deployment at a time: each eviction follows one whose pod still terminates.
+    sandbox.apply(json.dumps(policy("test", limits={"inFlightPerWorkload": 1})))
+
+    def terminating(name: str) -> int:
+        return sum("deletionTimestamp" in pod["metadata"] for pod in pods(sandbox, "shop", name))
+
+    def is_restored(name: str) -> bool:
+        counts = pods_per_domain(sandbox, "shop", name)
+        return sorted(counts.values()) == [2, 2, 2]
+
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        for name in names:
+            scale(sandbox, "shop", name, 6)  # of [4, 4, 4], it leaves the 4 of zone-a and 2 others
+        wait_until(lambda: all(map(is_restored, names)), lambda: f"the spread to be restored: {operator.log}")
+        # 6 were scaled down, and 2 more evicted. None is gone yet.
+        assert {name: terminating(name) for name in names} == dict.fromkeys(names, 8)
+
+
+def nodes(sandbox: Sandbox) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = sandbox.api.get("/api/v1/nodes")["items"]
+    return items
