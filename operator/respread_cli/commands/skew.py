@@ -12,6 +12,7 @@ from rich.text import Text
 
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.audit.auditor import Auditor
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, scheduler_option
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.default_selector import is_known
@@ -23,7 +24,7 @@ from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.read.reading import read_for_skew, spread_with_owners
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.skew_table import SkewTable, summary
+from respread_cli.render.skew_table import SkewTable, causes, summary
 from respread_cli.render.watching import show_results
 from respread_cli.report.scale_down_report import protection_reports
 from respread_cli.report.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
@@ -39,6 +40,7 @@ EXAMPLES: Final = (
         "Namespace, workload and skew, one line each",
         'skew -o jsonpath=\'{range .groups[*]}{.namespace}{"\\t"}{.workloads[0].name}{"\\t"}{.skew}{"\\n"}{end}\'',
     ),
+    Example("Only what is wrong: violated, and what can't work", "skew --problems"),
     Example("A snapshot file", "skew --snapshot cluster.json.gz"),
 )
 
@@ -65,6 +67,11 @@ EXAMPLES: Final = (
     is_flag=True,
     help="Also the ScheduleAnyway constraints that the scheduler gives pods without any of their own.",
 )
+@click.option(
+    "--problems",
+    is_flag=True,
+    help="Only constraints that are violated or can't work, and for the latter the cause and the cure of each.",
+)
 @selector_option
 @scheduler_option
 @cluster_options
@@ -78,6 +85,7 @@ def skew(
     topology_keys: tuple[str, ...],
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] | None,
     soft_defaults: bool,
+    problems: bool,
     selector: Selector | None,
     scheduler_configuration: SchedulerConfiguration,
     cluster: ClusterOptions,
@@ -86,10 +94,12 @@ def skew(
     """Show how evenly pods are spread, worst first.
 
     The output has one row for every topology spread constraint of pods in all namespaces, including default constraints
-    if they are requested. Violated constraints have one line per domain. WORKLOAD is a name, a kind and a name such as
+    if they are requested. Violated constraints have one line per domain. Constraints that can't work have a sign of
+    their own: ⊘ keeps pods Pending, ○ can't change where pods go. WORKLOAD is a name, a kind and a name such as
     deploy/web, or a pattern such as 'web-*'.
 
-    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated, and with --problems
+    also 1 if it can't work.
     """
     more = output.format not in {"table", "name"}
     defaults = DefaultConstraints(scheduler_configuration, ALL_DEFAULTS if soft_defaults else HARD_DEFAULTS)
@@ -101,6 +111,8 @@ def skew(
         selector=selector,
     )
 
+    auditor = Auditor()
+
     def look() -> SkewReport:
         view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
         view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
@@ -109,17 +121,20 @@ def skew(
             raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
         protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
         notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
-        return skew_report(spread, wanted, Origin(view.source, view.time, notes), protections)
+        origin, findings = Origin(view.source, view.time, notes), auditor.update(view.snapshot, spread)
+        return skew_report(spread, wanted, origin, protections, findings=findings, problems=problems)
 
     def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
         if report.groups:
             table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
             yield table.render(report.groups, report.protections)
             yield Text()
+            yield from causes(report, all_of_them=problems or output.wide)
         yield summary(report)
 
     report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
-    ctx.exit(output.code(violated=report.violated > 0))
+    unworkable = report.unsatisfiable + report.ineffective if problems else 0
+    ctx.exit(output.code(violated=report.violated + unworkable > 0))
 
 
 def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | None) -> list[str]:

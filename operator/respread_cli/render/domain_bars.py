@@ -15,6 +15,7 @@ from respread_cli.report.skew_report import GroupReport
 WITHIN: Final = "green"
 OVER: Final = "red"
 SOFT: Final = "yellow"
+INEFFECTIVE: Final = "magenta"
 FAINT: Final = "bright_black"
 
 MOST_DOMAINS: Final = 6

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from respread.planning.audit.finding import ConstraintState, When
 from respread_cli.render.domain_bars import (
     FAINT,
+    INEFFECTIVE,
     MOST_DOMAINS,
     MOST_DOMAINS_WIDE,
     OVER,
@@ -43,6 +46,9 @@ _GIVE_WAY: Final[GiveWay] = {
     DOMAINS: (30, 20),
 }
 _MOST_COUNTS: Final = 8
+_MOST_CAUSES: Final = 5
+"""Causes that are shown without --problems."""
+_MOST_WORKLOADS: Final = 3
 
 
 class SkewTable(ConsoleView):
@@ -112,6 +118,9 @@ def summary(report: SkewReport) -> Text:
     groups = report.groups
     if not groups:
         return Text("No pod has such a topology spread constraint.")
+    unworkable = report.unsatisfiable + report.ineffective
+    if not report.violated and unworkable:
+        return _that_cannot_work(report)
     if not report.violated:
         return Text(f"{_all(len(groups))}.", style=WITHIN)
     hard = sum(group.violated and group.when_unsatisfiable == "DoNotSchedule" for group in groups)
@@ -121,13 +130,57 @@ def summary(report: SkewReport) -> Text:
         if number
     )
     constraints = "constraint" if len(groups) == 1 else "constraints"
-    return Text(
+    text = Text(
         f"{report.violated:,} of {len(groups):,} {constraints} violated: {kinds}.", style=OVER if hard else SOFT
     )
+    return text.append(" ").append_text(_that_cannot_work(report)) if unworkable else text
+
+
+def _that_cannot_work(report: SkewReport) -> Text:
+    text = Text()
+    if report.unsatisfiable:
+        keep = "1 constraint keeps" if report.unsatisfiable == 1 else f"{report.unsatisfiable:,} constraints keep"
+        text.append(f"{keep} pods Pending, or would. ", style=OVER)
+    if report.ineffective:
+        have = "1 has" if report.ineffective == 1 else f"{report.ineffective:,} have"
+        text.append(f"{have} no effect. ", style=INEFFECTIVE)
+    text.append("See --problems.")
+    return text
+
+
+def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[Text | Padding]:
+    """Yield why constraints can't work and what cures them: of all, or of the first few."""
+    found = [(group, finding) for group in report.groups for finding in group.findings]
+    shown = found if all_of_them else found[:_MOST_CAUSES]
+    for group, finding in shown:
+        style = style_of_state(finding.state, finding.when)
+        title = Text(f"{finding.rule}", style=style).append(
+            f" {', '.join(finding.workloads[:_MOST_WORKLOADS])} in {group.namespace}, {group.topology_key}: "
+            f"{finding.message}."
+        )
+        yield title
+        if all_of_them:
+            yield Padding(Text(f"Cure: {finding.cure}."), (0, 0, 0, 2))
+            if finding.command is not None:
+                yield Padding(Text(finding.command, style=FAINT), (0, 0, 0, 2))
+            yield Padding(Text(finding.docs, style=FAINT), (0, 0, 0, 2))
+    if more := len(found) - len(shown):
+        yield Text(f"and {more:,} more: see --problems", style=FAINT)
+    if found:
+        yield Text()
+
+
+_SIGNS: Final[Mapping[ConstraintState, tuple[str, str]]] = {
+    "Ineffective": ("○", "o"),
+    "Unsatisfiable": ("⊘", "P"),
+}
+"""For a terminal, and in ASCII: P for Pending."""
 
 
 def mark(group: GroupReport, *, ascii_only: bool = False) -> str:
     """Return a sign for the state of a group."""
+    if (signs := _SIGNS.get(group.state)) is not None:
+        return signs[ascii_only]
     if not group.violated:
         return "ok" if ascii_only else "✓"
     if group.when_unsatisfiable == "DoNotSchedule":
@@ -137,9 +190,18 @@ def mark(group: GroupReport, *, ascii_only: bool = False) -> str:
 
 def style_of(group: GroupReport) -> str:
     """Return the color of that sign."""
+    if group.state in _SIGNS:
+        return style_of_state(group.state, group.findings[0].when)
     if not group.violated:
         return WITHIN
     return OVER if group.when_unsatisfiable == "DoNotSchedule" else SOFT
+
+
+def style_of_state(state: ConstraintState, when: When) -> str:
+    """Return the color of a constraint that can't work; if it keeps pods Pending, by when."""
+    if state == "Unsatisfiable":
+        return OVER if when == "Now" else SOFT
+    return INEFFECTIVE
 
 
 def workloads(group: GroupReport) -> str:

@@ -5,18 +5,22 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
 
 import msgspec
+from immutables import Map
 
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
+from respread.planning.audit.auditor import Findings, WorkloadFinding
+from respread.planning.audit.finding import ConstraintState, state_of
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
+from respread_cli.report.audit_report import FindingReport, finding_reports
 from respread_cli.report.scale_down_protection import ScaleDownReason
 
 API_VERSION: Final = "cli.respread.dev/v1"
@@ -36,6 +40,14 @@ SHORT_KINDS: Final[Mapping[str, str]] = {
 _API_GROUPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), "apps"),
     **dict.fromkeys(("CronJob", "Job"), "batch"),
+}
+_ORDER: Final[Mapping[ConstraintState, int]] = {
+    "Unsatisfiable": 0,
+    "BlockedViolation": 1,
+    "RestorableViolation": 1,
+    "Violation": 1,
+    "Ineffective": 2,
+    "Holds": 3,
 }
 _WILDCARDS: Final = frozenset("*?[")
 _KIND_WORDS: Final[Mapping[str, str]] = {
@@ -103,6 +115,10 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     empty_domains: int
     counts: dict[str, int]
     """Pods per eligible domain, by name; without empty ones if there are more than `MOST_EMPTY_DOMAINS` domains."""
+    state: ConstraintState
+    """`Violation` where there is no plan, which would tell whether it can be restored."""
+    findings: tuple[FindingReport, ...] = ()
+    """Why it can't work; empty if it can."""
 
 
 class ProtectionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -129,6 +145,10 @@ class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     violated: int
     """The number of violated groups."""
     worst_skew: int
+    unsatisfiable: int = 0
+    """The number of groups that keep pods Pending, now or at the next rollout or scale-up."""
+    ineffective: int = 0
+    """The number of groups that can't change where pods go."""
     groups: tuple[GroupReport, ...]
     protections: tuple[ProtectionReport, ...] | None = None
     """Of the groups' workloads; None if not requested, or if policies could not be read."""
@@ -209,22 +229,47 @@ def skew_report(
     wanted: GroupFilter,
     origin: Origin,
     protections: tuple[ProtectionReport, ...] | None = None,
+    *,
+    findings: Findings = Map(),
+    problems: bool = False,
 ) -> SkewReport:
-    """Return how the requested groups are spread, worst first."""
-    groups = sorted((group_report(group) for group in spread.groups.values() if wanted.selects(group)), key=worst_first)
+    """Return how the requested groups are spread, worst first.
+
+    Args:
+        spread: all groups.
+        wanted: which are requested.
+        origin: what they were read from.
+        protections: of their workloads, if requested.
+        findings: what the audit finds about them.
+        problems: whether to leave out the groups that hold.
+    """
+    reports = (
+        group_report(group, findings.get(key, ())) for key, group in spread.groups.items() if wanted.selects(group)
+    )
+    groups = sorted((each for each in reports if not problems or each.state != "Holds"), key=worst_first)
     return SkewReport(
         source=origin.source,
         time=origin.time,
         notes=origin.notes,
         violated=sum(group.violated for group in groups),
         worst_skew=max((group.skew for group in groups), default=0),
+        unsatisfiable=sum(group.state == "Unsatisfiable" for group in groups),
+        ineffective=sum(group.state == "Ineffective" for group in groups),
         groups=tuple(groups),
         protections=protections,
     )
 
 
-def group_report(group: SpreadGroup) -> GroupReport:
-    """Return how a group is spread."""
+def group_report(
+    group: SpreadGroup, findings: Sequence[WorkloadFinding] = (), *, blocked: bool | None = None
+) -> GroupReport:
+    """Return how a group is spread.
+
+    Args:
+        group: the group.
+        findings: what the audit finds about it.
+        blocked: whether a plan does not, or not fully, restore it; None if there is no plan.
+    """
     key, domains = group.key, len(group.domains.nodes)
     counts = group.all_counts() if domains <= MOST_EMPTY_DOMAINS else dict(sorted(group.counts.items()))
     return GroupReport(
@@ -243,13 +288,15 @@ def group_report(group: SpreadGroup) -> GroupReport:
         domains=domains,
         empty_domains=domains - sum(count > 0 for count in group.counts.values()),
         counts=counts,
+        state=state_of(violated=group.violated, blocked=blocked, findings=[each.finding for each in findings]),
+        findings=finding_reports(key.namespace, findings),
     )
 
 
 def worst_first(group: GroupReport) -> tuple[object, ...]:
     """Return the place of a group in the order of reports."""
     return (
-        not group.violated,
+        _ORDER[group.state],
         group.when_unsatisfiable != "DoNotSchedule",
         group.max_skew - group.skew,
         -group.excess,

@@ -181,6 +181,14 @@ class SchedulerModel:
         """Return whether a pod of a shape may land on a host that is not eligible for a group."""
         return any(self.allows(shape, host) for host in self._hosts if group.domain_of[host] is None)
 
+    def group_of(self, shape: int, rule: int) -> int:
+        """Return the number of the group of a shape's rule."""
+        return self._own[shape][rule][0]
+
+    def admits(self, shape: int, rule: int, host: int, position: Position) -> bool:
+        """Return whether a shape's rule, if it is hard, lets one more pod of the shape onto a host."""
+        return self._admits(self.group_of(shape, rule), shape, host, position)
+
     # Safe steps
 
     def kinds(self, position: Position) -> list[Kind]:

@@ -16,12 +16,13 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
+from respread.planning.audit.auditor import Auditor
 from respread.spread.index import Spread
 from respread_cli.main import respread
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.render.domain_bars import Domain, bar, domains_shown
 from respread_cli.render.output import print_parts
-from respread_cli.render.skew_table import SkewTable, summary
+from respread_cli.render.skew_table import SkewTable, causes, summary
 from respread_cli.report.scale_down_report import protection_reports
 from respread_cli.report.skew_report import (
     GroupFilter,
@@ -85,7 +86,32 @@ def test_a_group_is_reported_with_every_domain() -> None:
         domains=3,
         empty_domains=1,
         counts={"a": 4, "b": 1, "c": 0},
+        state="Violation",
     )
+
+
+def test_what_cannot_work_comes_with_its_cause_its_cure_and_the_command() -> None:
+    of = spec(constraint(ZONE, max_skew=9))
+    placed = [
+        *workload("fine", {"a": 1, "b": 1, "c": 1}),
+        *pods({"a": 3}, of, controller=OwnerReference("apps/v1", "StatefulSet", "loose", "uid-loose")),
+    ]
+    snapshot = cluster([node(zone, zone) for zone in ("a", "b", "c")], placed)
+    spread = spread_of(snapshot)
+    findings = Auditor().update(snapshot, spread)
+    report = skew_report(spread, GroupFilter(), Origin("a test", NOW), findings=findings, problems=True)
+    assert [(group.state, group.violated) for group in report.groups] == [("Ineffective", False)]
+    (finding,) = report.groups[0].findings
+    assert finding.command == (
+        "kubectl -n default patch statefulset/loose --type=json -p "
+        """'[{"op":"test","path":"/spec/template/spec/topologySpreadConstraints/0/topologyKey","value":"""
+        """"topology.kubernetes.io/zone"},"""
+        """{"op":"add","path":"/spec/template/spec/topologySpreadConstraints/0/maxSkew","value":1}]'"""
+    )
+    console = Console(file=io.StringIO(), width=200)
+    print_parts(console, causes(report, all_of_them=True))
+    assert SkewTable(console, wide=False, with_namespace=True).render(report.groups).columns[0].cells
+    assert "1 has no effect." in summary(report).plain
 
 
 def test_empty_domains_of_a_group_with_many_are_counted_not_named() -> None:

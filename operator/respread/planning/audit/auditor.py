@@ -1,0 +1,162 @@
+"""Audits every spread group of a cluster, from one snapshot to the next, at the cost of what has changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from immutables import Map
+
+from respread.cluster.meta import Labels
+from respread.cluster.node import Node
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.planning.audit.finding import Finding
+from respread.planning.audit.known_nodes import KnownNodes
+from respread.planning.audit.rules import judge
+from respread.planning.audit.subject import Subject
+from respread.spread.carried import own_keys
+from respread.spread.domains import DomainIndex
+from respread.spread.group import GroupKey, SpreadGroup, Template
+from respread.spread.index import Spread
+
+
+class WorkloadFinding(NamedTuple):
+    """A finding about the constraint of workloads."""
+
+    finding: Finding
+    workloads: tuple[WorkloadName, ...]
+    """The workloads whose pods have the constraint and the fault, sorted."""
+
+
+Findings: TypeAlias = Mapping[GroupKey, tuple[WorkloadFinding, ...]]
+"""By group; groups without a finding are left out."""
+
+
+class _Audited(NamedTuple):
+    """A group when it was audited, and the result."""
+
+    group: SpreadGroup
+    waiting: tuple[int, int]
+    findings: tuple[WorkloadFinding, ...]
+
+
+class Auditor:
+    """Keeps the findings about the groups of the last snapshot, and audits only what the next one changes."""
+
+    __slots__ = ("_audited", "_domains", "_nodes")
+
+    def __init__(self) -> None:
+        """Start without a cluster."""
+        self._domains = DomainIndex()
+        self._nodes = KnownNodes(Map(), self._domains)
+        self._audited: dict[GroupKey, _Audited] = {}
+
+    def update(self, snapshot: ClusterSnapshot, spread: Spread) -> Findings:
+        """Return what is found about the groups of a snapshot."""
+        known = self._audited
+        if self._take_over(snapshot.nodes):
+            known = {}
+        waiting = _waiting_pods(snapshot)
+        audited: dict[GroupKey, _Audited] = {}
+        for key, group in spread.groups.items():
+            pods = waiting.get(key.namespace)
+            numbers = (0, 0) if pods is None else _numbers(group, pods)
+            before = known.get(key)
+            if before is None or before.group is not group or before.waiting != numbers:
+                before = _Audited(group, numbers, self._audit(snapshot, group, numbers))
+            audited[key] = before
+        if audited.keys() != self._audited.keys():
+            self._domains.forget_others({(key.eligibility, key.topology_key) for key in audited})
+        self._audited = audited
+        return {key: each.findings for key, each in audited.items() if each.findings}
+
+    def _take_over(self, nodes: Map[str, Node]) -> bool:
+        """Take over the current nodes, and return whether something has changed that findings depend on."""
+        before = self._nodes.nodes
+        if nodes is before:
+            return False
+        alike = len(nodes) == len(before) and all(
+            (old := before.get(name)) is not None and (old is node or _looks(old) == _looks(node))
+            for name, node in nodes.items()
+        )
+        self._domains.advance(nodes)
+        if alike:
+            self._nodes.nodes = nodes
+            return False
+        self._nodes = KnownNodes(nodes, self._domains)
+        return True
+
+    def _audit(
+        self, snapshot: ClusterSnapshot, group: SpreadGroup, waiting: tuple[int, int]
+    ) -> tuple[WorkloadFinding, ...]:
+        found: dict[tuple[int, bool], tuple[Finding | None, list[Template]]] = {}
+        carried = {template.labels for template in group.carriers}
+        only_own = carried.issuperset(group.matched)
+        for template in group.carriers:
+            if template.spec.pinned_to_node:
+                continue
+            alike = id(template.spec), group.key.selector.matches(template.labels)
+            if alike not in found:
+                found[alike] = judge(self._subject(group, template, waiting, only_own=only_own)), []
+            found[alike][1].append(template)
+        return tuple(
+            WorkloadFinding(finding, _workloads(snapshot, group.key.namespace, templates))
+            for finding, templates in found.values()
+            if finding is not None
+        )
+
+    def _subject(self, group: SpreadGroup, template: Template, waiting: tuple[int, int], *, only_own: bool) -> Subject:
+        own = bool(template.spec.topology_spread_constraints)
+        keys = own_keys(group.key.namespace, template) if own else (group.key,)
+        counted, carrying = waiting
+        return Subject(
+            template=template,
+            key=group.key,
+            keys=keys,
+            position=keys.index(group.key) if own else None,
+            nodes=self._nodes,
+            pods=sum(group.counts.values()) + counted,
+            only_own=only_own,
+            waiting=carrying,
+            counts=group.counts,
+        )
+
+
+def _looks(node: Node) -> tuple[object, ...]:
+    """Return what the rules look at."""
+    return node.labels, node.taints, node.unschedulable
+
+
+def _waiting_pods(snapshot: ClusterSnapshot) -> Mapping[str, Mapping[Labels, list[Pod]]]:
+    """Return the pods that wait for the scheduler, by namespace and labels."""
+    found: defaultdict[str, defaultdict[Labels, list[Pod]]] = defaultdict(lambda: defaultdict(list))
+    for pod in snapshot.waiting_pods.values():
+        if not pod.spec.has_scheduling_gates:
+            found[pod.namespace][pod.labels].append(pod)
+    return found
+
+
+def _numbers(group: SpreadGroup, pods: Mapping[Labels, list[Pod]]) -> tuple[int, int]:
+    """Return how many waiting pods a group counts, and how many have it."""
+    matched = frozenset(group.matched)
+    counted = sum(len(each) for labels, each in pods.items() if labels in matched)
+    templates = {(template.labels, id(template.spec)) for template in group.carriers}
+    carrying = sum((labels, id(pod.spec)) in templates for labels, each in pods.items() for pod in each)
+    return counted, carrying
+
+
+def _workloads(snapshot: ClusterSnapshot, namespace: str, templates: list[Template]) -> tuple[WorkloadName, ...]:
+    by_labels = snapshot.pods_by_labels.get(namespace, Map())
+    return tuple(
+        sorted(
+            {
+                workload_of(pod)
+                for template in templates
+                for pod in by_labels.get(template.labels, Map()).values()
+                if pod.spec is template.spec
+            }
+        )
+    )

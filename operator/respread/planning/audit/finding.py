@@ -1,0 +1,116 @@
+"""What the audit finds about a topology spread constraint: the rule, the cause, and the change that cures it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+_DOCS: Final = "https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/#"
+_POD_SPECS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("CloneSet", "DaemonSet", "Deployment", "ReplicaSet", "ReplicationController", "Rollout", "StatefulSet"),
+        "/spec/template/spec",
+    ),
+    "CronJob": "/spec/jobTemplate/spec/template/spec",
+}
+"""Where workloads have the spec of their pods, by kind. Those of Jobs and pods can't be changed."""
+
+ConstraintState: TypeAlias = Literal[
+    "Unsatisfiable", "Ineffective", "BlockedViolation", "RestorableViolation", "Violation", "Holds"
+]
+"""`Violation` where it is not known whether it can be restored, because there is no plan."""
+UnworkableState: TypeAlias = Literal["Unsatisfiable", "Ineffective"]
+When: TypeAlias = Literal["Now", "NextRollout", "NextScaleUp"]
+
+
+class AuditRule(StrEnum):
+    """Why a constraint can't work. People, dashboards and annotations see the value."""
+
+    CONTRADICTION = "Contradiction"
+    DUPLICATE = "Duplicate"
+    KEY_PER_POD = "KeyPerPod"
+    MIN_DOMAINS_IGNORED = "MinDomainsIgnored"
+    NO_ELIGIBLE_NODE = "NoEligibleNode"
+    ONE_DOMAIN = "OneDomain"
+    SELECTOR_MATCHES_NOTHING = "SelectorMatchesNothing"
+    SELECTOR_MISSES_OWN_PODS = "SelectorMissesOwnPods"
+    SKEW_UNREACHABLE = "SkewUnreachable"
+    TOO_FEW_DOMAINS = "TooFewDomains"
+    UNAVAILABLE_DOMAINS = "UnavailableDomains"
+    UNKNOWN_TOPOLOGY_KEY = "UnknownTopologyKey"
+
+    @property
+    def docs(self) -> str:
+        """The section of the documentation of Kubernetes that explains it."""
+        return _DOCS + _SECTIONS[self]
+
+
+_SECTIONS: Final[Mapping[AuditRule, str]] = {
+    AuditRule.CONTRADICTION: "example-conflicting-topologyspreadconstraints",
+    AuditRule.DUPLICATE: "example-multiple-topologyspreadconstraints",
+    AuditRule.KEY_PER_POD: "spread-constraint-definition",
+    AuditRule.MIN_DOMAINS_IGNORED: "spread-constraint-definition",
+    AuditRule.NO_ELIGIBLE_NODE: "implicit-conventions",
+    AuditRule.ONE_DOMAIN: "interaction-with-node-affinity-and-node-selectors",
+    AuditRule.SELECTOR_MATCHES_NOTHING: "implicit-conventions",
+    AuditRule.SELECTOR_MISSES_OWN_PODS: "implicit-conventions",
+    AuditRule.SKEW_UNREACHABLE: "spread-constraint-definition",
+    AuditRule.TOO_FEW_DOMAINS: "spread-constraint-definition",
+    AuditRule.UNAVAILABLE_DOMAINS: "known-limitations",
+    AuditRule.UNKNOWN_TOPOLOGY_KEY: "node-labels",
+}
+
+
+class PatchOperation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An operation of a JSON patch (RFC 6902)."""
+
+    op: Literal["add", "remove", "replace", "test"]
+    path: str
+    """In a finding, it starts at the spec of the pod."""
+    value: Any = msgspec.UNSET
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a constraint can't work."""
+
+    rule: AuditRule
+    state: UnworkableState
+    """Unsatisfiable: it keeps pods Pending. Ineffective: where the pods that have it are makes no difference to it."""
+    when: When
+    """For an unsatisfiable one, when it keeps a pod Pending; `Now` for an ineffective one."""
+    message: str
+    """The cause, as a sentence without a full stop."""
+    cure: str
+    """What to do, as an imperative without a full stop."""
+    patch: tuple[PatchOperation, ...] = ()
+    """The smallest change of the pod's spec that cures it; empty if only nodes or other objects can be changed."""
+
+    def patch_of(self, kind: str) -> tuple[PatchOperation, ...]:
+        """Return the patch for a workload of a kind; empty if it has none, or its pods' spec can't be changed."""
+        prefix = _POD_SPECS.get(kind)
+        if prefix is None:
+            return ()
+        return tuple(msgspec.structs.replace(each, path=prefix + each.path) for each in self.patch)
+
+
+def state_of(*, violated: bool, blocked: bool | None, findings: Iterable[Finding]) -> ConstraintState:
+    """Return the state of a constraint.
+
+    Args:
+        violated: whether it is violated.
+        blocked: whether a plan does not, or not fully, restore it; None if there is no plan.
+        findings: what the audit finds about it.
+    """
+    found = {(each.state, each.when) for each in findings}
+    if ("Unsatisfiable", "Now") in found:
+        return "Unsatisfiable"
+    if ("Ineffective", "Now") in found:
+        return "Ineffective"
+    if violated:
+        if blocked is None:
+            return "Violation"
+        return "BlockedViolation" if blocked else "RestorableViolation"
+    return "Unsatisfiable" if found else "Holds"

@@ -1,0 +1,127 @@
+"""The rules of the audit about room: constraints that leave too few places for their pods."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from respread.planning.audit.capacity import Level, can_hold
+from respread.planning.audit.cures import listed, pods_of, remove, set_field, unsatisfiable
+from respread.planning.audit.finding import AuditRule, Finding, PatchOperation, When
+from respread.planning.audit.known_nodes import NOT_SELECTED, KnownNodes
+from respread.planning.audit.subject import Subject
+
+FEWEST: Final = 2
+"""As many pods as can be spread."""
+_MOST_PODS: Final = 2000
+"""Up to so many pods, contradictions between constraints are looked for."""
+
+
+def limited(subject: Subject) -> Finding | None:
+    """Find a constraint whose global minimum can't rise, so that the other domains have room for too few pods.
+
+    Either there are fewer domains than minDomains, and the minimum counts as 0, or a domain that counts takes no pods,
+    and the minimum can't rise above what it has. Once the workload is rolled out, such a domain has none.
+    """
+    key, nodes, counts = subject.key, subject.nodes, subject.counts
+    if nodes is None or subject.pods is None or not subject.counts_own_pods:
+        return None
+    there, closed = nodes.domains(key).nodes, nodes.closed(key, subject.template.spec)
+    few = len(there) < key.min_domains
+    open_domains = [domain for domain in there if domain not in closed]
+    if not open_domains or not (few or closed):
+        return None
+    minimum = 0 if few else min(counts.get(domain, 0) for domain in closed)
+    limit, room = minimum + key.max_skew, len(open_domains) * key.max_skew
+    if subject.waiting and all(counts.get(domain, 0) >= limit for domain in open_domains):
+        return _limit_found(subject, nodes, "Now", subject.waiting, limit)
+    if not subject.only_own or subject.pods < room or (subject.pods == room and few):
+        return None
+    if subject.pods > room:
+        return _limit_found(subject, nodes, "NextRollout", subject.pods - room, key.max_skew)
+    return _limit_found(subject, nodes, "NextScaleUp", 1, key.max_skew)
+
+
+def _limit_found(subject: Subject, nodes: KnownNodes, when: When, pending: int, limit: int) -> Finding:
+    key = subject.key
+    there, closed = sorted(nodes.domains(key).nodes), nodes.closed(key, subject.template.spec)
+    each = f"each {'other ' if closed else ''}domain may have {pods_of(limit)}"
+    then = {
+        "Now": f"{pods_of(pending)} of {subject.pods} can't be placed",
+        "NextRollout": f"{pods_of(pending)} of {subject.pods} can't be placed again at the next rollout",
+        "NextScaleUp": f"there is no room for more than {pods_of(subject.pods or 0)}: a scale-up or rollout leaves one "
+        "Pending",
+    }[when]
+    reachable = len(there) - len(closed)
+    patch: tuple[PatchOperation, ...] = ()
+    cures = []
+    if len(there) < key.min_domains:
+        rule = AuditRule.TOO_FEW_DOMAINS
+        domains = "1 domain" if len(there) == 1 else f"{len(there)} domains"
+        message = (
+            f"minDomains is {key.min_domains} and there {'is' if len(there) == 1 else 'are'} only {domains} "
+            f"({listed(there)}), so the minimum counts as 0, {each}, and {then}"
+        )
+        cures.append(f"lower minDomains to {reachable}, or add nodes in more domains")
+    else:
+        rule = AuditRule.UNAVAILABLE_DOMAINS
+        message = (
+            f"{listed(sorted(closed))} {'counts' if len(closed) == 1 else 'count'} but can't take the pods "
+            f"({closed[min(closed)]}), so the minimum can't rise, {each}, and {then}"
+        )
+    if key.min_domains > reachable:
+        patch = set_field(subject, "minDomains", reachable) if reachable > 1 else remove(subject, "minDomains")
+    if closed:
+        by_affinity = closed[min(closed)].endswith(NOT_SELECTED)
+        policy = "nodeAffinityPolicy" if by_affinity else "nodeTaintsPolicy"
+        patch += set_field(subject, policy, "Honor", guarded=not patch)
+        other = "" if by_affinity else ", or make them take pods"
+        cures.append(f"set {policy}: Honor, so that such nodes don't count{other}")
+    return unsatisfiable(rule, subject, message, ", and ".join(cures), patch, when)
+
+
+def contradiction(subject: Subject) -> Finding | None:
+    """Find two constraints, such as of zones and nodes, that no placement of the pods can meet together."""
+    nodes, pods = subject.nodes, subject.pods
+    if nodes is None or pods is None or not FEWEST <= pods <= _MOST_PODS or not subject.limits_own_pods_alone:
+        return None
+    for position, other in enumerate(subject.keys):
+        comparable = other.when_unsatisfiable == "DoNotSchedule" and other.selector == subject.key.selector
+        if not comparable or other == subject.key:
+            continue
+        if (found := _contradiction_with(subject, nodes, pods, position)) is not None:
+            return found
+    return None
+
+
+def _contradiction_with(subject: Subject, nodes: KnownNodes, pods: int, position: int) -> Finding | None:
+    own, other, spec = subject.key, subject.keys[position], subject.template.spec
+    own_is_outer = len(nodes.domains(own).nodes) < len(nodes.domains(other).nodes)
+    outer, inner = (own, other) if own_is_outer else (other, own)
+    inside = nodes.nested(outer, inner, spec)
+    if inside is None:
+        return None
+    around, within = (
+        Level(key.max_skew, bool(nodes.closed(key, spec)) or len(nodes.domains(key).nodes) < key.min_domains)
+        for key in (outer, inner)
+    )
+    if can_hold(pods, inside, around, within):
+        return None
+    skews = range(inner.max_skew + 1, pods + 1)
+    enough = bisect_left(skews, 1, key=lambda skew: int(can_hold(pods, inside, around, within._replace(max_skew=skew))))
+    if enough == len(skews):
+        return None
+    skew = skews[enough]
+    sizes = f"{min(inside)} to {max(inside)}" if min(inside) < max(inside) else str(inside[0])
+    message = (
+        f"{pods_of(pods)} can't be placed so that both {outer.topology_key} (maxSkew {outer.max_skew}) and "
+        f"{inner.topology_key} (maxSkew {inner.max_skew}) hold: there are {len(inside)} domains of "
+        f"{outer.topology_key} with {sizes} of {inner.topology_key} each"
+    )
+    cure = f"raise maxSkew of {inner.topology_key} to {skew}, or set its whenUnsatisfiable: ScheduleAnyway"
+    where = f"/topologySpreadConstraints/{position if own_is_outer else subject.position}"
+    patch = (
+        PatchOperation("test", f"{where}/topologyKey", inner.topology_key),
+        PatchOperation("add", f"{where}/maxSkew", skew),
+    )
+    return unsatisfiable(AuditRule.CONTRADICTION, subject, message, cure, patch)

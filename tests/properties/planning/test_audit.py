@@ -1,0 +1,137 @@
+"""What the audit says about random clusters is true in the model of the scheduler.
+
+The model knows nothing of the audit. "Ineffective" must mean that the model's answers don't depend on where the pods of
+the workload are; "unsatisfiable now" that no order of placing them leaves none Pending.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from respread.planning.audit.auditor import Auditor
+from respread.planning.audit.capacity import Level, can_hold
+from respread.planning.audit.finding import AuditRule, Finding
+from respread.spread.group import GroupKey
+from respread.spread.index import group_keys_of
+from tests.properties.instances import factor, try_on
+from tests.properties.planning.scheduler_model import Position, SchedulerModel
+from tests.properties.planning.small_worlds import TINY, World, snapshot_of, worlds
+from tests.spreads import spread_of
+
+PLACEMENTS = 20
+SEEN: Counter[AuditRule] = Counter()
+
+
+def findings_of(world: World) -> dict[tuple[int, int], Finding]:
+    """Return what is found, by the number of a shape and of its rule."""
+    snapshot = snapshot_of(world)
+    findings = Auditor().update(snapshot, spread_of(snapshot))
+    found: dict[tuple[int, int], Finding] = {}
+    named = sorted(snapshot.pods.values(), key=lambda pod: pod.name)
+    shapes = {pod.name: place.shape for pod, place in zip(named, world.pods, strict=True)}
+    for pod in snapshot.pods.values():
+        keys: tuple[GroupKey, ...] = group_keys_of(pod)
+        for number, key in enumerate(keys):
+            for each in findings.get(key, ()):
+                if pod.controller is not None and any(name.name == pod.controller.name for name in each.workloads):
+                    found[shapes[pod.name], number] = each.finding
+    return found
+
+
+@pytest.mark.timeout(600 * factor())
+@pytest.mark.parametrize("part", range(2))
+def test_where_its_pods_are_makes_no_difference_to_an_ineffective_constraint(part: int) -> None:
+    SEEN.clear()
+    try_on(worlds(TINY), 60, part, _is_ineffective)
+    assert SEEN.total() > 5
+
+
+def _is_ineffective(world: World) -> None:
+    chance = random.Random(1)
+    model = SchedulerModel(world)
+    for (shape, number), finding in findings_of(world).items():
+        rule = world.shapes[shape].rules[number]
+        if finding.state != "Ineffective" or not rule.hard:
+            continue
+        SEEN[finding.rule] += 1
+        group = model.groups[model.group_of(shape, number)]
+        there = [host for host, domain in enumerate(group.domain_of) if domain is not None]
+        own = sum(place.shape == shape for place in world.pods)
+        others = [place for place in world.pods if place.shape != shape]
+        answers = set()
+        for _ in range(PLACEMENTS):
+            moved = [chance.choice(range(len(world.hosts))) for _ in range(own - 1)]
+            position = position_of(
+                world, [*((place.shape, place.host) for place in others), *((shape, at) for at in moved)]
+            )
+            answers.add(tuple(model.admits(shape, number, host, position) for host in there))
+        assert len(answers) <= 1, (finding, world)
+
+
+def position_of(world: World, placed: list[tuple[int, int]]) -> Position:
+    empty = tuple((0,) * len(world.hosts) for _ in world.shapes)
+    counts = Counter(placed)
+    staying = tuple(
+        tuple(counts[shape, host] for host in range(len(world.hosts))) for shape in range(len(world.shapes))
+    )
+    return Position(empty, staying)
+
+
+@pytest.mark.timeout(600 * factor())
+@pytest.mark.parametrize("part", range(2))
+def test_some_pod_of_an_unsatisfiable_constraint_stays_pending_whatever_the_order(part: int) -> None:
+    SEEN.clear()
+    try_on(worlds(TINY), 60, part, _leaves_one_pending)
+    assert SEEN.total() > 3
+
+
+def _leaves_one_pending(world: World) -> None:
+    chance = random.Random(1)
+    for (shape, number), finding in findings_of(world).items():
+        if finding.state != "Unsatisfiable":
+            continue
+        SEEN[finding.rule] += 1
+        extra = finding.when == "NextScaleUp"
+        group = SchedulerModel(world)
+        counted = group.groups[group.group_of(shape, number)].counts
+        own = [place.shape for place in world.pods if counted[place.shape]]
+        own += [shape] * extra
+        others = [(place.shape, place.host) for place in world.pods if not counted[place.shape]]
+        for _ in range(PLACEMENTS):
+            assert pending(world, own, others, chance), (finding, world)
+
+
+def pending(world: World, shapes: list[int], others: list[tuple[int, int]], chance: random.Random) -> bool:
+    """Roll the pods of some shapes out from scratch, in random order, and return whether one finds no node."""
+    model, placed = SchedulerModel(world), list(others)
+    for shape in chance.sample(shapes, len(shapes)):
+        feasible = model.feasible(shape, position_of(world, placed), [])
+        if not feasible:
+            return True
+        placed.append((shape, chance.choice(feasible)))
+    return False
+
+
+def test_two_nested_constraints_hold_what_an_exhaustive_search_can_place() -> None:
+    for nodes in ((1, 1), (1, 2), (1, 3), (2, 2), (1, 1, 2)):
+        for pods, outer, inner, zero in product(range(1, 8), (1, 2), (1, 2), (False, True)):
+            levels = Level(outer, False), Level(inner, zero)
+            assert can_hold(pods, nodes, *levels) == _placeable(pods, nodes, *levels), (nodes, pods, levels)
+
+
+def _placeable(pods: int, nodes: tuple[int, ...], outer: Level, inner: Level) -> bool:
+    every = [host for host, count in enumerate(nodes) for _ in range(count)]
+    for counts in product(range(pods + 1), repeat=len(every)):
+        if sum(counts) != pods:
+            continue
+        zones = [
+            sum(count for count, zone in zip(counts, every, strict=True) if zone == at) for at in range(len(nodes))
+        ]
+        least = 0 if inner.minimum_is_zero else min(counts)
+        if max(counts) - least <= inner.max_skew and max(zones) - min(zones) <= outer.max_skew:
+            return True
+    return False

@@ -1,0 +1,380 @@
+"""The audit names what makes a constraint ineffective or unsatisfiable, and a patch that cures it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.cluster.node import Node
+from respread.cluster.objects import Service, Workload
+from respread.cluster.pod import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodSpec,
+    TopologySpreadConstraint,
+)
+from respread.cluster.state import ClusterState
+from respread.planning.audit.auditor import Auditor, WorkloadFinding
+from respread.planning.audit.finding import AuditRule, Finding, state_of
+from respread.planning.audit.known_nodes import KnownNodes
+from respread.planning.audit.rules import judge
+from respread.planning.audit.subject import subjects_of
+from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.spread.carried import DefaultConstraints
+from respread.spread.group import Template
+from respread.spread.index import SpreadIndex
+from tests.spreads import spread_of
+from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec, taint
+
+CORDON = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
+EVEN = {"a1": 2, "b1": 2, "c1": 2}
+
+
+def zones(**of_c: Any) -> list[Node]:
+    return [node("a1", "a"), node("b1", "b"), node("c1", "c", **of_c)]
+
+
+def affinity(*values: str) -> NodeSelector:
+    wanted = NodeSelectorRequirement(key=ZONE, operator="In", values=values)
+    return NodeSelector((NodeSelectorTerm(match_expressions=(wanted,)),))
+
+
+class Case(NamedTuple):
+    """A workload of pods with the label app=web, and what the audit says about its first constraint."""
+
+    of: PodSpec
+    rule: AuditRule | None
+    placed: Mapping[str, int] = EVEN
+    waiting: int = 0
+    nodes: Sequence[Node] = ()
+    when: str = "Now"
+    words: str = ""
+    patch: tuple[str, Any] | None = None
+    """The path below the constraint, and the value, of the last operation; None for a removed constraint."""
+
+
+SOFT: dict[str, Any] = {"when": "ScheduleAnyway"}
+CASES: Mapping[str, Case] = {
+    "an even workload": Case(spec(constraint()), None),
+    "one replica of a common template": Case(spec(constraint()), None, {"a1": 1}),
+    "a soft constraint with a large maxSkew, which is scored all the same": Case(
+        spec(constraint(max_skew=12, **SOFT)), None
+    ),
+    "as many domains as minDomains": Case(spec(constraint(min_domains=3)), None),
+    "few pods that wait for more domains, as minDomains is meant": Case(
+        spec(constraint(HOSTNAME, min_domains=5)), None, {"a1": 1, "b1": 1, "c1": 1}
+    ),
+    "an empty node pool that an autoscaler fills": Case(
+        spec(constraint(), node_selector=Map(pool="gpu")), None, {}, waiting=3
+    ),
+    "a cordoned node of a zone with others": Case(
+        spec(constraint()), None, nodes=[*zones(), node("c2", "c", **CORDON)]
+    ),
+    "a cordoned zone that does not count": Case(
+        spec(constraint(node_taints_policy="Honor")), None, {"a1": 3, "b1": 3}, nodes=zones(**CORDON)
+    ),
+    "a key that no node has": Case(
+        spec(constraint("rack")), AuditRule.UNKNOWN_TOPOLOGY_KEY, {}, waiting=6, words="no node has the label rack"
+    ),
+    "a key of old": Case(
+        spec(constraint("failure-domain.beta.kubernetes.io/zone")),
+        AuditRule.UNKNOWN_TOPOLOGY_KEY,
+        {},
+        waiting=2,
+        patch=("topologyKey", ZONE),
+    ),
+    "a mistyped key of a soft constraint": Case(
+        spec(constraint("topology.kubernetes.io/zones", **SOFT)),
+        AuditRule.UNKNOWN_TOPOLOGY_KEY,
+        words="scores no node by it",
+        patch=("topologyKey", ZONE),
+    ),
+    "the key of another constraint that no node has": Case(
+        spec(constraint(), constraint("rack")),
+        AuditRule.NO_ELIGIBLE_NODE,
+        {},
+        waiting=6,
+        words="no node has rack, the key of another constraint",
+    ),
+    "a soft constraint beside one whose key no node has": Case(
+        spec(constraint(**SOFT), constraint("rack", **SOFT)), AuditRule.NO_ELIGIBLE_NODE
+    ),
+    "no selector": Case(
+        spec(constraint(selector=None)),
+        AuditRule.SELECTOR_MATCHES_NOTHING,
+        words="has no labelSelector",
+        patch=("labelSelector", {"matchLabels": {"app": "web"}}),
+    ),
+    "an empty selector": Case(
+        spec(constraint(selector={})), AuditRule.SELECTOR_MATCHES_NOTHING, words="has an empty labelSelector"
+    ),
+    "a soft constraint without a selector": Case(
+        spec(constraint(selector=None, **SOFT)), AuditRule.SELECTOR_MATCHES_NOTHING
+    ),
+    "a selector of nobody": Case(
+        spec(constraint(selector={"app": "wbe"})),
+        AuditRule.SELECTOR_MATCHES_NOTHING,
+        words="app=wbe does not match the pods that have it, so it counts no pod",
+        patch=("labelSelector", {"matchLabels": {"app": "web"}}),
+    ),
+    "a selector of others": Case(
+        spec(constraint(selector={"app": "other"})),
+        AuditRule.SELECTOR_MISSES_OWN_PODS,
+        words="so it counts only other pods",
+    ),
+    "matchLabelKeys with a label of each pod": Case(
+        spec(constraint(match_label_keys=("apps.kubernetes.io/pod-index",))),
+        AuditRule.KEY_PER_POD,
+        words="each pod counts only itself",
+        patch=("matchLabelKeys", None),
+    ),
+    "a nodeSelector for one zone": Case(
+        spec(constraint(), node_selector=Map({ZONE: "a"})),
+        AuditRule.ONE_DOMAIN,
+        {"a1": 12},
+        words="nodeSelector only allows a",
+    ),
+    "affinity for one zone": Case(
+        spec(constraint(), node_affinity=affinity("a")), AuditRule.ONE_DOMAIN, {"a1": 12}, words="affinity allow nodes"
+    ),
+    "a cluster in one zone": Case(
+        spec(constraint()), AuditRule.ONE_DOMAIN, {"a1": 4}, nodes=[node("a1", "a"), node("a2", "a")]
+    ),
+    "one zone without taints": Case(
+        spec(constraint(node_taints_policy="Honor")),
+        AuditRule.ONE_DOMAIN,
+        {"a1": 4},
+        nodes=[node("a1", "a"), node("b1", "b", taints=(taint(),))],
+        words="tolerations allow",
+    ),
+    "as large a maxSkew as there are pods": Case(
+        spec(constraint(max_skew=12)), AuditRule.SKEW_UNREACHABLE, {"a1": 12}, patch=("maxSkew", 1)
+    ),
+    "minDomains above the number of zones": Case(
+        spec(constraint(min_domains=4)),
+        AuditRule.TOO_FEW_DOMAINS,
+        {"a1": 1, "b1": 1, "c1": 1},
+        waiting=3,
+        words="minDomains is 4 and there are only 3 domains (a, b, c), so the minimum counts as 0, each domain may "
+        "have 1 pod, and 3 pods of 6 can't be placed",
+        patch=("minDomains", 3),
+    ),
+    "minDomains in a zone alone": Case(
+        spec(constraint(min_domains=2), node_selector=Map({ZONE: "a"})),
+        AuditRule.TOO_FEW_DOMAINS,
+        {"a1": 1},
+        waiting=2,
+        patch=("minDomains", None),
+    ),
+    "pods that were placed when there were more zones": Case(
+        spec(constraint(min_domains=4)), AuditRule.TOO_FEW_DOMAINS, when="NextRollout", words="at the next rollout"
+    ),
+    "a cordoned zone with waiting pods": Case(
+        spec(constraint()),
+        AuditRule.UNAVAILABLE_DOMAINS,
+        {"a1": 1, "b1": 1},
+        waiting=4,
+        nodes=zones(**CORDON),
+        words="c counts but can't take the pods (c1 is cordoned)",
+        patch=("nodeTaintsPolicy", "Honor"),
+    ),
+    "a cordoned zone before a rollout": Case(
+        spec(constraint()), AuditRule.UNAVAILABLE_DOMAINS, nodes=zones(**CORDON), when="NextRollout"
+    ),
+    "a node of the control plane": Case(
+        spec(constraint(HOSTNAME)),
+        AuditRule.UNAVAILABLE_DOMAINS,
+        {"a1": 1, "b1": 1},
+        nodes=zones(taints=(taint("node-role.kubernetes.io/control-plane"),)),
+        when="NextScaleUp",
+        words="no room for more than 2 pods",
+        patch=("nodeTaintsPolicy", "Honor"),
+    ),
+    "affinity that the constraint ignores": Case(
+        spec(constraint(node_affinity_policy="Ignore"), node_selector=Map({ZONE: "a"})),
+        AuditRule.UNAVAILABLE_DOMAINS,
+        {"a1": 1},
+        waiting=2,
+        patch=("nodeAffinityPolicy", "Honor"),
+    ),
+    "zones of different size with constraints for zones and nodes": Case(
+        spec(constraint(HOSTNAME), constraint()),
+        AuditRule.CONTRADICTION,
+        {"a1": 2, "b1": 1, "b2": 1, "b3": 1},
+        waiting=4,
+        nodes=[node("a1", "a"), *(node(f"b{number}", "b") for number in (1, 2, 3))],
+        words="9 pods can't be placed so that both topology.kubernetes.io/zone (maxSkew 1) and kubernetes.io/hostname",
+        patch=("maxSkew", 3),
+    ),
+    "a soft constraint that a hard one makes needless": Case(
+        spec(constraint(**SOFT), constraint()), AuditRule.DUPLICATE, words="the same constraint as DoNotSchedule"
+    ),
+    "a soft constraint beside a hard one with a larger maxSkew": Case(
+        spec(constraint(**SOFT), constraint(max_skew=2)), None
+    ),
+    "a DaemonSet, whose pods have their node": Case(spec(constraint(HOSTNAME), pinned_to_node=True), None),
+}
+LABELS = Map({"app": "web", "apps.kubernetes.io/pod-index": "0"})
+
+
+def pods_of(case: Case) -> list[Pod]:
+    others = pods({"a1": 1}, spec(), prefix="other", labels=Map(app="other"))
+    waiting = [pod(f"web-{number}", "", case.of, labels=LABELS) for number in range(case.waiting)]
+    return [*others, *pods(case.placed, case.of, labels=LABELS), *waiting]
+
+
+def audited(nodes: Sequence[Node], placed: Sequence[Pod], of: PodSpec, at: int = 0) -> WorkloadFinding | None:
+    snapshot = cluster(nodes, placed)
+    spread = spread_of(snapshot)
+    findings = Auditor().update(snapshot, spread)
+    wanted = of.topology_spread_constraints[at]
+    (key,) = (
+        key
+        for key in spread.groups
+        if (key.topology_key, key.when_unsatisfiable) == (wanted.topology_key, wanted.when_unsatisfiable)
+    )
+    found = findings.get(key, ())
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> None:
+    found = audited(case.nodes or zones(), pods_of(case), case.of)
+    assert (None if found is None else found.finding.rule) == case.rule
+    if found is not None:
+        assert [each.name for each in found.workloads] == ["web"]
+        assert found.finding.when == case.when
+        assert case.words in found.finding.message + found.finding.cure
+
+
+def applied(spec_of_pod: dict[str, Any], finding: Finding) -> dict[str, Any]:
+    """Return the spec after the patch of a finding."""
+    done: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec_of_pod, enc_hook=dict))
+    for each in finding.patch:
+        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in each.path.split("/")[1:]]
+        at: Any = done
+        for part in way:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        place: Any = int(last) if isinstance(at, list) else last
+        if each.op == "test":
+            assert at[place] == each.value
+        elif each.op == "remove":
+            del at[place]
+        else:
+            at[place] = each.value
+    return done
+
+
+WITHOUT_A_PATCH = {
+    "a cluster in one zone",
+    "a soft constraint beside one whose key no node has",
+    "the key of another constraint that no node has",
+}
+PATCHED = {name: case for name, case in CASES.items() if case.rule is not None and name not in WITHOUT_A_PATCH}
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_A_PATCH))
+def test_there_is_no_patch_where_no_change_of_the_constraint_cures_it(name: str) -> None:
+    found = audited(CASES[name].nodes or zones(), pods_of(CASES[name]), CASES[name].of)
+    assert found is not None
+    assert (found.finding.patch, bool(found.finding.cure)) == ((), True)
+
+
+@pytest.mark.parametrize("case", PATCHED.values(), ids=PATCHED.keys())
+def test_the_patch_cures_it(case: Case) -> None:
+    nodes = case.nodes or zones()
+    found = audited(nodes, pods_of(case), case.of)
+    assert found is not None
+    written = {
+        "nodeSelector": dict(case.of.node_selector),
+        "topologySpreadConstraints": case.of.topology_spread_constraints,
+    }
+    assert found.finding.patch
+    after = applied(written, found.finding)
+    if case.patch is not None:
+        field, value = case.patch
+        assert after["topologySpreadConstraints"][0].get(field) == value
+    constraints = tuple(
+        msgspec.convert(each, TopologySpreadConstraint, dec_hook=lambda _, value: Map(value))
+        for each in after["topologySpreadConstraints"]
+    )
+    of = msgspec.structs.replace(
+        case.of, topology_spread_constraints=constraints, node_selector=Map(after["nodeSelector"])
+    )
+    replicas = sum(case.placed.values()) + case.waiting
+    template = Template(LABELS, of)
+    left = [judge(each) for each in subjects_of("default", template, KnownNodes(cluster(nodes, ()).nodes), replicas)]
+    assert all(each is None or each.rule is not case.rule for each in left)
+
+
+def test_a_manifest_is_judged_without_a_cluster() -> None:
+    of = spec(
+        constraint(selector={"app": "wbe"}),
+        constraint(HOSTNAME, max_skew=5),
+        node_selector=Map({ZONE: "a"}),
+    )
+    found = [judge(each) for each in subjects_of("shop", Template(Map(app="web"), of), replicas=4)]
+    assert [each and each.rule for each in found] == [
+        AuditRule.SELECTOR_MISSES_OWN_PODS,
+        AuditRule.SKEW_UNREACHABLE,
+    ]
+
+
+def test_only_what_has_changed_is_audited_again() -> None:
+    auditor, index, of = Auditor(), SpreadIndex(), spec(constraint(max_skew=12))
+    state = ClusterState(cluster(zones(), [*pods(EVEN, of), *pods(EVEN, of, namespace="shop")]))
+    before = auditor.update(state.snapshot, index.update(state.snapshot))
+    state.apply("pods", [((new := pod("more", "a1", of)).key, new)])
+    state.apply("nodes", [((old := zones(ready=False)[2]).key, old)])
+    after = auditor.update(state.snapshot, index.update(state.snapshot))
+    assert {key.namespace: after[key] is found for key, found in before.items()} == {"default": False, "shop": True}
+    state.apply("nodes", [((last := node("c1", "b")).key, last), ((b := node("b1", "b")).key, b)])
+    moved = auditor.update(state.snapshot, index.update(state.snapshot))
+    assert all(moved[key] is not found for key, found in after.items())
+
+
+@pytest.mark.parametrize(("key", "rule"), [(ZONE, None), ("rack", AuditRule.UNKNOWN_TOPOLOGY_KEY)])
+def test_a_default_constraint_is_only_found_if_it_keeps_pods_pending(key: str, rule: AuditRule | None) -> None:
+    default = TopologySpreadConstraint(max_skew=9, topology_key=key, when_unsatisfiable="DoNotSchedule")
+    profile = Profile(default_constraints=(default,))
+    defaults = DefaultConstraints(SchedulerConfiguration(profiles=Map({"default-scheduler": profile})))
+    service = Service(namespace="default", name="web", selector=Map(app="web"))
+    owner = Workload(namespace="default", name="web", uid="uid-web")
+    snapshot = cluster(zones(), pods(EVEN, spec()), services=[service], replicasets=[owner])
+    findings = Auditor().update(snapshot, SpreadIndex(defaults).update(snapshot))
+    found = [each.finding for group in findings.values() for each in group]
+    assert [each.rule for each in found] == ([] if rule is None else [rule])
+    assert all(not each.patch and "default constraint" in each.cure for each in found)
+
+
+@pytest.mark.parametrize(
+    ("state", "when", "violated", "expected"),
+    [
+        ("Unsatisfiable", "Now", True, "Unsatisfiable"),
+        ("Unsatisfiable", "NextRollout", True, "BlockedViolation"),
+        ("Unsatisfiable", "NextRollout", False, "Unsatisfiable"),
+        ("Ineffective", "Now", True, "Ineffective"),
+    ],
+)
+def test_what_keeps_pods_pending_now_comes_before_a_violation(
+    state: Any, when: Any, violated: bool, expected: str
+) -> None:
+    finding = Finding(rule=AuditRule.DUPLICATE, state=state, when=when, message="", cure="")
+    assert state_of(violated=violated, blocked=True, findings=[finding]) == expected
+    assert state_of(violated=False, blocked=None, findings=[]) == "Holds"
+    assert state_of(violated=True, blocked=False, findings=[]) == "RestorableViolation"
+
+
+def test_pods_can_only_be_selected_by_labels_that_stay() -> None:
+    labels = Map({"tier": "back", "pod-template-hash": "123", "version": "7"})
+    of = spec(constraint(selector=LabelSelector(match_labels=Map(app="x"))))
+    (found,) = (judge(each) for each in subjects_of("shop", Template(labels, of)))
+    assert found is not None
+    assert found.patch[-1].value == {"matchLabels": {"tier": "back"}}
