@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from respread.planning.audit.finding import ConstraintState, When
+from respread.planning.audit.finding import AuditState, When
 from respread_cli.render.domain_bars import (
     FAINT,
     INEFFECTIVE,
@@ -170,7 +170,7 @@ def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[Text | Padding]
         yield Text()
 
 
-_SIGNS: Final[Mapping[ConstraintState, tuple[str, str]]] = {
+_SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
     "Ineffective": ("○", "o"),
     "Unsatisfiable": ("⊘", "P"),
 }
@@ -197,7 +197,7 @@ def style_of(group: GroupReport) -> str:
     return OVER if group.when_unsatisfiable == "DoNotSchedule" else SOFT
 
 
-def style_of_state(state: ConstraintState, when: When) -> str:
+def style_of_state(state: AuditState, when: When) -> str:
     """Return the color of a constraint that can't work; if it keeps pods Pending, by when."""
     if state == "Unsatisfiable":
         return OVER if when == "Now" else SOFT

@@ -17,7 +17,7 @@ from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
 from respread.planning.audit.auditor import Findings, WorkloadFinding
-from respread.planning.audit.finding import ConstraintState, state_of
+from respread.planning.audit.finding import AuditState, state_of
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 from respread_cli.report.audit_report import FindingReport, finding_reports
@@ -41,7 +41,7 @@ _API_GROUPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), "apps"),
     **dict.fromkeys(("CronJob", "Job"), "batch"),
 }
-_ORDER: Final[Mapping[ConstraintState, int]] = {
+_ORDER: Final[Mapping[AuditState, int]] = {
     "Unsatisfiable": 0,
     "BlockedViolation": 1,
     "RestorableViolation": 1,
@@ -115,7 +115,7 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     empty_domains: int
     counts: dict[str, int]
     """Pods per eligible domain, by name; without empty ones if there are more than `MOST_EMPTY_DOMAINS` domains."""
-    state: ConstraintState
+    state: AuditState
     """`Violation` where there is no plan, which would tell whether it can be restored."""
     findings: tuple[FindingReport, ...] = ()
     """Why it can't work; empty if it can."""

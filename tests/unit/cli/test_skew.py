@@ -90,7 +90,7 @@ def test_a_group_is_reported_with_every_domain() -> None:
     )
 
 
-def test_what_cannot_work_comes_with_its_cause_its_cure_and_the_command() -> None:
+def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command() -> None:
     of = spec(constraint(ZONE, max_skew=9))
     placed = [
         *workload("fine", {"a": 1, "b": 1, "c": 1}),

@@ -33,7 +33,7 @@ from respread.spread.index import SpreadIndex
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec, taint
 
-CORDON = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
+CORDON: dict[str, Any] = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
 EVEN = {"a1": 2, "b1": 2, "c1": 2}
 
 
@@ -363,7 +363,7 @@ def test_a_default_constraint_is_only_found_if_it_keeps_pods_pending(key: str, r
         ("Ineffective", "Now", True, "Ineffective"),
     ],
 )
-def test_what_keeps_pods_pending_now_comes_before_a_violation(
+def test_a_constraint_that_keeps_pods_pending_now_is_unsatisfiable_even_if_violated(
     state: Any, when: Any, violated: bool, expected: str
 ) -> None:
     finding = Finding(rule=AuditRule.DUPLICATE, state=state, when=when, message="", cure="")

@@ -30,8 +30,8 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 415, 58_900),  # (300, 44,000)
-        ("operator/respread", 301, 43_000),  # (-, 31,000)
+        ("operator", 428, 60_600),  # (300, 44,000)
+        ("operator/respread", 312, 44_300),  # (-, 31,000)
         ("tests", 440, 68_000),  # (-, 75,000)
     ],
 )

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 from immutables import Map
 
 from respread.cluster.meta import Labels
@@ -16,8 +17,7 @@ from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.finding import Finding
 from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.rules import judge
-from respread.planning.audit.subject import Subject
-from respread.spread.carried import own_keys
+from respread.planning.audit.subject import Subject, subjects_of
 from respread.spread.domains import DomainIndex
 from respread.spread.group import GroupKey, SpreadGroup, Template
 from respread.spread.index import Spread
@@ -109,15 +109,11 @@ class Auditor:
         )
 
     def _subject(self, group: SpreadGroup, template: Template, waiting: tuple[int, int], *, only_own: bool) -> Subject:
-        own = bool(template.spec.topology_spread_constraints)
-        keys = own_keys(group.key.namespace, template) if own else (group.key,)
         counted, carrying = waiting
-        return Subject(
-            template=template,
-            key=group.key,
-            keys=keys,
-            position=keys.index(group.key) if own else None,
-            nodes=self._nodes,
+        own = subjects_of(group.key.namespace, template, self._nodes)
+        given = Subject(template=template, key=group.key, keys=(group.key,), position=None, nodes=self._nodes)
+        return msgspec.structs.replace(
+            next((each for each in own if each.key == group.key), given),
             pods=sum(group.counts.values()) + counted,
             only_own=only_own,
             waiting=carrying,

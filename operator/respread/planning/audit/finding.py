@@ -18,7 +18,7 @@ _POD_SPECS: Final[Mapping[str, str]] = {
 }
 """Where workloads have the spec of their pods, by kind. Those of Jobs and pods can't be changed."""
 
-ConstraintState: TypeAlias = Literal[
+AuditState: TypeAlias = Literal[
     "Unsatisfiable", "Ineffective", "BlockedViolation", "RestorableViolation", "Violation", "Holds"
 ]
 """`Violation` where it is not known whether it can be restored, because there is no plan."""
@@ -96,7 +96,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(msgspec.structs.replace(each, path=prefix + each.path) for each in self.patch)
 
 
-def state_of(*, violated: bool, blocked: bool | None, findings: Iterable[Finding]) -> ConstraintState:
+def state_of(*, violated: bool, blocked: bool | None, findings: Iterable[Finding]) -> AuditState:
     """Return the state of a constraint.
 
     Args:
