@@ -217,8 +217,14 @@ $(VENV)/.pictures: $(STAMP) requirements-pictures.txt
 panels: $(VENV)/.pictures prometheus ## Draw the dashboard's panels again, from a real Prometheus that scrapes a real operator: four minutes.
 	@$(BIN)/python -m tests.panels docs/monitoring
 
-site: $(VENV)/.site ## Build the pages of docs/ in build/site; a broken link is an error.
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+concept-pictures: setup ## Draw the pictures of skew, maxSkew, minDomains and node policies again, as Respread counts them.
+	@$(BIN)/python -m tests.concept_pictures docs/images
+
+SPELT = *.md docs charts crds manifests krew operator bench
+site: $(VENV)/.site ## Build the pages of docs/ in build/site; a broken link, a misspelt word and too long a part for users are errors.
+	@$(BIN)/codespell $(SPELT)
+	@mkdir -p build && if NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict >build/site.log 2>&1; then grep '^For users' build/site.log; else \
+		grep -v '^INFO' build/site.log >&2; exit 1; fi # --quiet would drop the warnings, and --strict would count none
 
 check-workflows: $(VENV)/.release ## Judge .github/workflows by actionlint and zizmor.
 	@$$($(GO_TOOL) actionlint) .github/workflows/*.yaml

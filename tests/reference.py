@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,10 @@ ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = ROOT / "docs"
 PARTS: Final = GeneratedParts("make reference")
 EXAMPLES: Final = DOCS / "examples"
+TRYING_OUT: Final = ("demo", "sandbox")
+"""Commands that run no cluster of a user: docs/sandbox.md describes them."""
+SHARED: Final = 3
+"""An option of as many commands, with the same help, is described once."""
 ORDER: Final = (
     "look-first",
     "start-with-some",
@@ -50,28 +55,53 @@ def pages() -> dict[Path, str]:
 
 
 def options() -> str:
-    """Return a section for each command: its usage, its help text and its options."""
-    lines: list[str] = []
-    for entry in COMMANDS:
-        lines += _command(load(entry), f"respread {entry.name}")
+    """Return the options that several commands share, and for each command its usage, help text and other options."""
+    commands = [
+        each
+        for entry in COMMANDS
+        if entry.name not in TRYING_OUT
+        for each in _commands(load(entry), f"respread {entry.name}")
+    ]
+    counted = Counter(option for command, typed in commands for option in _options(command, typed))
+    shared = {option for option, times in counted.items() if times >= SHARED}
+    lines = ["", "## Common options", "", *_table(each for each in counted if each in shared)]
+    for command, typed in commands:
+        lines += _command(command, typed, shared)
     return "\n".join(lines)
 
 
-def _command(command: click.Command, typed: str) -> Iterator[str]:
-    if isinstance(command, click.Group):
-        for name, each in command.commands.items():
-            yield from _command(each, f"{typed} {name}")
+def _commands(command: click.Command, typed: str) -> Iterator[tuple[click.Command, str]]:
+    if not isinstance(command, click.Group):
+        yield command, typed
         return
+    for name, each in command.commands.items():
+        yield from _commands(each, f"{typed} {name}")
+
+
+def _options(command: click.Command, typed: str) -> list[tuple[str, str]]:
+    """Return the names and the help of each option."""
+    context = click.Context(command, info_name=typed)
+    records = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
+    return [record for record in records if record is not None]
+
+
+def _table(options: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield from ("| option | meaning |", "|---|---|")
+    for names, meaning in options:
+        yield f"| `{_cell(names)}` | {_cell(meaning)} |"
+
+
+def _command(command: click.Command, typed: str, shared: Container[tuple[str, str]]) -> Iterator[str]:
     context = click.Context(command, info_name=typed)
     yield from ("", f"## {typed}", "", "```", command.get_usage(context).removeprefix("Usage: "), "```", "")
     for paragraph in (command.help or "").strip().split("\n\n"):
         yield from (" ".join(paragraph.split()), "")
-    yield from ("| option | meaning |", "|---|---|")
-    for parameter in command.params:
-        record = parameter.get_help_record(context)
-        if record is not None and isinstance(parameter, click.Option):
-            yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
-    yield ""
+    own = [each for each in _options(command, typed) if each not in shared]
+    if own:
+        yield from (*_table(own), "")
+    common = [f"`{each[0].split()[0].rstrip(',')}`" for each in _options(command, typed) if each in shared]
+    if common:
+        yield from (f"[Common options](#common-options): {', '.join(common)}.", "")
     if isinstance(command, CommandWithExamples):
         yield "```sh"
         for example in command.examples:

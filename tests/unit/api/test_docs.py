@@ -1,4 +1,4 @@
-"""docs/policy.md documents exactly the existing fields, defaults, enums, bounds and reasons."""
+"""docs/policy.md documents exactly the existing fields and their bounds, and docs/troubleshooting.md the reasons."""
 
 from __future__ import annotations
 
@@ -19,18 +19,25 @@ from respread.api.schema import custom_resource_definition
 from respread.api.status import MAX_GENERATION
 from tests.policy_specs import enforces
 
-TEXT = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+TEXT = (DOCS / "policy.md").read_text(encoding="utf-8")
+REASONS = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").partition("\n## The reasons\n")[2]
 # The page does not repeat the fields of label selectors, which are those of Kubernetes.
 WITHIN_SELECTORS = re.compile(r"Selector\.match")
 
 
-def rows(heading: str) -> dict[str, str]:
+def rows(heading: str, text: str = TEXT) -> dict[str, str]:
     """Return the words in backticks in the first column, and the rest, of the table under a heading."""
-    _, _, section = TEXT.partition(f"\n{heading}\n")
+    _, _, section = text.partition(f"\n{heading}\n")
     table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert table is not None, f"there is no table under {heading}"
     cells = [line.strip("|").split(" | ", 1) for line in table[0].splitlines()[2:]]
     return {name.strip().strip("`"): rest for name, rest in cells}
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """Return the heading of each section of the third level, and its text."""
+    return re.findall(r"^### (\w[^\n]*)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL)
 
 
 def fields(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any], bool]]:
@@ -49,17 +56,22 @@ def schema_of(part: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("part", ["spec", "status"])
-def test_the_documented_fields_are_exactly_those_of_the_types(part: str) -> None:
-    existing = [path for path, _, _ in fields(schema_of(part)) if not WITHIN_SELECTORS.search(path)]
-    assert sorted(rows(f"## {part}")) == sorted(existing)
+def test_the_documented_fields_of_the_spec_are_exactly_those_of_the_types() -> None:
+    existing = [path for path, _, _ in fields(schema_of("spec")) if not WITHIN_SELECTORS.search(path)]
+    assert sorted(rows("## spec")) == sorted(existing)
+
+
+def test_the_documented_fields_of_the_status_exist() -> None:
+    documented = rows("## status")
+    assert len(documented) > 5
+    assert documented.keys() <= {path for path, _, _ in fields(schema_of("status"))}
 
 
 @pytest.mark.parametrize("part", ["spec", "status"])
 def test_documented_enums_bounds_and_defaults_match_the_schema(part: str) -> None:
     documented = rows(f"## {part}")
     for path, node, required in fields(schema_of(part)):
-        if WITHIN_SELECTORS.search(path):
+        if WITHIN_SELECTORS.search(path) or (part == "status" and path not in documented):
             continue
         row = documented[path]
         kind = row.split(" | ")[0]
@@ -92,10 +104,19 @@ def test_the_workload_limit_accepts_the_documented_values() -> None:
     assert Limits(in_flight_per_workload="1%").in_flight_of_workload(1) == 1
 
 
-def test_every_reason_is_documented_and_marked_if_it_is_temporary() -> None:
-    documented = rows("### Reasons")
+def test_every_reason_is_explained_once_and_marked_if_it_is_temporary() -> None:
+    explained = {title: text for title, text in sections(REASONS) if title in set(Reason)}
+    passing = rows("### Reasons that end by themselves", REASONS)
+    documented = [*explained, *rows("### Pods that are never evicted", REASONS), *passing]
     assert sorted(documented) == sorted(Reason)
-    assert {reason for reason, text in documented.items() if "*passing*" in text} == set(PASSING_REASONS)
+    assert {*passing, *(title for title, text in explained.items() if "(Passing" in text)} == set(PASSING_REASONS)
+
+
+@pytest.mark.parametrize(("title", "text"), [each for each in sections(REASONS) if each[0] in set(Reason)])
+def test_a_reason_has_three_commands_and_a_fix(title: str, text: str) -> None:
+    (block,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert len(block.splitlines()) == 3, title
+    assert re.search(r"^Fix: ", text, re.MULTILINE), title
 
 
 def test_every_reason_of_a_condition_is_documented() -> None:

@@ -32,7 +32,7 @@ LONG_FUNCTIONS = {
     [
         ("operator", 428, 60_600),  # (300, 44,000)
         ("operator/respread", 312, 44_300),  # (-, 31,000)
-        ("tests", 440, 68_000),  # (-, 75,000)
+        ("tests", 440, 68_400),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
