@@ -33,6 +33,7 @@ ORDER: Final = (
     "one-team",
     "leave-alone",
     "prevent",
+    "soft",
     "zones-only",
     "databases",
     "empty-zone",

@@ -42,8 +42,9 @@ COMMANDS: Final = (
     Entry(
         "simulate", "respread_cli.commands.simulate", "Show what changes would do to the spread, without making them."
     ),
+    Entry("advise", "respread_cli.commands.advise", "Suggest constraints for workloads that nothing keeps spread."),
     Entry("ui", "respread_cli.ui.command", "Show the cluster's spread in a browser."),
-    Entry("lint", "respread_cli.commands.lint", "Check policies in files, without a cluster."),
+    Entry("lint", "respread_cli.commands.lint", "Check manifests and policies in files, without a cluster."),
     Entry("snapshot", "respread_cli.commands.snapshot", "Write all that a plan depends on to a file."),
     Entry("migrate", "respread_cli.commands.migrate", "Write policies from the settings of descheduler."),
     Entry("version", "respread_cli.commands.version", "Show the versions of client, operator and Kubernetes."),

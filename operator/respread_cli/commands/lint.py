@@ -1,50 +1,132 @@
-"""`respread lint`: the mistakes in policies, without a cluster."""
+"""`respread lint`: what is wrong with manifests, before they are in a cluster."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from respread.program.command_line import CommandWithExamples, Example
+from respread.program.command_line import CommandError, CommandWithExamples, Example, files
+from respread_cli.lint.rules import RULES, LintLevel
 from respread_cli.options import policy_files_option
-from respread_cli.read.policy_files import check_policies
 
-MISTAKES: Final = 1
-"""The exit code if there are mistakes."""
+if TYPE_CHECKING:
+    from respread.cluster.state import ClusterSnapshot
+    from respread_cli.lint.report import LintReport
+
+FINDINGS: Final = 1
+"""The exit code if there are findings."""
 EXAMPLES: Final = (
-    Example("The policies of a file", "lint -f policy.yaml"),
-    Example("The policies of several files, for example in a pipeline", "lint -f shop.yaml -f payments.yaml"),
-    Example("What Helm would install; objects of other kinds are skipped", "lint -f - < rendered.yaml"),
+    Example("The manifests in a folder", "lint manifests/"),
+    Example("What Helm would install", "lint - < rendered.yaml"),
+    Example("With the nodes and budgets of the cluster", "lint --snapshot cluster.json.gz deploy.yaml"),
+    Example("Fail on warnings too", "lint --fail-on warning deploy.yaml"),
+    Example("For GitHub's code scanning", "lint -o sarif manifests/ > respread.sarif"),
 )
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings={"max_content_width": 100})
-@policy_files_option(required=True, help="A YAML or JSON file with one or more policies; - is standard input.")
+@click.argument("places", metavar="[FILE]...", nargs=-1, shell_complete=files)
+@policy_files_option(help="The same as FILE, as kubectl has it.")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="The namespace of objects without one.",
+)
+@click.option(
+    "--snapshot",
+    metavar="FILE",
+    shell_complete=files,
+    help="The cluster, from `respread snapshot`: its topology keys, zones and PodDisruptionBudgets.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning"]),
+    default="error",
+    show_default=True,
+    help="The least level for exit code 1.",
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    shell_complete=files,
+    help="Levels of rules, and ignored objects.  [default: .respread-lint.yaml]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "sarif", "junit"]),
+    default="text",
+    show_default=True,
+    help="docs/cli.md describes the fields of json.",
+)
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules.")
 @click.pass_context
-def lint(ctx: click.Context, *, filenames: tuple[str, ...]) -> None:
-    """Check policies in files, without a cluster.
+def lint(
+    ctx: click.Context,
+    *,
+    places: tuple[str, ...],
+    filenames: tuple[str, ...],
+    namespace: str,
+    snapshot: str | None,
+    fail_on: LintLevel,
+    config: str | None,
+    output: str,
+    list_rules: bool,
+) -> None:
+    """Check manifests and policies in files, without a cluster.
 
-    It names all mistakes at once, each with file, document and field: those that the API server would reject, and
-    those that it can't detect, such as a time zone that does not exist. It can't check whether a PriorityClass
-    exists. Objects of other kinds are skipped.
+    FILE is a YAML or JSON file, a folder, or - for standard input, such as the output of `helm template`. Objects other
+    than workloads, PodDisruptionBudgets and policies are skipped.
 
-    Exit code: 0 if there is no mistake, 1 if there is one, 2 for an error.
+    Exit code: 0 if nothing is found, 1 for findings of the level --fail-on, 2 if it can't be run.
     """
-    if filenames.count("-") > 1:
+    if list_rules:
+        for rule in RULES.values():
+            click.echo(f"{rule.name:<24}{rule.level:<9}{rule.summary}")
+        return
+    if not (wanted := (*places, *filenames)):
+        raise click.UsageError("name a file, a folder, or - for standard input.")
+    if (*wanted, snapshot).count("-") > 1:
         raise click.UsageError("standard input can be read only once.")
-    found = check_policies(filenames, default_namespace="default", only_policies=False)
-    mistakes = list(found.mistakes)
-    if not found.policies and not mistakes:
-        mistakes.append(f"{', '.join(filenames)} holds no policy.")
-    for mistake in mistakes:
-        click.echo(mistake)
-    parts = [_count(len(found.policies), "policy", "policies"), _count(len(mistakes), "mistake", "mistakes")]
-    if found.others:
-        parts.append(f"{_count(found.others, 'object of another kind', 'objects of other kinds')} skipped")
-    click.echo(f"{', '.join(parts)}.", err=True)
-    ctx.exit(MISTAKES if mistakes else 0)
+    from respread_cli.lint.linting import lint_manifests  # noqa: PLC0415 - not for --rules and --help
+    from respread_cli.lint.manifests import read_manifests  # noqa: PLC0415 - as above
+    from respread_cli.lint.settings import read_settings  # noqa: PLC0415 - as above
+
+    settings = read_settings(config)
+    cluster = None if snapshot is None else _cluster(snapshot)
+    manifests = read_manifests(wanted, default_namespace=namespace)
+    report = lint_manifests(manifests, settings, default_namespace=namespace, cluster=cluster)
+    _show(report, output, fail_on)
+    if report.missing:
+        raise CommandError("\n  ".join(["not everything can be checked:", *report.missing]))
+    ctx.exit(FINDINGS if report.errors or (fail_on == "warning" and report.warnings) else 0)
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _cluster(file: str) -> ClusterSnapshot:
+    from respread_cli.read.snapshot_file import read_snapshot  # noqa: PLC0415 - rarely needed
+
+    view = read_snapshot(file)
+    for note in view.notes:
+        click.echo(f"Note: {note}", err=True)
+    return view.snapshot
+
+
+def _show(report: LintReport, output: str, fail_on: LintLevel) -> None:
+    from respread_cli.render import lint_output  # noqa: PLC0415 - not for --rules and --help
+
+    if output == "json":
+        click.echo(lint_output.lint_json(report))
+    elif output == "sarif":
+        click.echo(lint_output.lint_sarif(report))
+    elif output == "junit":
+        click.echo(lint_output.lint_junit(report, fail_on))
+    else:
+        for line in lint_output.lint_text(report):
+            click.echo(line)
+    for note in report.notes:
+        click.echo(f"Note: {note}", err=True)
+    click.echo(lint_output.lint_summary(report), err=True)

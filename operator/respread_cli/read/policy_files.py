@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from respread.api.decoding import NotAPolicyError, decode_manifest
-from respread.api.policy import GROUP, PLURALS, ClusterPolicySpec, Policy
+from respread.api.policy import ClusterPolicySpec, Policy
 from respread.program.command_line import CommandError
 from respread_cli.read.yaml_documents import read_documents
 
@@ -21,8 +21,6 @@ class PolicyFiles(NamedTuple):
     """Those that can be read, with their problems."""
     mistakes: tuple[str, ...]
     """All of them, each with its file, document and field."""
-    others: int
-    """How many documents are of kinds that are not Respread's."""
 
 
 def read_policies(files: Iterable[str], *, default_namespace: str) -> tuple[Policy, ...]:
@@ -44,17 +42,15 @@ def read_policies(files: Iterable[str], *, default_namespace: str) -> tuple[Poli
     return found.policies
 
 
-def check_policies(files: Iterable[str], *, default_namespace: str, only_policies: bool = True) -> PolicyFiles:
+def check_policies(files: Iterable[str], *, default_namespace: str) -> PolicyFiles:
     """Return the policies of files, and all mistakes in them, also of files that can't be read.
 
     Args:
         files: their paths, `-` for standard input.
         default_namespace: of RebalancePolicies without one.
-        only_policies: whether an object of another kind is a mistake.
     """
     policies: dict[tuple[str, str], Policy] = {}
     mistakes: list[str] = []
-    others = 0
     for file in files:
         try:
             documents = read_documents(file)
@@ -62,9 +58,6 @@ def check_policies(files: Iterable[str], *, default_namespace: str, only_policie
             mistakes.append(error.message)
             continue
         for where, document in documents:
-            if not only_policies and _is_of_others(document):
-                others += 1
-                continue
             try:
                 policy = decode_manifest(document, default_namespace=default_namespace)
             except NotAPolicyError as error:
@@ -74,14 +67,4 @@ def check_policies(files: Iterable[str], *, default_namespace: str, only_policie
             if (policy.kind, policy.name) in policies:
                 mistakes.append(f"{where}: there is a {policy.kind} {policy.name} already")
             policies[policy.kind, policy.name] = policy
-    return PolicyFiles(tuple(policies.values()), tuple(mistakes), others)
-
-
-def _is_of_others(document: object) -> bool:
-    """Return whether a document is an object of another API, and no policy with a wrong apiVersion."""
-    if not isinstance(document, Mapping):
-        return False
-    version, kind = document.get("apiVersion"), document.get("kind")
-    if not isinstance(version, str) or not isinstance(kind, str):
-        return False
-    return version.partition("/")[0] != GROUP and kind not in PLURALS
+    return PolicyFiles(tuple(policies.values()), tuple(mistakes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def lint(directory: Path, *texts: str, more: tuple[str, ...] = (), stdin: str | 
 def test_valid_policies_produce_no_output(tmp_path: Path) -> None:
     done = lint(tmp_path, POLICY, f"{POLICY}---{POLICY.replace('own', 'other')}".replace("shop", "pay"))
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == "3 policies, 0 mistakes.\n"
+    assert done.stderr == "3 objects checked, 0 errors, 0 warnings.\n"
 
 
 def test_mistakes_in_all_files_documents_and_fields_are_reported_in_one_run(tmp_path: Path) -> None:
@@ -42,30 +43,30 @@ spec:
   mode: Maybe
   windows: [{schedule: "0 0 30 2 *", timeZone: Mars/Base, duration: 1h}]
 """
-    done = lint(tmp_path, f"{POLICY}---{wrong}", "a: [", POLICY, more=("-f", str(tmp_path / "missing.yaml")))
+    done = lint(tmp_path, f"{POLICY}---{wrong}", "a: [", POLICY)
     assert done.exit_code == 1
     lines = done.stdout.replace(f"{tmp_path}/", "").splitlines()
-    at = "0.yaml, document 2 (ClusterRebalancePolicy Not_a_name): "
-    assert [line.removeprefix(at).split(":")[0] for line in lines if line.startswith(at)] == [
-        "spce",
-        "metadata.name",
-        "metadata.namespace",
-        "spec.mode",
-        "spec.windows[0].timeZone",
-        "spec.windows[0].schedule",
+    of = ": error: ClusterRebalancePolicy Not_a_name: "
+    found = [line.split(of) for line in lines if of in line]
+    assert [(place, said.split(":")[0]) for place, said in found] == [
+        ("0.yaml:9", "metadata.name"),
+        ("0.yaml:9", "metadata.namespace"),
+        ("0.yaml:10", "spce"),
+        ("0.yaml:12", "spec.mode"),
+        ("0.yaml:13", "spec.windows[0].timeZone"),
+        ("0.yaml:13", "spec.windows[0].schedule"),
     ]
-    assert "did you mean spec?" in lines[0]
-    assert any(line.startswith("1.yaml is not YAML: ") for line in lines)
-    assert "2.yaml: there is a RebalancePolicy shop/own already" in lines
-    assert "missing.yaml can't be read: No such file or directory." in lines
-    assert done.stderr.endswith("2 policies, 9 mistakes.\n")
+    assert "did you mean spec?" in done.stdout
+    assert any(re.match(r"1\.yaml:\d: error: 1\.yaml is not YAML: ", line) for line in lines)
+    assert any("there is a RebalancePolicy shop/own already" in line and line.startswith("2.yaml:2:") for line in lines)
+    assert done.stderr == "3 objects checked, 8 errors, 0 warnings.\n"
 
 
 def test_objects_of_other_kinds_are_skipped_but_not_misspelled_policies(tmp_path: Path) -> None:
-    others = "apiVersion: apps/v1\nkind: Deployment\n---\napiVersion: v1\nkind: ConfigMap\n"
+    others = "apiVersion: v1\nkind: Secret\n---\napiVersion: v1\nkind: ConfigMap\n"
     done = lint(tmp_path, f"{others}---{POLICY}")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == "1 policy, 0 mistakes, 2 objects of other kinds skipped.\n"
+    assert done.stderr == "1 object checked, 0 errors, 0 warnings, 2 objects of other kinds skipped.\n"
     for misspelled in (
         POLICY.replace("respread.dev", "respred.dev"),
         POLICY.replace("kind: Rebalance", "kind: Balance"),
@@ -79,16 +80,71 @@ def test_objects_of_other_kinds_are_skipped_but_not_misspelled_policies(tmp_path
 def test_a_duplicate_key_is_a_mistake(tmp_path: Path) -> None:
     done = lint(tmp_path, POLICY.replace("quietPeriod: 1m", "quietPeriod: 1m, quietPeriod: 2m"))
     assert done.exit_code == 1
+    assert "0.yaml:5: error: " in done.stdout
     assert "the key 'quietPeriod' is there twice" in done.stdout
 
 
-@pytest.mark.parametrize("text", ["", "apiVersion: apps/v1\nkind: Deployment\n"])
-def test_a_file_without_a_policy_is_a_mistake(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "---\n# nothing\n---\n"])
+def test_an_empty_file_is_an_error_because_a_failed_helm_template_writes_nothing(tmp_path: Path, text: str) -> None:
     done = lint(tmp_path, text)
-    assert done.exit_code == 1
-    assert done.stdout.endswith("0.yaml holds no policy.\n")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("0.yaml is empty.\n")
+
+
+def test_a_missing_file_is_an_error_and_the_others_are_checked(tmp_path: Path) -> None:
+    done = lint(tmp_path, POLICY.replace("1m", "x"), more=(str(tmp_path / "missing.yaml"),))
+    assert done.exit_code == 2
+    assert "spec.quietPeriod" in done.stdout
+    assert done.stderr.endswith("missing.yaml can't be read: No such file or directory.\n")
 
 
 def test_standard_input_is_read_once(tmp_path: Path) -> None:
     assert lint(tmp_path, more=("-f", "-"), stdin=POLICY).exit_code == 0
-    assert lint(tmp_path, more=("-f", "-", "-f", "-"), stdin=POLICY).exit_code == 2
+    assert lint(tmp_path, more=("-",), stdin=POLICY).exit_code == 0
+    assert lint(tmp_path, more=("-f", "-", "-"), stdin=POLICY).exit_code == 2
+
+
+def test_without_files_it_says_what_to_name(tmp_path: Path) -> None:
+    done = lint(tmp_path)
+    assert done.exit_code == 2
+    assert "name a file, a folder, or - for standard input" in done.stderr
+
+
+def test_a_folder_is_read_with_all_folders_below_it_but_charts_and_hidden_files(tmp_path: Path) -> None:
+    for place in ("a.yaml", "deep/er/b.yml", "deep/c.json", "deep/notes.txt", ".git/d.yaml", "chart/templates/e.yaml"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(POLICY.replace("own", Path(place).stem) if place[-1] != "n" else "{}")
+    (tmp_path / "chart" / "Chart.yaml").write_text("name: x\n")
+    done = lint(tmp_path, more=(str(tmp_path),))
+    assert done.exit_code == 0, done.output
+    chart = f"{tmp_path}/chart"
+    assert done.stderr.splitlines() == [
+        f"Note: {chart} is of a Helm chart, and skipped: helm template NAME {chart} | respread lint -",
+        "2 objects checked, 0 errors, 0 warnings, 1 object of other kinds skipped.",
+    ]
+    (tmp_path / "empty").mkdir()
+    assert lint(tmp_path, more=(str(tmp_path / "empty"),)).exit_code == 2
+
+
+def test_documents_before_a_mistake_in_yaml_are_checked_too(tmp_path: Path) -> None:
+    done = lint(tmp_path, f"{POLICY.replace('1m', 'x')}---\n{{\n")
+    assert "spec.quietPeriod" in done.stdout
+    assert "0.yaml:8: error: " in done.stdout
+
+
+@pytest.mark.parametrize("text", ["text", "3", "apiVersion: v1", "metadata: {}", "{apiVersion: v1, kind: [x]}"])
+def test_a_document_that_is_no_object_is_an_error(tmp_path: Path, text: str) -> None:
+    done = lint(tmp_path, text)
+    assert done.exit_code == 1
+    assert "it is not an object of Kubernetes" in done.stdout
+
+
+def test_files_of_other_programs_and_templates_of_charts_are_skipped(tmp_path: Path) -> None:
+    template = tmp_path / "chart" / "templates" / "web.yaml"
+    template.parent.mkdir(parents=True)
+    template.write_text("{{ if }}")
+    (tmp_path / "chart" / "Chart.yaml").write_text("name: x")
+    done = lint(tmp_path, "- hosts: all", "services: {web: {}}", more=(str(template),))
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "helm template NAME" in done.stderr
+    assert "2 objects of other kinds skipped" in done.stderr

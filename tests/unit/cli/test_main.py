@@ -15,7 +15,9 @@ from click.testing import CliRunner
 
 from respread.program.command_line import CommandWithExamples
 from respread_cli import main as cli
+from respread_cli.lint.report import LintFindingReport, LintReport
 from respread_cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
+from respread_cli.report.advice_report import AdviceEntry, AdviceReport
 from respread_cli.report.plan_report import (
     BlockedReport,
     HelpedConstraint,
@@ -106,6 +108,10 @@ def test_every_option_of_run_is_documented() -> None:
         PodReport,
         SimulatedGroup,
         GroupAfter,
+        AdviceReport,
+        AdviceEntry,
+        LintReport,
+        LintFindingReport,
     ],
 )
 def test_every_field_of_the_json_output_is_documented(report: type[msgspec.Struct]) -> None:

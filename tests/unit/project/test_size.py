@@ -30,9 +30,9 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 428, 60_600),  # (300, 44,000)
+        ("operator", 441, 62_400),  # (300, 44,000)
         ("operator/respread", 312, 44_300),  # (-, 31,000)
-        ("tests", 440, 68_400),  # (-, 75,000)
+        ("tests", 444, 69_000),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:

@@ -1,0 +1,1 @@
+"""`respread lint`: what is wrong with manifests, before they are in a cluster."""

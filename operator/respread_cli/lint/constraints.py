@@ -1,0 +1,222 @@
+"""What is wrong with the topology spread constraints of manifests: what the audit says, and what manifests show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from respread.cluster.pod import PodSpec, TopologySpreadConstraint
+from respread.cluster.selectors import compile_selector
+from respread.planning.audit.known_nodes import KnownNodes
+from respread.planning.audit.rules import judge
+from respread.planning.audit.subject import Subject, subjects_of
+from respread.scheduling.filters.topology_spread_score import HOSTNAME
+from respread.spread.group import template_of
+from respread_cli.lint.rules import LintFinding, patch_of, pointer
+from respread_cli.lint.workloads import CONSTRAINTS, PodTemplate
+
+ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_SEVERAL: Final = 2
+
+
+class _Constraint(msgspec.Struct, frozen=True, kw_only=True):
+    """A constraint, and where it is."""
+
+    template: PodTemplate
+    position: int
+    value: TopologySpreadConstraint
+    subject: Subject
+
+    def finding(self, rule: str, field: str, message: str, cure: str, value: object = None) -> LintFinding:
+        """Return a finding in one of its fields.
+
+        Args:
+            rule: the rule's name.
+            field: of the constraint, empty for the constraint itself.
+            message: what is wrong.
+            cure: what to do.
+            value: the value of the field that cures it; None if there is a choice.
+        """
+        path = self.template.constraint_path(self.position)
+        path = (*path, field) if field else path
+        patch = () if value is None else patch_of(path, value)
+        return LintFinding(rule=rule, field=path, message=message, cure=cure, patch=patch)
+
+    @property
+    def hard(self) -> bool:
+        """Whether no pod is scheduled against it."""
+        return self.value.when_unsatisfiable == "DoNotSchedule"
+
+
+def check_constraints(
+    template: PodTemplate, others: Sequence[PodTemplate], nodes: KnownNodes | None
+) -> Iterator[LintFinding]:
+    """Yield what is wrong with the constraints of a pod template.
+
+    Args:
+        template: the template.
+        others: all templates of its namespace, itself included, for how many pods a selector matches.
+        nodes: the nodes of the cluster; None if not known.
+    """
+    own = template.pod.spec.topology_spread_constraints
+    subjects = subjects_of(template.pod.namespace, template_of(template.pod), nodes, template.pods)
+    constraints = [
+        _Constraint(template=template, position=position, value=value, subject=_with_others(subject, template, others))
+        for position, (value, subject) in enumerate(zip(own, subjects, strict=True))
+    ]
+    for each in constraints:
+        if rejected := list(_rejected(each, constraints)):
+            yield from rejected
+        elif (found := _audited(each) or _in_one_domain(each)) is not None:
+            yield found
+        else:
+            yield from _hurting(each, constraints)
+
+
+def _with_others(subject: Subject, template: PodTemplate, others: Sequence[PodTemplate]) -> Subject:
+    """Return a constraint with the pods of all workloads that it counts."""
+    selector = subject.key.selector
+    counted = {each.identity: each.pods for each in others if selector.matches(each.pod.labels)}
+    if not counted.keys() - {template.identity}:
+        return subject
+    numbers = (counted | {template.identity: subject.pods}).values()
+    pods = None if None in numbers else sum(each or 0 for each in numbers)
+    return msgspec.structs.replace(subject, pods=pods, only_own=False)
+
+
+def _rejected(constraint: _Constraint, all_of_them: Sequence[_Constraint]) -> Iterator[LintFinding]:
+    """Mirrors `validateTopologySpreadConstraints` of pkg/apis/core/validation, beyond what decoding checks."""
+    value = constraint.value
+    for other in all_of_them[: constraint.position]:
+        if (other.value.topology_key, other.value.when_unsatisfiable) == (value.topology_key, value.when_unsatisfiable):
+            yield constraint.finding(
+                "RejectedConstraint",
+                "",
+                f"The API server rejects it: topologySpreadConstraints[{other.position}] has the same topologyKey and "
+                "whenUnsatisfiable.",
+                "Remove one of the two.",
+            )
+    if value.min_domains is not None and not constraint.hard:
+        yield constraint.finding(
+            "RejectedConstraint",
+            "minDomains",
+            "The API server rejects it: minDomains needs whenUnsatisfiable DoNotSchedule.",
+            "Remove minDomains.",
+        )
+    if value.match_label_keys and value.label_selector is None:
+        yield constraint.finding(
+            "RejectedConstraint",
+            "matchLabelKeys",
+            "The API server rejects it: matchLabelKeys needs a labelSelector.",
+            "Add a labelSelector that matches the pods.",
+        )
+    selected = {each.key for each in compile_selector(value.label_selector).requirements}
+    if twice := sorted(selected.intersection(value.match_label_keys)):
+        yield constraint.finding(
+            "RejectedConstraint",
+            "matchLabelKeys",
+            f"The API server rejects it: {', '.join(twice)} is in matchLabelKeys and in labelSelector.",
+            "Remove it from one of the two.",
+        )
+
+
+def _audited(constraint: _Constraint) -> LintFinding | None:
+    """Return what the audit finds."""
+    found = judge(constraint.subject)
+    if found is None:
+        return None
+    template = constraint.template
+    prefix = pointer(template.spec_path)
+    own = f"/{CONSTRAINTS}/{constraint.position}/"
+    fields = [each.path.removeprefix(own) for each in found.patch if each.op != "test" and each.path.startswith(own)]
+    path = template.constraint_path(constraint.position)
+    return LintFinding(
+        rule=found.rule.value,
+        field=(*path, fields[0]) if fields else path,
+        message=_sentence(found.message),
+        cure=_sentence(found.cure),
+        patch=tuple(msgspec.structs.replace(each, path=prefix + each.path) for each in found.patch),
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _in_one_domain(constraint: _Constraint) -> LintFinding | None:
+    """Return why most pods of a template that names one domain stay Pending, if the nodes are not known."""
+    value, subject, pods = constraint.value, constraint.subject, constraint.template.pods
+    domain = only_domain(constraint.template.pod.spec, value.topology_key)
+    too_many = pods is None or pods > value.max_skew
+    if domain is None or subject.nodes is not None or not constraint.hard or not too_many:
+        return None
+    where = f"The pods may only run where {value.topology_key} is {domain}"
+    then = f"all pods after the first {'' if value.max_skew == 1 else value.max_skew}".rstrip() + " stay Pending."
+    if value.node_affinity_policy == "Ignore":
+        return constraint.finding(
+            "UnavailableDomains",
+            "nodeAffinityPolicy",
+            f"{where}, and nodeAffinityPolicy: Ignore counts the other domains, which stay empty, so {then}",
+            "Remove nodeAffinityPolicy: Ignore.",
+            "Honor",
+        )
+    if (value.min_domains or 1) > 1:
+        return constraint.finding(
+            "TooFewDomains",
+            "minDomains",
+            f"{where}, and minDomains is {value.min_domains}, so {then}",
+            "Remove minDomains, or let the pods run in more domains.",
+        )
+    return None
+
+
+def only_domain(spec: PodSpec, key: str) -> str | None:
+    """Return the only value of a node label that a pod spec's node selector and affinity allow, None if not known."""
+    if (selected := spec.node_selector.get(key)) is not None:
+        return selected
+    if spec.node_affinity is None:
+        return None
+    allowed: set[str] = set()
+    for term in spec.node_affinity.node_selector_terms:
+        values = [set(each.values) for each in term.match_expressions if each.key == key and each.operator == "In"]
+        if not values:
+            return None
+        allowed |= set.intersection(*values)
+    return allowed.pop() if len(allowed) == 1 else None
+
+
+def _hurting(constraint: _Constraint, all_of_them: Sequence[_Constraint]) -> Iterator[LintFinding]:
+    """Yield what will hurt in a rollout, or when nodes are cordoned."""
+    value, template = constraint.value, constraint.template
+    label, pods = template.revision_label, template.pods
+    if label is not None and label not in value.match_label_keys and (pods is None or pods >= _SEVERAL):
+        yield constraint.finding(
+            "MissingMatchLabelKeys",
+            "matchLabelKeys",
+            "During a rollout it counts the old pods too, so the new ones are uneven when the old ones are gone.",
+            f"Add matchLabelKeys: [{', '.join((*value.match_label_keys, label))}].",
+            [*value.match_label_keys, label],
+        )
+    if not constraint.hard:
+        return
+    if value.node_taints_policy == "Ignore":
+        a_domain = "node that is" if value.topology_key == HOSTNAME else "domain whose nodes are all"
+        yield constraint.finding(
+            "MissingNodeTaintsPolicy",
+            "nodeTaintsPolicy",
+            f"A {a_domain} cordoned or tainted still counts, as a domain that stays empty, so new pods stay Pending.",
+            "Add nodeTaintsPolicy: Honor.",
+            "Honor",
+        )
+    hard_keys = {each.value.topology_key for each in all_of_them if each.hard}
+    if value.topology_key == HOSTNAME and hard_keys.intersection(ZONE_LABELS):
+        yield constraint.finding(
+            "ZoneAndHostname",
+            "whenUnsatisfiable",
+            "Zones and nodes are both DoNotSchedule: if the nodes of a zone are full, its share of the pods stays "
+            "Pending, although other zones have room.",
+            f"Set whenUnsatisfiable: ScheduleAnyway for {HOSTNAME}.",
+            "ScheduleAnyway",
+        )

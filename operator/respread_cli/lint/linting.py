@@ -1,0 +1,170 @@
+"""Applies all rules to manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from respread.api.decoding import NotAPolicyError, decode_manifest
+from respread.api.policy import GROUP, PLURALS
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.audit.known_nodes import KnownNodes
+from respread_cli.lint.budgets import Budget, check_budget, check_protection, is_budget, read_budget
+from respread_cli.lint.constraints import check_constraints
+from respread_cli.lint.manifests import Manifest, Manifests
+from respread_cli.lint.report import LintFindingReport, LintReport
+from respread_cli.lint.rules import RULES, LintFinding, path_text
+from respread_cli.lint.settings import Settings, switched_off
+from respread_cli.lint.workloads import PodTemplate, parse_path, scaling_of, templates_of
+
+
+class _Found(msgspec.Struct):
+    """What manifests contain, and what is wrong with each."""
+
+    templates: list[PodTemplate] = []
+    budgets: list[Budget] = []
+    policies: dict[tuple[str, str], Manifest] = {}
+    findings: list[tuple[Manifest, LintFinding]] = []
+    checked: set[int] = set()
+
+
+def lint_manifests(
+    manifests: Manifests, settings: Settings, *, default_namespace: str, cluster: ClusterSnapshot | None = None
+) -> LintReport:
+    """Return what is wrong with manifests.
+
+    Args:
+        manifests: everything that was read.
+        settings: which rules apply.
+        default_namespace: of RebalancePolicies without one.
+        cluster: where they will be applied, if that is known.
+    """
+    found = _Found()
+    decoder = Decoder()
+    scaling = scaling_of(manifests.objects)
+    for manifest in manifests.objects:
+        _read(manifest, found, default_namespace)
+        for each in templates_of(manifest, scaling, decoder):
+            found.checked.add(id(manifest))
+            found.templates.append(each) if isinstance(each, PodTemplate) else found.findings.append((manifest, each))
+        if is_budget(manifest):
+            found.checked.add(id(manifest))
+            budget = read_budget(manifest, decoder)
+            found.budgets.append(budget) if isinstance(budget, Budget) else found.findings.append((manifest, budget))
+    if cluster is not None:
+        _add_budgets_of(cluster, found)
+    _check(found, None if cluster is None else KnownNodes(cluster.nodes))
+    reports = [*_unreadable(manifests, settings), *_reports(manifests.objects, found.findings, settings)]
+    return _report(manifests, reports, len(found.checked))
+
+
+def _read(manifest: Manifest, found: _Found, default_namespace: str) -> None:
+    """Check a manifest if it is a policy, or one with a wrong apiVersion or kind."""
+    if manifest.group != GROUP and manifest.kind not in PLURALS:
+        return
+    found.checked.add(id(manifest))
+    try:
+        policy = decode_manifest(manifest.content, default_namespace=default_namespace)
+    except NotAPolicyError as error:
+        found.findings.append((manifest, _policy_finding("", str(error))))
+        return
+    found.findings += [(manifest, _policy_finding(each.field, each.message)) for each in policy.problems]
+    if (policy.kind, policy.name) in found.policies:
+        found.findings.append((manifest, _policy_finding("", f"there is a {policy.kind} {policy.name} already")))
+    found.policies[policy.kind, policy.name] = manifest
+
+
+def _policy_finding(field: str, message: str) -> LintFinding:
+    return LintFinding(rule="InvalidPolicy", field=parse_path(field), message=f"{message}.", cure="")
+
+
+def _add_budgets_of(cluster: ClusterSnapshot, found: _Found) -> None:
+    """Add the budgets of the cluster that the manifests do not replace."""
+    given = {each.budget.key for each in found.budgets}
+    for budgets in cluster.disruption_budgets.values():
+        found.budgets += [Budget(each) for each in budgets.values() if each.key not in given]
+
+
+def _check(found: _Found, nodes: KnownNodes | None) -> None:
+    by_namespace: dict[str, list[PodTemplate]] = {}
+    for template in found.templates:
+        by_namespace.setdefault(template.pod.namespace, []).append(template)
+    for template in found.templates:
+        checks = (
+            check_constraints(template, by_namespace[template.pod.namespace], nodes),
+            check_protection(template, found.budgets),
+        )
+        found.findings += [(template.manifest, finding) for each in checks for finding in each]
+    for budget in found.budgets:
+        if budget.manifest is not None:
+            checked = check_budget(budget, by_namespace.get(budget.budget.namespace, ()), found.budgets)
+            found.findings += [(budget.manifest, finding) for finding in checked]
+
+
+def _unreadable(manifests: Manifests, settings: Settings) -> Iterator[LintFindingReport]:
+    level = settings.level("Unreadable")
+    for each in manifests.unreadable:
+        if level is not None:
+            yield LintFindingReport(
+                rule="Unreadable",
+                level=level,
+                file=each.file,
+                line=each.line,
+                kind="",
+                namespace="",
+                name="",
+                field="",
+                message=each.message,
+                cure="",
+                patch=(),
+                docs=RULES["Unreadable"].docs,
+            )
+
+
+def _reports(
+    objects: Sequence[Manifest], findings: Sequence[tuple[Manifest, LintFinding]], settings: Settings
+) -> Iterator[LintFindingReport]:
+    off: Mapping[int, frozenset[str]]
+    off, mistakes = {}, []
+    for manifest in objects:
+        off[id(manifest)], unknown = switched_off(manifest)
+        mistakes += [(manifest, each) for each in unknown]
+    for manifest, finding in (*findings, *mistakes):
+        level = settings.level(finding.rule)
+        if level is None:
+            continue
+        ignored = settings.ignored(finding.rule, manifest)
+        by_annotation = finding.rule in off[id(manifest)]
+        yield LintFindingReport(
+            rule=finding.rule,
+            level=level,
+            file=manifest.file,
+            line=manifest.line(finding.field),
+            kind=manifest.kind,
+            namespace=manifest.namespace,
+            name=manifest.name,
+            field=path_text(finding.field),
+            message=finding.message,
+            cure=finding.cure,
+            patch=finding.patch,
+            docs=RULES[finding.rule].docs,
+            switched_off_by="annotation" if by_annotation else "settings" if ignored is not None else None,
+            reason=ignored.reason if ignored is not None else "",
+        )
+
+
+def _report(manifests: Manifests, reports: list[LintFindingReport], checked: int) -> LintReport:
+    counted = [each for each in reports if each.switched_off_by is None]
+    places = {each.file: number for number, each in reversed(list(enumerate(manifests.objects)))}
+    return LintReport(
+        notes=tuple(manifests.notes),
+        checked=checked,
+        skipped=len(manifests.objects) - checked,
+        errors=sum(each.level == "error" for each in counted),
+        warnings=sum(each.level == "warning" for each in counted),
+        switched_off=len(reports) - len(counted),
+        findings=tuple(sorted(reports, key=lambda each: (places.get(each.file, -1), each.file, each.line))),
+        missing=tuple(manifests.missing),
+    )

@@ -1,0 +1,173 @@
+"""The pod templates of manifests, decoded as the operator decodes pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread_cli.lint.manifests import Manifest
+from respread_cli.lint.rules import FieldPath, LintFinding
+
+CONSTRAINTS: Final = "topologySpreadConstraints"
+_TEMPLATE: Final[FieldPath] = ("spec", "template")
+_REPLICAS: Final[FieldPath] = ("spec", "replicas")
+_PARALLELISM: Final[FieldPath] = ("spec", "parallelism")
+
+
+class _Kind(NamedTuple):
+    """Where a kind keeps a pod template."""
+
+    template: FieldPath = _TEMPLATE
+    replicas: FieldPath | None = _REPLICAS
+    """None if the number of pods is not in the manifest."""
+    revision_label: str | None = None
+    """The label that tells old from new pods, if a rollout has both at once."""
+    serves: bool = True
+    """Whether its pods run until they are deleted, so that a PodDisruptionBudget makes sense."""
+
+
+_KINDS: Final[Mapping[tuple[str, str], tuple[_Kind, ...]]] = {
+    ("", "Pod"): (_Kind((), None, serves=False),),
+    ("", "ReplicationController"): (_Kind(),),
+    ("apps", "DaemonSet"): (_Kind(replicas=None, serves=False),),
+    ("apps", "Deployment"): (_Kind(revision_label="pod-template-hash"),),
+    ("apps", "ReplicaSet"): (_Kind(),),
+    ("apps", "StatefulSet"): (_Kind(),),
+    ("apps.kruise.io", "CloneSet"): (_Kind(),),
+    ("apps.kruise.io", "DaemonSet"): (_Kind(replicas=None, serves=False),),
+    ("apps.kruise.io", "StatefulSet"): (_Kind(),),
+    ("argoproj.io", "Rollout"): (_Kind(revision_label="rollouts-pod-template-hash"),),
+    ("batch", "CronJob"): (
+        _Kind(
+            ("spec", "jobTemplate", "spec", "template"), ("spec", "jobTemplate", "spec", "parallelism"), serves=False
+        ),
+    ),
+    ("batch", "Job"): (_Kind(replicas=_PARALLELISM, serves=False),),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
+        _Kind(("spec", "leaderWorkerTemplate", "leaderTemplate")),
+        _Kind(("spec", "leaderWorkerTemplate", "workerTemplate"), None),
+    ),
+}
+_PART: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
+
+
+class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod template of a manifest."""
+
+    manifest: Manifest
+    path: FieldPath
+    """Of the template in the manifest; empty for a Pod."""
+    pod: Pod
+    """A pod as the template makes it, without a node."""
+    pods: int | None
+    """How many there are at most; None if that is not known."""
+    revision_label: str | None
+    serves: bool
+
+    @property
+    def spec_path(self) -> FieldPath:
+        """The pod spec in the manifest."""
+        return (*self.path, "spec")
+
+    @property
+    def identity(self) -> tuple[str, str, str, FieldPath]:
+        """What is the same in all files that contain the workload, such as those of several environments."""
+        return self.manifest.kind, self.manifest.namespace, self.manifest.name, self.path
+
+    def constraint_path(self, position: int) -> FieldPath:
+        """Return the path of a topology spread constraint."""
+        return (*self.spec_path, CONSTRAINTS, position)
+
+
+class Scaling(msgspec.Struct, frozen=True):
+    """How many replicas HorizontalPodAutoscalers allow, by the kind, namespace and name of their targets."""
+
+    most: Mapping[tuple[str, str, str], int]
+
+
+def scaling_of(manifests: list[Manifest]) -> Scaling:
+    """Return what the HorizontalPodAutoscalers among manifests allow."""
+    most: dict[tuple[str, str, str], int] = {}
+    for each in manifests:
+        if (each.group, each.kind) == ("autoscaling", "HorizontalPodAutoscaler"):
+            target, replicas = each.at(("spec", "scaleTargetRef")), each.at(("spec", "maxReplicas"))
+            if isinstance(target, Mapping) and isinstance(replicas, int):
+                most[str(target.get("kind")), each.namespace, str(target.get("name"))] = replicas
+    return Scaling(most)
+
+
+def templates_of(manifest: Manifest, scaling: Scaling, decoder: Decoder) -> Iterator[PodTemplate | LintFinding]:
+    """Yield the pod templates of a manifest, and what the API server would reject in them.
+
+    A kind that is not known has a template if `spec.template.spec` has containers.
+    """
+    known = _KINDS.get((manifest.group, manifest.kind))
+    if known is None:
+        found = manifest.at((*_TEMPLATE, "spec", "containers"))
+        known = (_Kind(),) if isinstance(found, list) else ()
+    for kind in known:
+        if manifest.at((*kind.template, "spec")) is not None:
+            yield _template(manifest, kind, scaling, decoder)
+
+
+def _template(manifest: Manifest, kind: _Kind, scaling: Scaling, decoder: Decoder) -> PodTemplate | LintFinding:
+    metadata = manifest.at((*kind.template, "metadata"))
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    shared = {each: metadata[each] for each in ("labels", "annotations") if metadata.get(each) is not None}
+    wire = {
+        "metadata": {"name": manifest.name or "pod", "namespace": manifest.namespace, **shared},
+        "spec": manifest.at((*kind.template, "spec")),
+    }
+    try:
+        pod = decoder.decode_object("pods", msgspec.json.encode(wire))
+    except DecodeError as error:
+        path = parse_path(error.path)
+        return LintFinding(
+            rule="RejectedConstraint" if CONSTRAINTS in path else "Unreadable",
+            field=(*kind.template, *path),
+            message=f"The API server rejects it: {error.message}.",
+            cure="",
+        )
+    except (TypeError, ValueError) as error:
+        return LintFinding(
+            rule="Unreadable",
+            field=kind.template,
+            message=f"It can't be sent to the API server: {error}.",
+            cure="",
+        )
+    assert isinstance(pod, Pod)  # noqa: S101 - the decoder of pods
+    if kind.template:
+        owner = OwnerReference(manifest.api_version, manifest.kind, manifest.name, "")
+        pod = msgspec.structs.replace(pod, controller=owner)
+    return PodTemplate(
+        manifest=manifest,
+        path=kind.template,
+        pod=pod,
+        pods=_pods(manifest, kind, scaling),
+        revision_label=None if manifest.at(("spec", "strategy", "type")) == "Recreate" else kind.revision_label,
+        serves=kind.serves,
+    )
+
+
+def _pods(manifest: Manifest, kind: _Kind, scaling: Scaling) -> int | None:
+    """Return the most pods of a template. A number that is missing is often left to an autoscaler."""
+    most = scaling.most.get((manifest.kind, manifest.namespace, manifest.name))
+    if most is not None and kind.replicas == _REPLICAS:
+        return most
+    replicas = None if kind.replicas is None else manifest.at(kind.replicas)
+    return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None
+
+
+def parse_path(text: str) -> FieldPath:
+    """Return a field as a path: `spec.containers[0].resources.requests[cpu]`."""
+    parts: list[str | int] = []
+    for inner, outer in _PART.findall(text):
+        parts.append(int(inner) if inner.isdecimal() else inner or outer)
+    return tuple(parts)
