@@ -18,6 +18,7 @@ from tests.shown_commands import commands
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "install.md"
+IMAGE: Final = ROOT / "docs" / "image.md"
 OPERATOR: Final = "respread-system"
 POLICY: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 
@@ -72,7 +73,8 @@ def test_the_commands_of_the_install_guide_have_the_documented_result(cluster: S
 
 
 def test_the_kustomizations_of_the_install_guide_render(cluster: Sandbox, tmp_path: Path) -> None:
-    shown = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    pages = "".join(page.read_text(encoding="utf-8") for page in (IMAGE, PAGE))
+    shown = re.findall(r"^```yaml\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
     assert len(shown) == 3
     for number, text in enumerate(shown):
         folder = tmp_path / str(number)
