@@ -141,15 +141,13 @@ def parse_documents(name: str, text: str) -> list[Document]:
 
 
 def _not_yaml(error: Exception, before: list[Document]) -> NotYamlError:
-    mark = getattr(error, "problem_mark", None)
-    line = 1 if mark is None else mark.line + 1
     if isinstance(error, RecursionError):
-        return NotYamlError("it is nested too deeply.", line, before)
-    if mark is None:
-        return NotYamlError(f"{error}.", line, before)
-    context = f"{error.context}, " if getattr(error, "context", None) else ""
-    problem = getattr(error, "problem", None)
-    return NotYamlError(f"{context}{problem}, in line {line}, column {mark.column + 1}.", line, before)
+        return NotYamlError("it is nested too deeply.", 1, before)
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return NotYamlError(f"{error}.", 1, before)
+    line, column = error.problem_mark.line + 1, error.problem_mark.column + 1
+    context = f"{error.context}, " if error.context else ""
+    return NotYamlError(f"{context}{error.problem}, in line {line}, column {column}.", line, before)
 
 
 def _documents(name: str, found: Sequence[tuple[Any, yaml.Node]]) -> list[Document]:
