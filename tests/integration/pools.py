@@ -14,6 +14,7 @@ from respread_sandbox import NodeShape, Sandbox
 from tests.integration.operator_process import evictions
 from tests.integration.workloads import (
     ZONE,
+    budget,
     create_deployment,
     deployment,
     is_ready,
@@ -60,6 +61,11 @@ class Pool:
         manifest["spec"]["template"]["metadata"]["labels"].update(labels or {})
         create_deployment(self.sandbox, self.name, manifest)
         wait_for_ready_pods(self.sandbox, self.name, name, replicas)
+
+    def guard(self, app: str, max_unavailable: int) -> None:
+        """Create a PodDisruptionBudget for the pods of an app."""
+        path = f"/apis/policy/v1/namespaces/{self.name}/poddisruptionbudgets"
+        self.sandbox.api.request("POST", path, budget(app, max_unavailable))
 
     def wait_for(self, replicas: int) -> None:
         """Wait until there are this many pods, all Ready."""

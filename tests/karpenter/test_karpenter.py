@@ -74,6 +74,15 @@ def anchor(zone: str, **fields: Any) -> dict[str, Any]:
     return deployment("anchor", replicas=1, nodeSelector={ZONE: zone}, annotations=kept, **fields)
 
 
+def enforce_with_room(cluster: KarpenterCluster, namespace: str) -> None:
+    """Create a policy that evicts and asks for room in zone-a and zone-b, with the permission to do so."""
+    for name in ("role.yaml", "priority-class.yaml"):
+        cluster.sandbox.apply(REPOSITORY / "manifests" / "components" / "room" / name)
+    expected = {"topologyKey": ZONE, "values": ["zone-a", "zone-b"]}
+    asked = {**expected, "provision": "Request", "priorityClassName": "respread-placeholder"}
+    cluster.enforce(namespace, constraints={"expectedDomains": [asked]})
+
+
 def test_a_node_that_karpenter_disrupts_takes_no_pod(cluster: KarpenterCluster, namespace: str) -> None:
     cluster.set_pool(zones=("zone-a",))
     deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")])
@@ -132,15 +141,11 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(
     cluster: KarpenterCluster, namespace: str, kinds: list[str]
 ) -> None:
     """The policy requests a node there. Only the pod of a placeholder is Pending."""
-    for name in ("role.yaml", "priority-class.yaml"):
-        cluster.sandbox.apply(REPOSITORY / "manifests" / "components" / "room" / name)
     cluster.set_pool(zones=("zone-a",))
     deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")])
     before = {pod["metadata"]["name"] for pod in cluster.pods(namespace, "web")}
     cluster.set_pool(zones=("zone-a", "zone-b"))
-    expected = {"topologyKey": ZONE, "values": ["zone-a", "zone-b"]}
-    asked = {**expected, "provision": "Request", "priorityClassName": "respread-placeholder"}
-    cluster.enforce(namespace, constraints={"expectedDomains": [asked]})
+    enforce_with_room(cluster, namespace)
     cluster.wait_until(lambda: cluster.zones(namespace, "web") == {"zone-a": 2, "zone-b": 2}, "the spread")
     wait_for_ready(cluster, namespace, "web", 4)
     assert cluster.kinds_of_requests() == kinds
@@ -154,6 +159,32 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(
     events = cluster.sandbox.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
     waited = {each["involvedObject"]["name"] for each in events if each["reason"] == "FailedScheduling"}
     assert waited <= before
+
+
+def test_a_full_zone_gets_a_node_and_the_spread_is_restored(cluster: KarpenterCluster, namespace: str) -> None:
+    """Another workload fills the only node of zone-b. The pods are moved to the node that Karpenter adds there."""
+    cluster.set_pool(zones=("zone-a",))
+    deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")], cpu="800m")
+    before = {pod["metadata"]["name"] for pod in cluster.pods(namespace, "web")}
+    cluster.set_pool(zones=("zone-a", "zone-b"))
+    create_deployment(cluster.sandbox, namespace, anchor("zone-b", cpu="1500m"))  # of the 2 CPUs of the smallest type
+    full = cluster.node_in("zone-b")
+    wait_for_ready(cluster, namespace, "anchor", 1)
+    cluster.enforce(namespace)
+    cluster.wait_until(lambda: cluster.condition(namespace, "Blocked") == "True", "the policy to be blocked")
+    assert "zone-b holds the fewest pods, 0, and no node there takes a replacement" in cluster.messages(namespace)
+    time.sleep(QUIET_SECONDS)
+    assert cluster.evicted(namespace) == []
+    assert cluster.nodes_of("zone-b") == [full]
+    enforce_with_room(cluster, namespace)
+    cluster.wait_until(lambda: cluster.zones(namespace, "web") == {"zone-a": 2, "zone-b": 2}, "the spread")
+    wait_for_ready(cluster, namespace, "web", 4)
+    assert cluster.kinds_of_requests() == ["CapacityBuffer", "Deployment"]  # Karpenter ignores the first
+    assert {pod["spec"]["nodeName"] for pod in cluster.pods(namespace, "anchor")} == {full}
+    assert len(cluster.evicted(namespace)) == 2
+    events = cluster.sandbox.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+    waited = {each["involvedObject"]["name"] for each in events if each["reason"] == "FailedScheduling"}
+    assert {name for name in waited if name.startswith("web-")} <= before
 
 
 def test_oscillating_replicas_during_consolidation_move_no_pod_twice(cluster: KarpenterCluster, namespace: str) -> None:

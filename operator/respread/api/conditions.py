@@ -67,7 +67,7 @@ class RoomReason(StrEnum):
 
 
 class RoomMissing(NamedTuple):
-    """What is done about room in domains without a node."""
+    """What is done about room in domains without a node, or without room."""
 
     reason: RoomReason
     about: str
@@ -103,7 +103,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     contested_costs: tuple[ContestedCosts, ...] = ()
     """ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
     room_missing: RoomMissing | None = None
-    """What is done about room in domains without a node; None if the policy asks for none now."""
+    """What is done about missing room in domains; None if the policy asks for none now."""
     missing_permissions: tuple[MissingPermission, ...] = ()
     overridden_by: tuple[str, ...] = ()
     """Names of the policies that govern pods which this policy selects too."""
@@ -306,7 +306,7 @@ def _other_descheduler(outcome: PolicyOutcome) -> _Verdict:
 
 def _room_missing(outcome: PolicyOutcome) -> _Verdict:
     if outcome.room_missing is None:
-        return _Verdict("False", "NotMissing", "No room is asked for in a domain without a node.")
+        return _Verdict("False", "NotMissing", "No room is asked for in any domain.")
     reason, about = outcome.room_missing
     match reason:
         case RoomReason.REFUSED:

@@ -26,6 +26,7 @@ PolicyKind: TypeAlias = Literal["RebalancePolicy", "ClusterRebalancePolicy"]
 Mode: TypeAlias = Literal["DryRun", "Enforce"]
 WhenUnsatisfiable: TypeAlias = Literal["DoNotSchedule", "ScheduleAnyway"]
 ProtectOrEvict: TypeAlias = Literal["Protect", "Evict"]
+BudgetRule: TypeAlias = Literal["Optional", "Required"]
 Toggle: TypeAlias = Literal["Disabled", "Enabled"]
 Provision: TypeAlias = Literal["Report", "Request"]
 CostsOfOthers: TypeAlias = Literal["Keep", "Replace"]
@@ -74,7 +75,8 @@ class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     provision: Annotated[
         Provision,
         described(
-            "What is done about a domain without a node that a constraint needs. Report: the status says so. Request: "
+            "What is done about a domain that a constraint needs and that has no node, or no room on its nodes. "
+            "Report: the status says so. Request: "
             "Respread also asks the cluster's autoscaler for a node there, by a CapacityBuffer or a placeholder "
             "Deployment in its own namespace, and removes it when the node is there. It needs the permission to create "
             "these there."
@@ -268,6 +270,13 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ),
         ),
     ] = 2
+    budget: Annotated[
+        BudgetRule | None,
+        described(
+            "Whether a pod must have a PodDisruptionBudget to be evicted. Required: pods that no PodDisruptionBudget "
+            "selects are not evicted. Optional, and left out: they are."
+        ),
+    ] = None
     local_storage: Annotated[
         ProtectOrEvict,
         described(

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     # Its disruption budgets
     BUDGET_OUT_OF_DATE = "BudgetOutOfDate"
     HELD_BY_BUDGET = "HeldByBudget"
+    NO_BUDGET = "NoBudget"
     OVERLAPPING_BUDGETS = "OverlappingBudgets"
     # Pace
     BACKING_OFF = "BackingOff"

@@ -63,7 +63,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 "Paused: evictions failed in a row, and none is made for some time. Oscillating: a constraint is "
                 "violated again after as many evictions as limits.perHourPerGroup allows. CostsContested: somebody "
                 "else removes or replaces the pod deletion costs that Respread writes. OtherDescheduler: somebody else "
-                "evicts pods of the policy again and again. RoomMissing: room is asked for in a domain without a node. "
+                "evicts pods of the policy again and again. RoomMissing: room is asked for in a domain. "
                 "PermissionMissing: Respread lacks a permission that the policy needs."
             ),
         ),

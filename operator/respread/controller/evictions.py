@@ -33,7 +33,7 @@ from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
 from respread.planning.held import Held
 from respread.planning.plan import Move, Step, steps_of
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 
 _STOPPED: Final = Held(Reason.NOT_LEADING, "this replica is being stopped")
 _DROPPED: Final = Answer(result=EvictionResult.UNKNOWN, message="its answer was not waited for")
@@ -228,8 +228,22 @@ class Evictions:
             or (None if begun else self._accounts.why_paused(move, batch.planned_for.policies))
             or self.refusals.why_not(move.pod, self._ledger(move, batch).budgets_of(move.pod))
             or self._beyond_budgets((move,), batch)
+            or self._why_without_budget(move, batch)
             or self._why_gone(move.pod)
         )
+
+    def _why_without_budget(self, move: Move, batch: Batch) -> Held | None:
+        """Return why a policy that requires a budget protects the pod now, or None if it does not.
+
+        The API server evicts such pods, so a budget that was deleted since the plan must be noticed here.
+        """
+        policy = batch.planned_for.policies.get(move.policy)
+        if policy is None or policy.spec.victims.budget != "Required":
+            return None
+        now = self._current().disruption_budgets.get(move.pod.namespace, {})
+        planned = self._ledger(move, batch).budgets_of(move.pod)
+        still = [each for each in planned if (found := now.get(each.name)) and found.selector == each.selector]
+        return why_no_budget(policy.spec.victims, still)
 
     def _why_gone(self, pod: Pod) -> Held | None:
         """Return that a pod is gone or going by now, or None if it is not.

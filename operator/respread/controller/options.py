@@ -36,5 +36,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The Helm release that installed the operator; None if manifests did."""
     permissions_seconds: float = DEFAULT_PERMISSIONS_SECONDS
     """How long an optional permission counts as missing until it is asked for again."""
+    domain_metrics: bool = True
+    """Whether metrics have the pods of each domain of a constraint with few domains."""
     placeholder_image: str = DEFAULT_PLACEHOLDER_IMAGE
     """The image of the pods that ask for room in domains without a node. It does nothing."""

@@ -31,9 +31,10 @@ from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.victims.policies import PolicyReach
+from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
-from respread.telemetry.gauges import PlanFigures, PolicyFigures, SkewFigure
+from respread.telemetry.gauges import MOST_DOMAINS, PlanFigures, PolicyFigures, SkewFigure
 
 
 class Reconciled(NamedTuple):
@@ -169,7 +170,7 @@ def figures_of(
     shares = _shares(reconciled)
     nothing = _Share()
     return PlanFigures(
-        skews=_Skews(reconciled.spread.groups.values()),
+        skews=_Skews(reconciled.spread.groups.values(), {each.group: each.reason for each in reconciled.plan.blocked}),
         policies=tuple(
             _policy_figures(
                 policy.name,
@@ -224,16 +225,20 @@ def _blocked_counts(
 class _Skews:
     """The skews of spread groups, computed only on request, because there may be tens of thousands."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_blocked", "_groups")
 
-    def __init__(self, groups: Collection[SpreadGroup]) -> None:
+    def __init__(self, groups: Collection[SpreadGroup], blocked: Mapping[GroupKey, str]) -> None:
         self._groups = groups
+        self._blocked = blocked
 
     def __iter__(self) -> Iterator[SkewFigure]:
-        return (figure for group in self._groups for figure in _skews(group))
+        return (figure for group in self._groups for figure in _skews(group, self._blocked.get(group.key, "")))
 
 
-def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
+def _skews(group: SpreadGroup, blocked: str) -> Iterable[SkewFigure]:
+    domains = group.domains.nodes
+    is_shown = group.key.topology_key != HOSTNAME and len(domains) <= MOST_DOMAINS
+    pods = {domain: group.count(domain) for domain in sorted(domains)} if is_shown else {}
     for workload in group.workloads:
         yield SkewFigure(
             namespace=group.key.namespace,
@@ -242,6 +247,8 @@ def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
             when_unsatisfiable=group.key.when_unsatisfiable,
             skew=group.skew,
             max_skew=group.key.max_skew,
+            pods=pods,
+            blocked=blocked,
         )
 
 

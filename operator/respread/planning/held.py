@@ -18,6 +18,8 @@ class Held(msgspec.Struct, frozen=True):
     """A sentence for the user: what holds it, with the numbers, and what would change that."""
     until: datetime | None = None
     """When it ends, with a time zone; None if only a change ends it, or if that is unknown."""
+    full_domains: tuple[str, ...] = ()
+    """Of a group: the domains with the fewest pods whose nodes only lack room for a replacement."""
 
     def __str__(self) -> str:
         """Return both, as `explain` shows them."""

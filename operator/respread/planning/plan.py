@@ -69,6 +69,8 @@ class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     reason: Reason
     message: str
+    full_domains: tuple[str, ...] = ()
+    """The domains with the fewest pods whose nodes only lack room for a replacement."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -498,7 +498,13 @@ def _plan(
     return Plan(
         moves=tuple(sorted(moves, key=attrgetter("wave", "component", "step"))),
         blocked=tuple(
-            BlockedGroup(group=key, policy=selected[key], reason=held.reason, message=held.message)
+            BlockedGroup(
+                group=key,
+                policy=selected[key],
+                reason=held.reason,
+                message=held.message,
+                full_domains=held.full_domains,
+            )
             for key, held in stuck
         ),
         policies=selected,

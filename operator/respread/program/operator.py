@@ -82,6 +82,7 @@ async def run(options: OperatorOptions) -> None:
         from_the_start=CountedFromTheStart(
             results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome), room_results=tuple(RoomEnd)
         ),
+        domain_pods=options.domain_metrics,
     )
     informers = Informers(kinds, health=health, metrics=metrics)
     informers.register_gauges(registry)

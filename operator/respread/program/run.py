@@ -103,6 +103,12 @@ EXAMPLES: Final = (
     help="How often to ask whether a missing optional permission is granted now.",
 )
 @click.option(
+    "--domain-metrics/--no-domain-metrics",
+    default=True,
+    show_default=True,
+    help="Whether to serve respread_spread_pods, a series for each domain of each constraint with at most 16 domains.",
+)
+@click.option(
     "--helm-release",
     metavar="NAME",
     help="The Helm release that installed the operator, for advice on missing permissions. The chart sets it.",
@@ -132,6 +138,7 @@ def run(
     namespaced_policies: str,
     placeholder_image: str,
     permissions_seconds: float,
+    domain_metrics: bool,
     helm_release: str | None,
     log_format: str | None,
     log_level: str,
@@ -156,6 +163,7 @@ def run(
         namespaced_policies=namespaced_policies == "honor",
         placeholder_image=placeholder_image,
         permissions_seconds=permissions_seconds,
+        domain_metrics=domain_metrics,
         helm_release=helm_release,
     )
     try:

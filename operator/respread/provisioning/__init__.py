@@ -1,1 +1,1 @@
-"""Room in domains without a node: which is asked for, and the objects that ask an autoscaler for it."""
+"""Room in domains that are empty or full: which is asked for, and the objects that ask an autoscaler for it."""

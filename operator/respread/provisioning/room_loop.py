@@ -1,4 +1,4 @@
-"""Asks an autoscaler for room in domains without a node while this replica leads.
+"""Asks an autoscaler for room in domains without a node, or without room, while this replica leads.
 
 The control loop passes each plan. Room that the plan wants is asked for in one of two ways:
 

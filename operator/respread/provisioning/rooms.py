@@ -1,9 +1,9 @@
-"""Which room is asked for in domains that have no node. Pure."""
+"""Which room is asked for in domains without a node, or without room on their nodes. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import Labels
 from respread.cluster.pod import PodSpec
 from respread.planning.explain.expected_domains import may_count
-from respread.planning.plan import Plan
+from respread.planning.plan import BlockedGroup, Plan
 from respread.spread.group import GroupKey, SpreadGroup
 
 _ID_LENGTH = 12
@@ -37,7 +37,7 @@ class RoomKey(NamedTuple):
 
 
 class WantedRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """Room that is wanted in a domain without a node."""
+    """Room that is wanted in a domain without a node, or without room on its nodes."""
 
     key: RoomKey
     policy: Policy
@@ -69,8 +69,8 @@ def wanted_rooms(
 ) -> Iterator[WantedRoom]:
     """Yield the room that policies ask for, in the plan's order.
 
-    It is asked for only if the missing domain is why the plan does not restore a group. A group that is violated also
-    without the domain may be held by something else, such as a back-off.
+    It is asked for only if the lack of a node, or of room on the nodes, is why the plan does not restore a group. Other
+    groups may be held by something else, such as a back-off, and then a node would not help.
 
     Args:
         plan: the plan.
@@ -78,7 +78,7 @@ def wanted_rooms(
         policies: all policies, by name.
         node_labels: of all nodes. They are read only if room may be wanted.
     """
-    short = [each for each in plan.blocked if each.reason is Reason.DOMAIN_HAS_NO_NODE]
+    short = [each for each in plan.blocked if each.reason is Reason.DOMAIN_HAS_NO_NODE or each.full_domains]
     asking = [
         (each, expected)
         for each in short
@@ -90,20 +90,27 @@ def wanted_rooms(
     there = {(key, labels[key]) for labels in node_labels for key in keys if key in labels}
     for blocked, expected in asking:
         group, policy = groups[blocked.group], policies[blocked.policy]
-        missing = [
-            each
-            for each in expected.values
-            if (group.key.topology_key, each) not in there and may_count(group.key, each)
-        ]
-        for domain in missing:
+        counts = plan.counts_after.get(blocked.group, group.counts)
+        domains = [each for each in expected.values if _is_short_of_room(each, blocked, there)]
+        for domain in domains:
+            key = RoomKey(policy.name, policy.uid, blocked.group, domain)
+            if moves_into(key, plan):
+                continue
             yield WantedRoom(
-                key=RoomKey(policy.name, policy.uid, blocked.group, domain),
+                key=key,
                 policy=policy,
-                pods=_lacking(group, len(missing)),
+                pods=_lacking(group, counts, domain, len(domains)),
                 spec=max((each.spec for each in group.carriers), key=_size),
                 priority_class=expected.priority_class_name or "",
                 workloads=", ".join(map(str, group.workloads)) or "pods",
             )
+
+
+def _is_short_of_room(domain: str, blocked: BlockedGroup, there: Container[tuple[str, str]]) -> bool:
+    """Return whether a domain keeps a group from being restored because it has no node, or no room on its nodes."""
+    if blocked.reason is not Reason.DOMAIN_HAS_NO_NODE:
+        return domain in blocked.full_domains
+    return (blocked.group.topology_key, domain) not in there and may_count(blocked.group, domain)
 
 
 def is_short(key: RoomKey, plan: Plan, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[str, Policy]) -> bool:
@@ -137,14 +144,21 @@ def _requested(policy: Policy | None, topology_key: str) -> ExpectedDomains | No
     return next((each for each in domains if each.topology_key == topology_key and each.provision == "Request"), None)
 
 
-def _lacking(group: SpreadGroup, missing: int) -> int:
-    """Return the fewest pods in each missing domain with which the constraint can hold.
+def _lacking(group: SpreadGroup, counts: Mapping[str, int], domain: str, short: int) -> int:
+    """Return the fewest pods that a domain lacks for the constraint to hold.
 
-    With n pods there, each other domain may hold n + maxSkew.
+    With n pods in each domain that is short of room, each other one may hold n + maxSkew.
+
+    Args:
+        group: the group.
+        counts: its pods in each domain after the plan's moves.
+        domain: the domain.
+        short: how many domains are short of room, whether they have nodes or not.
     """
-    others = len(group.domains.nodes)
-    above = sum(group.counts.values()) - others * group.key.max_skew
-    return max(1, -(-above // (others + missing)))
+    with_nodes = group.domains.nodes
+    domains = len(with_nodes) + (0 if domain in with_nodes else short)
+    above = sum(counts.values()) - (domains - short) * group.key.max_skew
+    return max(1, -(-above // domains) - counts.get(domain, 0))
 
 
 def _size(spec: PodSpec) -> tuple[int, int]:

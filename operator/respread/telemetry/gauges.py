@@ -98,6 +98,10 @@ class SkewFigure(msgspec.Struct, frozen=True, kw_only=True):
     when_unsatisfiable: WhenUnsatisfiable
     skew: int
     max_skew: int
+    pods: Mapping[str, int] = Map()
+    """By domain; empty if it has more domains than are shown."""
+    blocked: str = ""
+    """Why the plan leaves it violated; empty if it does not."""
 
     @property
     def labels(self) -> tuple[str, str, str, str]:
@@ -161,6 +165,10 @@ def _badness(figure: SkewFigure) -> tuple[int, int]:
 
 _SKEW_LABELS: Final = ("namespace", "workload", "topology_key", "when_unsatisfiable")
 
+MOST_DOMAINS: Final = 16
+"""Constraints with more domains than this have no numbers of pods by domain."""
+DOMAIN_PODS: Final = "respread_spread_pods"
+
 POLICY: Final = ("policy_namespace", "policy")
 """The labels that name a policy; the namespace of a ClusterRebalancePolicy is empty."""
 
@@ -171,6 +179,14 @@ PLAN_GAUGES: Final = (
         _SKEW_LABELS,
     ),
     GaugeDefinition("respread_spread_max_skew", "The maxSkew that the constraint allows.", _SKEW_LABELS),
+    GaugeDefinition(
+        DOMAIN_PODS, "Pods that the constraint counts in a domain, for at most 16 domains.", (*_SKEW_LABELS, "domain")
+    ),
+    GaugeDefinition(
+        "respread_spread_blocked",
+        "1 for a constraint that the last plan leaves violated, by why.",
+        (*_SKEW_LABELS, "reason"),
+    ),
     GaugeDefinition(
         "respread_spread_groups", "Spread groups that the policy governs.", (*POLICY, "when_unsatisfiable")
     ),
@@ -222,6 +238,10 @@ def plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
     return {
         "respread_spread_skew": {labels: figure.skew for labels, figure in skews.items()},
         "respread_spread_max_skew": {labels: figure.max_skew for labels, figure in skews.items()},
+        DOMAIN_PODS: {
+            (*labels, domain): pods for labels, figure in skews.items() for domain, pods in figure.pods.items()
+        },
+        "respread_spread_blocked": {(*labels, figure.blocked): 1 for labels, figure in skews.items() if figure.blocked},
         "respread_spread_groups": {(*name, when): n for name, p in policies for when, n in p.groups.items()},
         "respread_spread_groups_violated": {
             (*name, when): p.violated.get(when, 0) for name, p in policies for when in p.groups

@@ -18,6 +18,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from respread.telemetry.gauges import (
+    DOMAIN_PODS,
     PLAN_GAUGES,
     POLICY,
     GaugeDefinition,
@@ -89,6 +90,7 @@ class Metrics:
         revision: str = "",
         kinds: Iterable[str] = (),
         from_the_start: CountedFromTheStart = _NOTHING,
+        domain_pods: bool = True,
     ) -> Self:
         """Register all metrics, and those of the process and its interpreter.
 
@@ -98,6 +100,7 @@ class Metrics:
             revision: The commit that it was built from; empty if that is not known.
             kinds: The watched kinds; their counters are there, at 0, from the start.
             from_the_start: Those counters of a policy are there, at 0, from when it is first seen.
+            domain_pods: Whether to show the pods of each domain, one series for each constraint and domain.
         """
         # The classic text format would carry a `…_created` gauge beside every counter, which nothing reads.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it out
@@ -105,7 +108,7 @@ class Metrics:
         prometheus_client.PlatformCollector(registry=registry)
         prometheus_client.GCCollector(registry=registry)
         plan, in_flight = (
-            ReplacedGauges(PLAN_GAUGES),
+            ReplacedGauges([each for each in PLAN_GAUGES if domain_pods or each.name != DOMAIN_PODS]),
             ReplacedGauges(
                 [
                     GaugeDefinition(

@@ -52,7 +52,7 @@ def explain(
     """
 
     def look() -> tuple[Planned, Target, ExplainReport]:
-        planned = plan_cluster_of(cluster, planning)
+        planned = plan_cluster_of(cluster, planning, namespace)
         found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
         return planned, found, explain_report(planned, found)
 

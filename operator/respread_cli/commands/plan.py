@@ -69,7 +69,7 @@ def plan(
     before = None if older is None else read_plan(older)
 
     def look() -> PlanReport:
-        planned = plan_cluster_of(cluster, planning)
+        planned = plan_cluster_of(cluster, planning, namespace)
         wanted = None
         if target is not None:
             wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 from rich.console import Console, RenderableType
@@ -13,10 +13,12 @@ from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Exam
 from respread_cli.completion import live_values
 from respread_cli.options import planning_options
 from respread_cli.read.cluster_view import ClusterOptions
+from respread_cli.render.domain_loss_table import DomainLossView
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
 from respread_cli.render.simulate_table import SimulationView
 from respread_cli.render.watching import show_results
+from respread_cli.report.domain_loss import DomainLossReport, loss_metrics
 from respread_cli.report.planned import PlanningOptions, plan_cluster_of
 from respread_cli.report.simulate_changes import Typed
 from respread_cli.report.simulate_report import SimulationReport
@@ -26,6 +28,8 @@ from respread_cli.report.what_if import Cancellation
 EXAMPLES: Final = (
     Example("What a scale-down would leave", "simulate --scale deploy/web=4 -n shop"),
     Example("What the loss of a zone would do", "simulate --remove-domain zone=zone-c"),
+    Example("What the loss of each zone in turn would do, the worst first", "simulate --each-domain zone"),
+    Example("The same of node pools, as a report for auditors", "simulate --each-domain karpenter.sh/nodepool -o html"),
     Example("How long the spread takes after a zone was away", "simulate --restore-domain zone=zone-c"),
     Example("Whether two more nodes would help", "simulate --add-nodes 2,like=node-a1 --scale deploy/web=12"),
     Example("Fail a pipeline if a drain would leave a constraint violated", "simulate --drain node-a1 --exit-code"),
@@ -61,6 +65,17 @@ EXAMPLES: Final = (
     multiple=True,
     help="Add copies of a node; without like=NODE, of one node of each zone in turn.",
 )
+@click.option(
+    "--each-domain",
+    metavar="KEY",
+    shell_complete=live_values.topology_keys,
+    help="Lose each domain of a node label in turn, such as zone, and say what each workload would lose.",
+)
+@click.option(
+    "--metrics",
+    is_flag=True,
+    help="With --each-domain: print respread_domain_loss_pods in the text format of Prometheus.",
+)
 @planning_options
 @click.pass_context
 def simulate(
@@ -72,6 +87,8 @@ def simulate(
     remove_domain: tuple[str, ...],
     restore_domain: tuple[str, ...],
     add_nodes: tuple[str, ...],
+    each_domain: str | None,
+    metrics: bool,
     namespace: str | None,
     planning: PlanningOptions,
     cluster: ClusterOptions,
@@ -84,7 +101,11 @@ def simulate(
     certain. The changes are applied one after another: add nodes, remove domains, lose and restore domains, cordon and
     drain nodes, scale workloads. Nothing is changed in the cluster. How long the evictions take is an estimate.
 
-    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated afterwards.
+    With --each-domain, the loss of each zone, node pool or other domain is simulated, one at a time: how many pods of
+    each workload are left at once, how many find no node, and what PodDisruptionBudgets say.
+
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated afterwards, or if a
+    workload loses pods for good.
     """
     typed = Typed(
         scale=scale,
@@ -94,18 +115,55 @@ def simulate(
         add_nodes=add_nodes,
         cordon=cordon,
     )
+    if each_domain is not None:
+        if not typed.nothing:
+            raise click.UsageError(
+                "--each-domain simulates the loss of each domain alone: leave out the other changes."
+            )
+        _lose_each(ctx, each_domain, namespace, planning, cluster, output, metrics=metrics)
+    if metrics:
+        raise click.UsageError("--metrics needs --each-domain KEY.")
     if typed.nothing:
         raise click.UsageError(
-            "say what to simulate: --scale deploy/web=4, --drain, --cordon, --remove-domain, --restore-domain or "
-            "--add-nodes."
+            "say what to simulate: --scale deploy/web=4, --drain, --cordon, --remove-domain, --restore-domain, "
+            "--each-domain or --add-nodes."
         )
 
     def look() -> SimulationReport:
-        planned = plan_cluster_of(cluster, planning)
+        planned = plan_cluster_of(cluster, planning, namespace)
         return Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
 
     def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
         return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)
 
     report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
-    ctx.exit(output.code(violated=report.as_it_is.violated > 0))
+    ctx.exit(output.code(violated=report.harms))
+
+
+def _lose_each(
+    ctx: click.Context,
+    key: str,
+    namespace: str | None,
+    planning: PlanningOptions,
+    cluster: ClusterOptions,
+    output: OutputOptions,
+    *,
+    metrics: bool,
+) -> NoReturn:
+    """Show what the loss of each domain of a topology key would do, and exit."""
+
+    def look() -> DomainLossReport:
+        planned = plan_cluster_of(cluster, planning, namespace)
+        return Simulator(planned.predictor).lose_each(planned, key, namespace, Cancellation())
+
+    def render(report: DomainLossReport, console: Console) -> Iterator[RenderableType]:
+        return DomainLossView(console, wide=output.wide, with_namespace=namespace is None).render(report)
+
+    if metrics:
+        if output.format != "table" or output.watch:
+            raise click.UsageError("--metrics is a format of its own: leave out -o and --watch.")
+        report = look()
+        click.echo(loss_metrics(report), nl=False)
+    else:
+        report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
+    ctx.exit(output.code(violated=any(each.missing for each in report.domains)))

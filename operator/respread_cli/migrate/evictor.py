@@ -77,15 +77,7 @@ def lines_of_protections(said: Mapping[str, EvictorProtection], evictor: Sourced
         )
     yield from _claims(said.get("PodsWithPVC"), evictor)
     if budgets := said.get("PodsWithoutPDB"):
-        yield Remark(
-            (budgets.place,),
-            "Respread evicts pods that no PodDisruptionBudget selects. Select the pods that may be evicted by "
-            "podSelector, "
-            "or put the annotation respread.dev/evict: never on the others."
-            if budgets.on
-            else "Respread evicts pods that no PodDisruptionBudget selects, too.",
-            caution=budgets.on,
-        )
+        yield Setting("victims.budget", "Required" if budgets.on else "Optional", "", (budgets.place,))
     if resource_claims := said.get("PodsWithResourceClaims"):
         yield Remark(
             (resource_claims.place,),

@@ -258,16 +258,31 @@ def _take(
     raise CommandError(f"{full_name(wanted.kind)} could not be listed: the API server forgets lists before they end.")
 
 
+class NotAllowedError(CommandError):
+    """A kind that a command needs can't be read for lack of a permission. The message names the role that has it."""
+
+
+def _role_for(wanted: WantedKind) -> str:
+    """Return what to ask for, to be allowed to read a kind."""
+    if not wanted.kind.namespaced:
+        return " Ask for the ClusterRole respread-cluster-view, which Respread installs, by a ClusterRoleBinding."
+    if wanted.namespace is None:
+        return (
+            " If you may list them in one namespace, name it by -n. For all namespaces, ask for the ClusterRole view "
+            "by a ClusterRoleBinding."
+        )
+    return f" Ask for the ClusterRole view by a RoleBinding in namespace {wanted.namespace}."
+
+
 def note_unless_required(wanted: WantedKind, error: UnreadableError) -> str:
     """Return a note that a kind could not be read, if it is not required."""
     if error.absent and wanted.kind.group == GROUP:
         return "The CustomResourceDefinitions of this version of Respread are not installed in this cluster."
     if not wanted.required:
         return f"Left out: {error}."
-    hint = ""
-    if not error.absent and wanted.namespace is None and wanted.kind.namespaced:
-        hint = " If you may list them in one namespace, name it by -n."
-    raise CommandError(f"{error}.{hint}") from error
+    if error.absent:
+        raise CommandError(f"{error}.") from error
+    raise NotAllowedError(f"{error}.{_role_for(wanted)}") from error
 
 
 def _faults(kind: Kind, faults: Collection[DecodeError]) -> Iterator[str]:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import closing
+from typing import Final
 
 import msgspec
+from immutables import Map
 
 from respread.cluster.decode.decoder import KINDS
+from respread.cluster.node import Node
+from respread.cluster.state import ClusterState
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
 from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.gathering import OWNERS, WantedKind
 from respread_cli.read.snapshot_file import read_snapshot
+
+LEFT_OUT: Final = "Left out:"
+"""How a note begins that says that a kind could not be read."""
+HOSTNAME: Final = "kubernetes.io/hostname"
+_COPIED_TO_PODS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_ROOM_FOR_ALL: Final = Map(pods=1_000_000, cpu=10**9, memory=10**15)
 
 
 def read_for_skew(
@@ -26,7 +36,7 @@ def read_for_skew(
         return read_snapshot(options.snapshot)
     wanted = [
         WantedKind(KINDS["pods"], required=True, namespace=namespace),
-        WantedKind(KINDS["nodes"], required=True),
+        WantedKind(KINDS["nodes"], required=namespace is None),
     ]
     if with_services:
         wanted.append(WantedKind(KINDS["services"], required=True, namespace=namespace))
@@ -38,14 +48,69 @@ def read_for_skew(
             WantedKind(RECORDS[CLUSTER_POLICIES], required=False),
             WantedKind(RECORDS[NAMESPACED_POLICIES], required=False, namespace=namespace),
         ]
-    return _read(options, wanted)
+    return seen_from_pods(_read(options, wanted))
 
 
-def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ReadCluster:
-    """Read what the operator reads, because the room for a replacement on a node depends on all pods there."""
+def read_for_plan(options: ClusterOptions, namespace: str | None = None, *, with_policies: bool) -> ReadCluster:
+    """Read what the operator reads, because the room for a replacement on a node depends on all pods there.
+
+    If that is not allowed and a namespace is named, what may be read of it is read, with notes about what is missing.
+    """
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
-    return _read(options, wanted_for_plan(with_policies=with_policies))
+    wanted = wanted_for_plan(with_policies=with_policies)
+    if namespace is None:
+        return _read(options, wanted)
+    from respread_cli.read.live import NotAllowedError  # noqa: PLC0415 - see `_read`
+
+    try:
+        return _read(options, wanted)
+    except NotAllowedError:
+        return _of_namespace(options, wanted, namespace)
+
+
+def _of_namespace(options: ClusterOptions, wanted: Collection[WantedKind], namespace: str) -> ReadCluster:
+    """Return what may be read of one namespace, and of the cluster, with one note about what may not."""
+    view = _read(
+        options,
+        [
+            each._replace(namespace=namespace if each.kind.namespaced else None, required=each.kind == KINDS["pods"])
+            for each in wanted
+        ],
+    )
+    notes = [note for note in view.notes if not note.startswith(LEFT_OUT)]
+    missing = f" You are not allowed to list {', '.join(sorted(view.left_out))}." if view.left_out else ""
+    notes.append(
+        f"Only namespace {namespace} was read, because you are not allowed to read all that the operator reads. Pods "
+        f"of other namespaces are not counted, so nodes seem to have more room than they have.{missing} For the result "
+        "that an administrator gets, ask for the ClusterRole view by a ClusterRoleBinding."
+    )
+    return seen_from_pods(msgspec.structs.replace(view, notes=tuple(notes)))
+
+
+def seen_from_pods(view: ReadCluster) -> ReadCluster:
+    """Return a view whose nodes may not be read with those that its pods tell of.
+
+    Since Kubernetes 1.35, a pod has the zone and region of its node as labels (PodTopologyLabelsAdmission). What else a
+    node has is not known: it is taken to have room for every pod.
+    """
+    if KINDS["nodes"].resource not in view.left_out:
+        return view
+    nodes: dict[str, Node] = {}
+    for pod in view.snapshot.pods.values():
+        if pod.node_name:
+            zones = {key: pod.labels[key] for key in _COPIED_TO_PODS if key in pod.labels}
+            named = Map({HOSTNAME: pod.node_name, **zones})
+            nodes[pod.node_name] = Node(name=pod.node_name, labels=named, allocatable=_ROOM_FOR_ALL)
+    state = ClusterState(view.snapshot)
+    state.replace("nodes", nodes.values())
+    note = (
+        "You are not allowed to list nodes, so only domains with pods of yours are known, by the pods' zone and region "
+        "labels, and no node's room or taints. Ask for the ClusterRole respread-cluster-view, which Respread installs, "
+        "by a ClusterRoleBinding."
+    )
+    notes = [each for each in view.notes if not each.startswith(f"{LEFT_OUT} you are not allowed to list nodes")]
+    return msgspec.structs.replace(view, snapshot=state.snapshot, notes=(*notes, note))
 
 
 def wanted_for_plan(*, with_policies: bool) -> list[WantedKind]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
+from respread_cli.render.domain_loss_table import losses_said, losses_table, number_of
 from respread_cli.render.fitted_table import GiveWay, fitted_table
 from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
 from respread_cli.report.plan_report import pace_in_words
@@ -58,6 +59,10 @@ class SimulationView(ConsoleView):
         for scaled in report.scaled:
             yield self._scaled(scaled)
         yield from self._pods(report.as_it_is)
+        if report.losses:
+            yield Text()
+            yield Text(losses_said(report.losses), style="bold")
+            yield losses_table(report.losses, width=self._width, ascii_only=self._ascii, wide=self._wide)
         yield Text()
         yield from _needed(report)
 
@@ -69,10 +74,12 @@ class SimulationView(ConsoleView):
 
     def _rows(self, simulated: SimulatedGroup, report: SimulationReport) -> Iterator[dict[str, Text]]:
         group = simulated.group
+        gone = {(each.namespace, each.workload) for each in report.losses if each.missing}
+        loses = any((group.namespace, workload) in gone for workload in group.workloads)
         for at, state in enumerate(_states(simulated, report)):
             first = at == 0
             key = group.topology_key if self._wide else short_topology_key(group.topology_key)
-            as_then = msgspec.structs.replace(group, violated=state.violated)
+            as_then = msgspec.structs.replace(group, violated=state.violated or (loses and not first))
             yield {
                 **({"NAMESPACE": Text(group.namespace if first else "")} if self._with_namespace else {}),
                 "WORKLOAD": Text(workloads(group) if first else ""),
@@ -101,7 +108,11 @@ class SimulationView(ConsoleView):
         return text
 
     def _pods(self, outcome: OutcomeReport) -> Iterator[Text]:
-        for pods, said in ((outcome.placed, _landing), (outcome.unplaced, _pending), (outcome.lost, _lost)):
+        unplaced = tuple(pod for pod in outcome.unplaced if not pod.was_pending)
+        before = tuple(pod for pod in outcome.unplaced if pod.was_pending)
+        if before:
+            yield Text(f"Pending before, and still: {number_of(len(before), 'pod')}.", style=FAINT)
+        for pods, said in ((outcome.placed, _landing), (unplaced, _pending), (outcome.lost, _lost)):
             shown = pods if self._wide else pods[:_MOST_PODS]
             for pod in shown:
                 yield Text(said(pod))
@@ -152,5 +163,5 @@ def _needed(report: SimulationReport) -> Iterator[Text]:
         )
         return
     pace = f" They take {pace_in_words(as_it_is.pace)}." if as_it_is.evictions else ""
-    style = OVER if as_it_is.violated else WITHIN
+    style = OVER if report.harms else WITHIN
     yield Text(f"Evictions needed afterwards: {as_it_is.evictions}.{pace}", style=style)

@@ -69,16 +69,18 @@ class Planned(NamedTuple):
         return Origin(self.view.source, self.view.time, self.notes)
 
 
-def plan_cluster_of(cluster: ClusterOptions, options: PlanningOptions) -> Planned:
+def plan_cluster_of(cluster: ClusterOptions, options: PlanningOptions, namespace: str | None = None) -> Planned:
     """Read a cluster and plan for it.
+
+    If a namespace is named and the user may not read the whole cluster, the plan is for what may be read.
 
     Raises:
         CommandError: it can't be read, or a policy in a file is invalid.
     """
     check_standard_input(cluster, options)
-    view = read_for_plan(cluster, with_policies=not options.filenames)
+    view = read_for_plan(cluster, namespace, with_policies=not options.filenames)
     planning = Planning(options, view.namespace)
-    view, _ = spread_with_owners(cluster, view, planning.spread_index(view))
+    view, _ = spread_with_owners(cluster, view, planning.spread_index(view), namespace if view.left_out else None)
     return planning.plan(view)
 
 

@@ -191,6 +191,38 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
     return list(nodes.pop())
 
 
+def domains_of(typed: str, snapshot: ClusterSnapshot, most: int) -> tuple[str, dict[str, tuple[str, ...]]]:
+    """Return the whole topology key that is meant, and the names of the nodes of each of its domains.
+
+    Args:
+        typed: a key, or the part of it after the last slash.
+        snapshot: the cluster.
+        most: the highest number of domains.
+
+    Raises:
+        CommandError: no node has such a label, or it may be one of several, or there are too many domains.
+    """
+    keys = {label for node in snapshot.nodes.values() for label in node.labels}
+    meant = [typed] if typed in keys else sorted(label for label in keys if short_topology_key(label) == typed)
+    by_key: dict[str, dict[str, tuple[str, ...]]] = {}
+    for label in meant:
+        nodes: dict[str, list[str]] = {}
+        for name in sorted(snapshot.nodes):
+            if (value := snapshot.nodes[name].labels.get(label)) is not None:
+                nodes.setdefault(value, []).append(name)
+        by_key[label] = {value: tuple(names) for value, names in sorted(nodes.items())}
+    if not by_key:
+        raise CommandError(f"--each-domain {typed}: no node has a label {typed}.")
+    key, domains = next(iter(by_key.items()))
+    if any(other != domains for other in by_key.values()):
+        raise CommandError(f"--each-domain {typed}: {typed} may be {' or '.join(meant)}: write the whole key.")
+    if len(domains) > most:
+        raise CommandError(
+            f"--each-domain {typed}: nodes have {len(domains)} values of {key}, and {most} are the most."
+        )
+    return key, domains
+
+
 def _models(typed: str, snapshot: ClusterSnapshot) -> list[Node]:
     """Return the nodes to copy. If none is named, one of each zone in turn."""
     number, comma, like = typed.partition(",")

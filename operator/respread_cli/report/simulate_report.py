@@ -12,10 +12,12 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
+from respread_cli.report.domain_loss import Damage, WorkloadLoss, was_pending, workload_losses
 from respread_cli.report.plan_report import PaceReport
 from respread_cli.report.scale_down_protection import ScaleDownProtection
 from respread_cli.report.simulate_changes import HypotheticalChanges
@@ -51,6 +53,8 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether that is certain; for a new pod, at least its domains."""
     message: str = ""
     """Why no node takes it."""
+    was_pending: bool = False
+    """Whether it had no node before the changes either."""
 
 
 class OutcomeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -113,6 +117,13 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """Without costs."""
     groups: tuple[SimulatedGroup, ...]
     """The groups of the scaled workloads, and groups whose pods or domains change."""
+    losses: tuple[WorkloadLoss, ...] = ()
+    """The workloads that are harmed, the worst first: they have no pods for a time, or lose some for good."""
+
+    @property
+    def harms(self) -> bool:
+        """Whether a constraint is violated afterwards, or a workload loses pods for good."""
+        return self.as_it_is.violated > 0 or any(loss.missing for loss in self.losses)
 
     def names(self) -> Iterator[str]:
         """Yield the pods that the changes delete."""
@@ -169,6 +180,7 @@ def simulation_report(
     changes: HypotheticalChanges,
     protections: Mapping[WorkloadName, tuple[int, ScaleDownProtection]],
     *,
+    before: ClusterSnapshot,
     namespace: str | None,
     origin: Origin,
 ) -> SimulationReport:
@@ -179,6 +191,7 @@ def simulation_report(
         shown: the groups to report, before the changes.
         changes: what was simulated.
         protections: of each scaled workload, how many pods it has and whether they are protected.
+        before: the cluster before the changes.
         namespace: tell of the pods of this one only.
         origin: what it was made from.
     """
@@ -193,9 +206,14 @@ def simulation_report(
         cordoned_nodes=changes.cordon,
         drained_nodes=changes.drain,
         scaled=tuple(_scaled(name, replicas, *protections[name]) for name, replicas in changes.scale),
-        as_it_is=_outcome(runs.as_it_is, shown, namespace),
-        with_costs=None if with_costs is None else _outcome(with_costs, shown, namespace),
-        without_costs=None if without_costs is None else _outcome(without_costs, shown, namespace),
+        as_it_is=_outcome(runs.as_it_is, shown, before, namespace),
+        with_costs=None if with_costs is None else _outcome(with_costs, shown, before, namespace),
+        without_costs=None if without_costs is None else _outcome(without_costs, shown, before, namespace),
+        losses=tuple(
+            loss
+            for loss in workload_losses(before, (*changes.remove, *changes.restore), runs.as_it_is.outcome)
+            if loss.damage is not Damage.UNHARMED and namespace in (None, loss.namespace)
+        ),
         groups=tuple(
             SimulatedGroup(
                 group=group_report(group),
@@ -227,7 +245,7 @@ def _group_after(before: SpreadGroup, run: Run) -> GroupAfter:
     return GroupAfter(violated=report.violated, skew=report.skew, excess=report.excess, counts=report.counts)
 
 
-def _outcome(run: Run, shown: Iterable[SpreadGroup], namespace: str | None) -> OutcomeReport:
+def _outcome(run: Run, shown: Iterable[SpreadGroup], before: ClusterSnapshot, namespace: str | None) -> OutcomeReport:
     outcome = run.outcome
 
     def told(pods: Iterable[PodReport]) -> tuple[PodReport, ...]:
@@ -242,12 +260,15 @@ def _outcome(run: Run, shown: Iterable[SpreadGroup], namespace: str | None) -> O
         certain=outcome.certain,
         deleted=told(_pod(pod, certain=outcome.certain) for pod in outcome.deleted),
         placed=told(_pod(each.pod, certain=each.certain) for each in outcome.placed),
-        unplaced=told(_pod(each.pod, certain=True, message=each.why) for each in outcome.unplaced),
+        unplaced=told(
+            _pod(each.pod, certain=True, message=each.why, pending_before=was_pending(each.pod, before))
+            for each in outcome.unplaced
+        ),
         lost=told(_pod(pod, certain=True) for pod in outcome.lost),
     )
 
 
-def _pod(pod: Pod, *, certain: bool, message: str = "") -> PodReport:
+def _pod(pod: Pod, *, certain: bool, message: str = "", pending_before: bool = False) -> PodReport:
     workload = workload_of(pod)
     return PodReport(
         namespace=pod.namespace,
@@ -256,4 +277,5 @@ def _pod(pod: Pod, *, certain: bool, message: str = "") -> PodReport:
         node=pod.node_name or None,
         certain=certain,
         message=message,
+        was_pending=pending_before,
     )

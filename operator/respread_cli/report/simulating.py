@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -17,11 +17,12 @@ from respread.program.command_line import CommandError
 from respread.scheduling.predictor import Predictor
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
+from respread_cli.report.domain_loss import MOST_DOMAINS, DomainLossReport, DomainOutcome, domain_loss_report
 from respread_cli.report.forecast import NotForetoldError, Ranking
 from respread_cli.report.plan_report import PaceReport, pace_report
 from respread_cli.report.planned import Planned
 from respread_cli.report.scale_down_protection import ScaleDownProtection, WorkloadPods, protection_of, workloads_of
-from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, find_changes
+from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, domains_of, find_changes
 from respread_cli.report.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report
 from respread_cli.report.skew_report import WorkloadReference
 from respread_cli.report.what_if import Cancellation, WhatIf
@@ -76,8 +77,46 @@ class Simulator:
             groups_shown(spread, runs, [name for name, _ in changes.scale], namespace),
             changes,
             _protections(planned, changes, workloads),
+            before=snapshot,
             namespace=namespace,
             origin=planned.origin,
+        )
+
+    def lose_each(
+        self, planned: Planned, typed: str, namespace: str | None, cancellation: Cancellation
+    ) -> DomainLossReport:
+        """Return what the loss of each domain of a topology key would do, one at a time.
+
+        Args:
+            planned: the cluster. Its predictor is not used.
+            typed: the key, or the part of it after the last slash.
+            namespace: tell of the workloads of this one only; None is everywhere.
+            cancellation: ends it.
+
+        Raises:
+            CommandError: no node has such a label, or it may be one of several, or there are too many domains.
+            CanceledError: it was canceled.
+        """
+        snapshot = planned.view.snapshot
+        key, domains = domains_of(typed, snapshot, MOST_DOMAINS)
+        self._spread(planned)
+
+        def lost() -> Iterator[DomainOutcome]:
+            for domain, nodes in domains.items():
+                what_if = self._what_if(planned, "as it is", cancellation)
+                what_if.remove_nodes(nodes)
+                yield DomainOutcome(domain, nodes, what_if.outcome())
+
+        return domain_loss_report(snapshot, key, lost(), namespace=namespace, origin=planned.origin)
+
+    def _what_if(self, planned: Planned, ranking: Ranking, cancellation: Cancellation) -> WhatIf:
+        return WhatIf(
+            planned.view.snapshot,
+            self._index,
+            self._predictor,
+            now=planned.view.time,
+            ranking=ranking,
+            cancellation=cancellation,
         )
 
     def _spread(self, planned: Planned) -> Spread:
@@ -108,14 +147,7 @@ class Simulator:
         )
 
     def _run(self, planned: Planned, changes: HypotheticalChanges, ranking: Ranking, cancellation: Cancellation) -> Run:
-        what_if = WhatIf(
-            planned.view.snapshot,
-            self._index,
-            self._predictor,
-            now=planned.view.time,
-            ranking=ranking,
-            cancellation=cancellation,
-        )
+        what_if = self._what_if(planned, ranking, cancellation)
         what_if.add_nodes(changes.add)
         what_if.remove_nodes(changes.remove)
         what_if.restore_nodes(changes.restore)

@@ -128,7 +128,7 @@ class WhatIf:
                     pod, name=f"{pod.name}-on-{name}", uid=f"simulated-{pod.uid}-{name}", node_name=name
                 )
                 for pod in snapshot.pods_by_node.get(model.name, {}).values()
-                if _stays_on_its_node(pod)
+                if stays_on_its_node(pod)
             )
             self._added.append(name)
         self._state.apply("pods", [(pod.key, pod) for pod in pods])
@@ -144,9 +144,7 @@ class WhatIf:
         """Remove nodes at once, and add them again with nothing but their DaemonSet and static pods."""
         snapshot = self._state.snapshot
         nodes = [snapshot.nodes[name] for name in names]
-        pods = [
-            pod for name in names for pod in snapshot.pods_by_node.get(name, {}).values() if _stays_on_its_node(pod)
-        ]
+        pods = [pod for name in names for pod in snapshot.pods_by_node.get(name, {}).values() if stays_on_its_node(pod)]
         self.remove_nodes(names)
         self._state.apply("nodes", [(node.key, node) for node in nodes])
         self._state.apply("pods", [(pod.key, pod) for pod in pods])
@@ -160,7 +158,7 @@ class WhatIf:
         """Cordon a node and move its pods one after another, as `kubectl drain` does."""
         self.cordon([name])
         for pod in _in_turn(self._state.snapshot.pods_by_node.get(name, {}).values()):
-            if not _stays_on_its_node(pod):
+            if not stays_on_its_node(pod):
                 self._state.apply("pods", [(pod.key, None)])
                 self._make_again([pod])
 
@@ -209,7 +207,7 @@ class WhatIf:
         for pod in _in_turn(pods):
             if pod.controller is None:
                 self._lost.append(pod)
-            elif not _stays_on_its_node(pod) and not _is_over(pod):
+            elif not stays_on_its_node(pod) and not _is_over(pod):
                 stateful = pod.controller.kind == "StatefulSet"
                 again.append(self._new(pod, pod.name if stateful else f"{pod.name}-new{next(self._numbers)}"))
         self._add(again)
@@ -323,7 +321,8 @@ def _is_certain(domains: LikelyDomains) -> bool:
     return len(domains.sure) == 1
 
 
-def _stays_on_its_node(pod: Pod) -> bool:
+def stays_on_its_node(pod: Pod) -> bool:
+    """Return whether a pod comes and goes with its node: that of a DaemonSet, or a static pod."""
     return pod.is_mirror or (pod.controller is not None and pod.controller.kind in _STAYS_ON_ITS_NODE)
 
 

@@ -44,12 +44,14 @@ class WhatIfRequest(Typed, frozen=True, kw_only=True, forbid_unknown_fields=True
         return shlex.join(["respread", "simulate", *words, *arguments])
 
 
-class PodNumbers(msgspec.Struct, frozen=True, kw_only=True):
+class PodNumbers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The lengths of the lists of an `OutcomeReport`."""
 
     deleted: int
     placed: int
     unplaced: int
+    pending_before: int
+    """Those of `unplaced` that had no node before either."""
     lost: int
 
 
@@ -126,6 +128,7 @@ def _shortened(report: SimulationReport) -> SimulationReport:
         as_it_is=_first_pods(report.as_it_is),
         with_costs=None if with_costs is None else _first_pods(with_costs),
         without_costs=None if without_costs is None else _first_pods(without_costs),
+        losses=report.losses[:MOST_PODS],
     )
 
 
@@ -170,5 +173,6 @@ def _numbers(outcome: OutcomeReport) -> PodNumbers:
         deleted=len(outcome.deleted),
         placed=len(outcome.placed),
         unplaced=len(outcome.unplaced),
+        pending_before=sum(pod.was_pending for pod in outcome.unplaced),
         lost=len(outcome.lost),
     )

@@ -280,7 +280,8 @@ def test_a_missing_permission_is_named(cluster: Sandbox) -> None:
     done = run(account(cluster, "nobody"), "skew")
     assert done.returncode == 2
     assert done.stderr.startswith("Error: you are not allowed to list pods: pods is forbidden: User ")
-    assert done.stderr.endswith("If you may list them in one namespace, name it by -n.\n")
+    assert "If you may list them in one namespace, name it by -n." in done.stderr
+    assert done.stderr.endswith("For all namespaces, ask for the ClusterRole view by a ClusterRoleBinding.\n")
     assert "Traceback" not in done.stderr
 
 

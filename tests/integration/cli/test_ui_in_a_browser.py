@@ -156,6 +156,48 @@ def test_what_if_works_by_keyboard_with_undo_and_shows_the_command(program: str)
     run(test)
 
 
+def test_the_namespace_that_is_worst_is_named_and_can_be_chosen(program: str) -> None:
+    named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+    shop = [named, *web(6, 0, 0, namespace="shop"), *web(2, 2, 2, name="even", namespace="shop")]
+
+    async def test() -> None:
+        async with opened(program, [*zones("a", "b", "c"), *web(3, 1, 1), *shop]) as (tab, _):
+            said = await tab.text("#teams summary")
+            assert said == "Namespaces: shop is worst, with 1 of 2 constraints violated"
+            await tab.run("document.querySelector('#teams summary').click()")
+            assert await tab.run("[...document.querySelectorAll('#teams tbody tr')].map((each) => each.innerText)") == [
+                "shop\t1\t0\t2\t5\t5\t4",
+                "default\t1\t0\t1\t1\t1\t1",
+            ]
+            await tab.run("document.getElementById('team-shop').click()")
+            await tab.wait_for("document.querySelectorAll('.rows .group').length === 2")
+            await tab.run("document.getElementById('team-shop').click()")
+            await tab.wait_for("document.querySelectorAll('.rows .group').length === 3")
+
+    run(test)
+
+
+def test_a_lost_zone_shows_what_workloads_lose_and_hides_what_holds(program: str) -> None:
+    pinned = web(3, 0, 0, name="index")
+    for pod in pinned:
+        pod["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": "zone-a"}
+
+    async def test() -> None:
+        async with opened(program, [*zones("a", "b", "c"), *pinned, *web(2, 2, 2)]) as (tab, _):
+            await tab.run("location.hash = '#/what-if'")
+            removed = "removeDomain-topology.kubernetes.io/zone=zone-a"
+            await tab.wait_for(f"document.getElementById('{removed}')")
+            await tab.run(f"document.getElementById('{removed}').click()")
+            await tab.wait_for("document.querySelector('.outcome h2.bad')")
+            assert "1 workload would be harmed, 3 pods missing for good." in await tab.text(".outcome h2")
+            lost = await tab.text(".outcome tbody tr")
+            assert lost.startswith("deploy/index\tdefault\tno pod left\t3\t0\t0\t")
+            assert "deploy/index" in await tab.text(".outcome .constraint.violated h3")
+            assert await tab.text("#constraints-that-hold summary") == "1 constraint that would hold"
+
+    run(test)
+
+
 def test_what_if_on_a_narrow_window_brings_the_outcome_into_view(program: str) -> None:
     async def test() -> None:
         async with opened(program) as (tab, page):
@@ -283,6 +325,7 @@ REPORTS = {
     "plan": (["plan"], "2 evictions would restore"),
     "explain": (["explain", "deploy/web"], "zone-a has 4 pods"),
     "simulate": (["simulate", "--remove-domain", "zone=zone-a"], "What if: node-a gone"),
+    "domain-loss": (["simulate", "--each-domain", "zone"], "The loss of 1 zone of 3 would harm workloads."),
 }
 
 
@@ -314,7 +357,8 @@ def test_a_report_is_one_file_that_requests_nothing(
 
 
 @pytest.mark.parametrize(
-    "name", ["explain", "simulate", *(pytest.param(each, marks=pytest.mark.long) for each in ("skew", "plan"))]
+    "name",
+    ["explain", "simulate", "domain-loss", *(pytest.param(each, marks=pytest.mark.long) for each in ("skew", "plan"))],
 )
 def test_axe_finds_nothing_in_a_report(program: str, tmp_path: Path, name: str) -> None:
     source, file = axe_core(), report_file(tmp_path, REPORTS[name][0])

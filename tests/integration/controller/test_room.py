@@ -110,6 +110,35 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
     assert all("nodeName" in pod["spec"] for pod in pods(sandbox, "shop", "web"))
 
 
+def test_a_full_zone_gets_a_node_and_the_spread_is_restored(pool: Pool, tmp_path: Path) -> None:
+    """The pods of another workload fill the only node of zone-b. The operator asks for as many pods as it lacks."""
+    sandbox = pool.sandbox
+    for name in ("role.yaml", "priority-class.yaml"):
+        sandbox.apply(COMPONENT / name)
+    (full,) = pool.add_zone("zone-b", cpu="1")
+    pool.deploy("filler", 1, nodeName=full, cpu="800m")
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        sandbox.apply(json.dumps(policy(**REQUEST)))
+        wait_until(lambda: len(waiting(sandbox)) == 2, "the placeholder's pods to be Pending")
+        wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the condition RoomMissing")
+        assert "2 pods of Deployment/web in shop in zone-b" in room_missing(sandbox)["message"]
+        assert condition(sandbox, "Blocked")["reason"] == "NoFeasibleNode"
+        assert evictions(sandbox) == []
+        pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
+        wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2")
+        wait_for_ready_pods(sandbox, "shop", "web", 4)
+        wait_until(lambda: placeholders(sandbox) == [], "the placeholder to be gone")
+        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the condition RoomMissing")
+        assert len(evictions(sandbox)) == 2
+        assert operator.stop() == 0
+    assert refused(sandbox) == []
+    events = sandbox.api.get("/api/v1/namespaces/shop/events")["items"]
+    web = [each["message"] for each in events if each["involvedObject"]["name"].startswith("web-")]
+    assert [message for message in web if "FailedScheduling" in message] == []
+    assert all("nodeName" in pod["spec"] for pod in pods(sandbox, "shop", "web"))
+
+
 def test_a_capacity_buffer_requests_room_if_an_autoscaler_uses_it(pool: Pool, tmp_path: Path) -> None:
     """No placeholder is created, and the buffer and its template are deleted as soon as there is a node."""
     sandbox = pool.sandbox

@@ -6,7 +6,6 @@ actual ones are counted twice: by the deleted pods, and by the API server's audi
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import datetime, timedelta
 
@@ -217,13 +216,7 @@ def test_pods_with_expendable_local_volumes_are_evicted(pool: Pool) -> None:
 
 def test_the_status_counts_the_pods_that_budgets_and_volumes_hold(pool: Pool) -> None:
     pool.add_zone("zone-a")
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "web", "namespace": pool.name},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}},
-    }
-    pool.sandbox.apply(json.dumps(budget))
+    pool.guard("web", 0)
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
     volumes = [{"name": "scratch", "emptyDir": {}}]
     pool.deploy("cache", 3, constraints=[constraint(ZONE, "cache")], volumes=volumes)
@@ -233,6 +226,27 @@ def test_the_status_counts_the_pods_that_budgets_and_volumes_hold(pool: Pool) ->
     pool.wait_until_blocked(7, "SeveralReasons")
     assert pool.held_pods() == {"HeldByBudget": 4, "LocalStorage": 3}
     assert_evicted(pool, before, 0)
+
+
+def test_pods_without_a_required_budget_stay_until_one_is_created(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    for name in ("guarded", "bare"):
+        pool.deploy(name, 4, constraints=[constraint(ZONE, name)])
+    pool.guard("guarded", 2)
+    pool.add_zone("zone-b")
+    before = pool.uids()
+    pool.rebalance(victims={"minAge": "0s", "budget": "Required"})
+    pool.wait_until_blocked(8, "NoBudget", "no PodDisruptionBudget selects it")
+    wait_until(lambda: len(pool.evicted()) == 2, "the pods with a budget to be evicted")
+    time.sleep(QUIET_SECONDS)
+    assert all(name.startswith("guarded-") for name in pool.evicted())
+    assert pool.held_pods() == {"NoBudget": 4}
+    (explained,) = pool.explain("deploy/bare")["constraints"]
+    assert explained["reason"] == "NoBudget"
+    assert_evicted(pool, before, 2)
+    pool.guard("bare", 2)
+    pool.wait_until_balanced(8, 4)
+    assert_evicted(pool, before, 4)
 
 
 def test_workloads_of_one_replica_are_evicted_only_if_the_policy_allows_it(pool: Pool) -> None:

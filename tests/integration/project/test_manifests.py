@@ -409,6 +409,9 @@ def test_the_aggregated_roles_include_policies(installed: Sandbox, role: str, al
 
     expected = rights(allowed, "respread.dev", "rebalancepolicies")
     expected |= rights("get list watch", "respread.dev", "rebalancepolicyrecords")
+    # These have no namespace, so a binding in one allows no request for them.
+    expected |= rights("get list watch", "respread.dev", "clusterrebalancepolicies")
+    expected |= rights("get list watch", "respread.dev", "clusterrebalancepolicyrecords")
     until(lambda: holds() == expected, f"the aggregation of {role}: {holds() ^ expected}")
     assert not any(may(installed, user, [], right, "elsewhere") for right in policies)
 

@@ -77,6 +77,14 @@ def _check_violations(prometheus: Prometheus) -> None:
         "workload": "Deployment/web",
         "topology_key": ZONE,
     }
+    shown = sorted(
+        (each["metric"]["workload"], float(each["value"][1])) for each in prometheus.panel("Violated workloads")
+    )
+    assert shown == [("Deployment/web", 1), ("Deployment/web", 6)]  # maxSkew and skew; no reason, as moves are planned
+    by_zone = {
+        each["metric"]["domain"]: float(each["value"][1]) for each in prometheus.panel("Where pods are, by zone")
+    }
+    assert by_zone == {"zone-a": 6, "zone-b": 0, "zone-c": 0}
     recorded = "cluster:respread_spread_groups_violated:sum"
     _wait_until_shown(lambda: values(prometheus.query(recorded)), [1], recorded)
     _wait_until_shown(lambda: active(prometheus.rules()), ["RespreadConstraintViolated"], "active alerts")
@@ -100,7 +108,7 @@ def _scale_down_until_it_is_counted(sandbox: Sandbox, prometheus: Prometheus) ->
 
 
 def _check_other_panels(prometheus: Prometheus) -> None:
-    for title in PANELS.keys() - NOT_HERE - {"Skew above maxSkew"}:
+    for title in PANELS.keys() - NOT_HERE - {"Skew above maxSkew", "Violated workloads"}:
         wait_until(lambda title=title: bool(prometheus.panel(title)), f"the panel {title} to show something")  # type: ignore[misc]
     _wait_until_shown(lambda: active(prometheus.rules()), [], "active alerts")
     assert {each["name"]: each.get("lastError", "") for each in prometheus.rules() if each["health"] != "ok"} == {}

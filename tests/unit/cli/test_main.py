@@ -18,6 +18,7 @@ from respread_cli import main as cli
 from respread_cli.lint.report import LintFindingReport, LintReport
 from respread_cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
 from respread_cli.report.advice_report import AdviceEntry, AdviceReport
+from respread_cli.report.domain_loss import DomainLoss, DomainLossReport, NamespaceLoss, PendingWorkload, WorkloadLoss
 from respread_cli.report.plan_report import (
     BlockedReport,
     HelpedConstraint,
@@ -112,6 +113,11 @@ def test_every_option_of_run_is_documented() -> None:
         AdviceEntry,
         LintReport,
         LintFindingReport,
+        WorkloadLoss,
+        PendingWorkload,
+        DomainLoss,
+        NamespaceLoss,
+        DomainLossReport,
     ],
 )
 def test_every_field_of_the_json_output_is_documented(report: type[msgspec.Struct]) -> None:

@@ -132,6 +132,9 @@ def test_defaults_of_the_descheduler_are_written_out() -> None:
         ({"ignorePvcPods": True}, {"persistentVolumeClaims": "Protect"}),
         ({"ignorePvcPods": False}, {"persistentVolumeClaims": "Evict"}),
         ({"podProtections": {"extraEnabled": ["PodsWithPVC"]}}, {"persistentVolumeClaims": "Protect"}),
+        ({"ignorePodsWithoutPDB": True}, {"budget": "Required"}),
+        ({"ignorePodsWithoutPDB": False}, {"budget": "Optional"}),
+        ({"podProtections": {"extraEnabled": ["PodsWithoutPDB"]}}, {"budget": "Required"}),
     ],
     ids=str,
 )
@@ -146,8 +149,6 @@ def test_arguments_of_the_evictor_become_victims_fields(evictor: Any, victims: A
     [
         ({"evictDaemonSetPods": True}, "never evicts pods of DaemonSets"),
         ({"evictFailedBarePods": True}, "never evicts pods without a controller"),
-        ({"ignorePodsWithoutPDB": True}, "CAUTION: profiles[0].pluginConfig[0].args.ignorePodsWithoutPDB"),
-        ({"podProtections": {"extraEnabled": ["PodsWithoutPDB"]}}, "CAUTION: profiles[0].pluginConfig[0].args.podProt"),
         ({"podProtections": {"extraEnabled": ["PodsWithResourceClaims"]}}, "never evicts pods with ResourceClaims"),
         ({"nodeFit": False}, "that can't be turned off"),
         ({"nodeSelector": "a=b"}, "every node that the kube-scheduler may place a replacement on"),

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from immutables import Map
 
 from respread.api.decoding import decode_policy
+from respread.api.label_selector import LabelSelector
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
@@ -275,6 +278,29 @@ def test_nothing_is_sent_after_a_change_while_the_request_was_prepared() -> None
     assert not made
     assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status"]
     assert history.evicted == {}
+
+
+@pytest.mark.parametrize(("rule", "is_made"), [("Required", False), ("Optional", True)])
+def test_nothing_is_sent_for_a_pod_whose_required_budget_was_deleted_since_the_plan(
+    rule: str, *, is_made: bool
+) -> None:
+    world = Cluster(policy(victims={"budget": rule}))
+    selector = LabelSelector(match_labels=Map(app="web"))
+    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector, disruptions_allowed=1)
+    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[budget])
+    made, _ = world.evict()  # the live state of the parts, unlike the plan's snapshot, has no budget
+    assert made is is_made
+    assert ("POST eviction" in world.asked) is is_made
+
+
+def test_a_pod_with_its_required_budget_is_evicted() -> None:
+    world = Cluster(policy(victims={"budget": "Required"}))
+    selector = LabelSelector(match_labels=Map(app="web"))
+    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector, disruptions_allowed=1)
+    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[budget])
+    world.parts.informers.state.apply("poddisruptionbudgets", [(budget.key, budget)])
+    made, _ = world.evict()
+    assert made
 
 
 def test_a_refusal_is_counted_only_in_the_metric() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.api.policy import ClusterPolicySpec, Limits, Policy, VictimRules
 from respread.api.record import MAX_NEWEST_PODS, Recorded, decode_record, encode_record
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
@@ -278,3 +278,6 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
     assert asked(records) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
     assert asked({"another": records["default"]}) == []  # that policy does not govern the pods
     assert asked(records, RULES._replace(setting=PolicySetting(()))) == []
+    spec = msgspec.structs.replace(ENFORCING.spec, victims=VictimRules(budget="Required"))
+    required = msgspec.structs.replace(ENFORCING, spec=spec)
+    assert asked(records, RULES._replace(setting=PolicySetting((required,)))) == []  # no budget selects the pods

@@ -18,7 +18,7 @@ from respread.provisioning.room_objects import PLACEHOLDER_LABEL, buffer, placeh
 from respread.provisioning.rooms import WantedRoom, is_short, wanted_rooms
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of
-from tests.worlds import ZONE, cluster, constraint, node, pods, spec
+from tests.worlds import ZONE, cluster, constraint, node, pods, spec, taint
 
 
 def asking(*values: str, key: str = ZONE, provision: Provision = "Request", **fields: Any) -> Policy:
@@ -86,9 +86,66 @@ def test_nothing_is_requested_in_a_domain_that_the_pods_exclude() -> None:
     assert rooms(in_zones([3], pinned), asking("a", "b")) == []
 
 
-def test_nothing_is_requested_in_a_domain_whose_node_does_not_accept_the_pods() -> None:
-    world = cluster([node("a1", "a"), node("b1", "b", pods=0)], pods({"a1": 3}, WEB))
-    assert rooms(world, asking("a", "b")) == []
+def full(of: Any = WEB, counts: Iterable[int] = (3,), **fields: Any) -> ClusterSnapshot:
+    """Return a cluster with pods in zone a, b, … and zone z, whose node has no place for one more pod."""
+    placed = {f"{zone}1": count for zone, count in zip("abcdef", counts, strict=False)}
+    nodes = [node("z1", "z", pods=0, **fields), *(node(name, name[0]) for name in placed)]
+    return cluster(nodes, pods(placed, of))
+
+
+def test_room_is_requested_in_a_domain_whose_nodes_are_full() -> None:
+    policy = asking("a", "z")
+    (room,) = rooms(full(), policy)
+    assert (room.key.domain, room.pods) == ("z", 1)
+    (blocked,) = plan_of(full(), policy).blocked
+    assert blocked.reason is Reason.NO_FEASIBLE_NODE
+    assert blocked.message.endswith(
+        "; policy default asks for nodes there, and its condition RoomMissing says how that goes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_skew", "lacking"), [([4], 1, 2), ([6, 6], 1, 4), ([9], 5, 2), ([6, 6], 3, 2), ([1], 1, 0)]
+)
+def test_a_full_domain_gets_the_fewest_pods_with_which_the_constraint_holds(
+    counts: list[int], max_skew: int, lacking: int
+) -> None:
+    found = rooms(full(spec(constraint(max_skew=max_skew)), counts), asking("a", "b", "z"))
+    assert [each.pods for each in found] == ([lacking] if lacking else [])
+    total, others = sum(counts), len(counts)
+    assert -(-(total - lacking) // others) - lacking <= max_skew
+    assert lacking == 0 or -(-(total - lacking + 1) // others) - (lacking - 1) > max_skew, "no fewer would do"
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        full(unschedulable=True),
+        full(taints=(taint(),)),
+        cluster([node("a1", "a"), node("z1", "z", taints=(taint(),))], pods({"a1": 3}, WEB)),
+    ],
+)
+def test_nothing_is_requested_in_a_domain_where_another_node_would_not_accept_the_pods_either(
+    world: ClusterSnapshot,
+) -> None:
+    assert rooms(world, asking("a", "z")) == []
+
+
+def test_nothing_is_requested_in_a_full_domain_that_no_policy_names_or_only_reports() -> None:
+    for policy in (asking("a"), asking("a", "z", provision="Report"), default_policy()):
+        assert rooms(full(), policy) == []
+        (blocked,) = plan_of(full(), policy).blocked
+        assert "RoomMissing" not in blocked.message
+
+
+def test_nothing_is_requested_in_a_full_domain_before_the_plan_has_filled_it() -> None:
+    """Zone z has room for one of the two pods that it lacks."""
+    nodes, policy = [node("a1", "a"), node("z1", "z", pods=1)], asking("a", "z")
+    before = cluster(nodes, pods({"a1": 5}, WEB))
+    assert len(plan_of(before, policy).moves) == 1
+    assert rooms(before, policy) == []
+    (room,) = rooms(cluster(nodes, pods({"a1": 4, "z1": 1}, WEB)), policy)
+    assert room.pods == 1
 
 
 def test_the_placeholder_has_the_size_of_the_largest_template() -> None:

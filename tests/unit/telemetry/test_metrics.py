@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
@@ -101,7 +102,7 @@ def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistr
     )
     metrics.show_plan(
         PlanFigures(
-            skews=(skew("Deployment/web", 3),),
+            skews=(msgspec.structs.replace(skew("Deployment/web", 3), pods={"a": 3}, blocked="NoFeasibleNode"),),
             policies=(
                 PolicyFigures(
                     policy="default",

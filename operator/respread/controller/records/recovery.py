@@ -23,6 +23,7 @@ from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
+from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 from respread.planning.victims.controllers import siblings_of
 from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import GroupKey
@@ -43,7 +44,7 @@ class AskingRules(NamedTuple):
         Pods that their controllers have created since don't count as not Ready, because they are replacements.
         """
         index = PolicyIndex(self.setting.policies)
-        protections = self.setting.protections()
+        protections, budgets = self.setting.protections(), BudgetLedger(snapshot)
 
         def may_go(move: Move) -> bool:
             namespace = snapshot.namespaces.get(move.pod.namespace)
@@ -54,6 +55,7 @@ class AskingRules(NamedTuple):
                 and policy.name == move.policy
                 and policy.name in protections
                 and protections[policy.name].of_pod(move.pod, self.now) is None
+                and why_no_budget(policy.spec.victims, budgets.budgets_of(move.pod)) is None
             )
 
         asked = [entry for entry in entries if may_go(entry.move)]

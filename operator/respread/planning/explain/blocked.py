@@ -24,6 +24,8 @@ _DOMAINS_SHOWN: Final = 3
 _REASONS_SHOWN: Final = 3
 _NODES_LOOKED_AT: Final = 3
 _NO_PODS: Final[Map[ObjectKey, Pod]] = Map()
+_ROOM: Final[frozenset[Plugin]] = frozenset({"NodeResourcesFit"})
+_SPREAD: Final[frozenset[Plugin]] = frozenset({"PodTopologySpread"})
 _OUT_OF_USE: Final = (
     "make it take pods again, or set nodeTaintsPolicy: Honor in the constraint, so that it does not count such nodes"
 )
@@ -185,6 +187,15 @@ def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot], holders: Ma
         Reason.NO_FEASIBLE_NODE,
         f"{_listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and no node there "
         f"takes a replacement for {board.victim(spot).name} ({of_which}{why}){_held_by(board, tally, domain)}",
+        full_domains=tuple(each for each in closed if _is_full(_piece(board, spot).replacement, tally, each)),
+    )
+
+
+def _is_full(replacement: PreparedPod, tally: Tally, domain: str) -> bool:
+    """Return whether a node of a domain only lacks room, so that another node like it would take the replacement."""
+    return any(
+        {rejection.plugin for rejection in replacement.rejections(node)} - _SPREAD == _ROOM
+        for node in tally.group.domains.nodes[domain]
     )
 
 

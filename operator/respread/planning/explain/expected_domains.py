@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.cluster.pod import NodeSelector, NodeSelectorTerm
@@ -21,7 +23,7 @@ Stuck: TypeAlias = tuple[GroupKey, Held]
 
 
 class MissingDomains:
-    """Domains that policies expect and that no node of the cluster has."""
+    """Domains that policies expect: which have no node, and in which room is asked for."""
 
     __slots__ = ("_missing", "_requested")
 
@@ -29,15 +31,15 @@ class MissingDomains:
         """Compare what policies expect with the nodes."""
         self._missing: dict[tuple[str, str], list[str]] = {}
         """By policy and topology key; never empty."""
-        self._requested: set[tuple[str, str]] = set()
-        """The policies and topology keys for which room is asked for."""
+        self._requested: dict[tuple[str, str], frozenset[str]] = {}
+        """The domains in which room is asked for, by policy and topology key."""
         for policy in policies:
             for expected in policy.spec.constraints.expected_domains:
                 there = table.column(expected.topology_key).nodes_with
                 if missing := sorted(set(expected.values) - there.keys()):
                     self._missing[policy.name, expected.topology_key] = missing
-                    if expected.provision == "Request":
-                        self._requested.add((policy.name, expected.topology_key))
+                if expected.provision == "Request":
+                    self._requested[policy.name, expected.topology_key] = frozenset(expected.values)
 
     def complete(
         self, stuck: Iterable[Stuck], selected: Mapping[GroupKey, str], groups: Mapping[GroupKey, SpreadGroup]
@@ -52,13 +54,20 @@ class MissingDomains:
             selected: the groups that policies restore, and the names of these policies.
             groups: all groups.
         """
-        known = list(stuck)
+        known = [(key, self._with_remedy(key, held, selected[key])) for key, held in stuck]
         if not self._missing:
             return known
         found = {key: held for key, name in selected.items() if (held := self._held(groups[key], name)) is not None}
         kept = [(key, held) for key, held in known if key not in found or held.reason is not Reason.TOO_FEW_DOMAINS]
         others = found.keys() - {key for key, _ in kept}
         return kept + [(key, held) for key, held in found.items() if key in others]
+
+    def _with_remedy(self, key: GroupKey, held: Held, policy: str) -> Held:
+        """Return why a group is not restored, with what its policy does about domains without room."""
+        domains = self._requested.get((policy, key.topology_key), frozenset())
+        if domains.isdisjoint(held.full_domains):
+            return held
+        return msgspec.structs.replace(held, message=f"{held.message}; {_asks_for_nodes(policy)}")
 
     def _held(self, group: SpreadGroup, policy: str) -> Held | None:
         key = group.key
@@ -71,7 +80,7 @@ class MissingDomains:
         one = len(missing) == 1
         fullest = min(domain for domain, count in group.counts.items() if count == most)
         if (policy, key.topology_key) in self._requested:
-            remedy = f"policy {policy} asks for nodes there, and its condition RoomMissing says how that goes"
+            remedy = _asks_for_nodes(policy)
         else:
             remedy = (
                 f"add nodes labelled {key.topology_key}={missing[0]}, or take {'it' if one else 'them'} out of "
@@ -83,6 +92,10 @@ class MissingDomains:
             f"{'it' if one else 'them'}, and {fullest} holds {most} pods, where maxSkew {key.max_skew} would not allow "
             f"it with {'it' if one else 'them'} there: {remedy}",
         )
+
+
+def _asks_for_nodes(policy: str) -> str:
+    return f"policy {policy} asks for nodes there, and its condition RoomMissing says how that goes"
 
 
 def may_count(key: GroupKey, domain: str) -> bool:

@@ -8,11 +8,12 @@ and evictions in flight that the status can't show yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeAlias
 
 import msgspec
 
+from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
@@ -224,6 +225,22 @@ class BudgetLedger:
             f"{name} allowed {_disruptions(budget.disruptions_allowed)} when its status was last written, and "
             "evictions made since then have used that up"
         )
+
+
+def why_no_budget(rules: VictimRules, budgets: Collection[PodDisruptionBudget]) -> Held | None:
+    """Return why a policy's `victims.budget` protects a pod, or None if it does not.
+
+    Args:
+        rules: the policy's `spec.victims`.
+        budgets: those that select the pod.
+    """
+    if budgets or rules.budget != "Required":
+        return None
+    return Held(
+        Reason.NO_BUDGET,
+        "no PodDisruptionBudget selects it, and the policy's victims.budget is Required; create one that does, or set "
+        "victims.budget: Optional",
+    )
 
 
 class _Budgets:

@@ -11,7 +11,7 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 from respread.planning.victims.controllers import ActivePods, controller_of
 from respread.planning.victims.protection import Protection, why_owner_unknown
 from respread.planning.victims.refused import NOTHING_REFUSED, Refused
@@ -51,7 +51,9 @@ def why_protected(pod: Pod, policy: Policy | None, rules: Rules) -> Held | None:
     if held is not None:
         return held
     verdict = rules.budgets.verdict(pod)
-    return verdict if isinstance(verdict, Held) else None
+    if isinstance(verdict, Held):
+        return verdict
+    return why_no_budget(protection.rules, rules.budgets.budgets_of(pod))
 
 
 def why_refused(pod: Pod, rules: Rules) -> Held | None:

@@ -12,6 +12,7 @@ const NARROW_ROW_PIXELS = 108;
 const SPARE_ROWS = 8;
 const MOST_MOVING = 12; // If more of the rows in view change at once, they are drawn without a movement.
 const MOST_HAPPENINGS = 30;
+const MOST_TEAMS = 50;
 const EVENTS_MILLISECONDS = 10000; // Between two readings of Events while the cluster changes.
 const WRITTEN_MILLISECONDS = 2000; // From a change until its Event is written.
 const NOTHING_MOVES = new Map();
@@ -28,10 +29,12 @@ export function clusterView(main, store) {
   const head = h("div", { class: "heads", role: "rowgroup" });
   const table = h("div", { class: "groups", role: "table", "aria-label": "Topology spread constraints, worst first" }, head, body);
   const course = h("section", { class: "course", "aria-label": "What has happened" });
-  fill(main, summary, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
+  const teams = h("details", { class: "teams", id: "teams", hidden: true });
+  fill(main, summary, teams, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
   const view = { shown: [], key: null, columns: null, drawn: new Map() };
   let open = true;
   const drawTools = toolsIn(tools, store, () => atOnce(drawTable()));
+  const drawTeams = teamsIn(teams, store, () => atOnce(draw({})));
   const drawCourse = courseIn(course, store, () => open);
 
   function* drawTable(changed = NOTHING_MOVES) {
@@ -52,6 +55,8 @@ export function clusterView(main, store) {
   }
   function* draw(what) {
     drawSummary(summary, store);
+    yield;
+    drawTeams();
     yield;
     yield* drawCourse();
     yield;
@@ -117,6 +122,43 @@ function drawSummary(element, { overview }) {
       `${counted(pods, "pod")} on ${counted(nodes, "node")}`, waitingPods ? `, ${number(waitingPods)} without a node` : "", ". ", policies),
     notes.length ? h("details", { class: "notes", id: "notes" }, h("summary", {}, counted(notes.length, "note")), h("ul", {}, notes.map((note) => h("li", {}, note)))) : null,
   ]);
+}
+
+/** Make the table of namespaces, the worst first, and return what draws it. */
+function teamsIn(element, store, changed) {
+  const choose = (namespace) => () => { choices.namespace = choices.namespace === namespace ? "" : namespace; changed(); };
+  return () => {
+    const teams = namespacesOf(store.overview.rows);
+    element.hidden = teams.length < 2;
+    const worst = teams[0];
+    renew(element, [teams, choices.namespace], () => [
+      h("summary", {}, worst?.violated ? `Namespaces: ${worst.namespace} is worst, with ${number(worst.violated)} of ${counted(worst.groups, "constraint")} violated` : "Namespaces: all constraints hold"),
+      h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Namespaces" }, h("table", { class: "plain" },
+        h("thead", {}, h("tr", {}, ["Namespace", "Violated", "Blocked", "Constraints", "Pods too many", "Worst skew above maxSkew", "Evictions planned"].map((text) => h("th", { scope: "col" }, text)))),
+        h("tbody", {}, teams.slice(0, MOST_TEAMS).map((each) => h("tr", {},
+          h("th", { scope: "row" }, h("button", { type: "button", id: `team-${each.namespace}`, class: "plain-link", "aria-pressed": String(choices.namespace === each.namespace), on: { click: choose(each.namespace) } }, each.namespace)),
+          h("td", { class: each.violated ? "over" : null }, number(each.violated)), h("td", {}, number(each.blocked)), h("td", {}, number(each.groups)),
+          h("td", {}, number(each.excess)), h("td", {}, number(each.above)), h("td", {}, number(each.evictions))))))),
+      teams.length > MOST_TEAMS ? h("p", { class: "faint" }, `and ${counted(teams.length - MOST_TEAMS, "more namespace")}`) : null]);
+  };
+}
+
+/** What rows come to in each namespace, the worst first: more violated constraints, then more pods too many. */
+export function namespacesOf(rows) {
+  const found = new Map();
+  for (const { group, state, evictions } of rows) {
+    const namespace = group.namespace;
+    const sum = found.get(namespace) ?? { namespace, groups: 0, violated: 0, blocked: 0, excess: 0, above: 0, evictions: 0 };
+    found.set(namespace, sum);
+    sum.groups += 1;
+    sum.evictions += evictions;
+    if (!group.violated) continue;
+    sum.violated += 1;
+    sum.blocked += state === "Blocked";
+    sum.excess += group.excess;
+    sum.above = Math.max(sum.above, group.skew - group.maxSkew);
+  }
+  return [...found.values()].sort((a, b) => b.violated - a.violated || b.excess - a.excess || b.above - a.above || (a.namespace < b.namespace ? -1 : 1));
 }
 
 function policiesWords(overview) {

@@ -3,10 +3,10 @@
 import { beforeAndAfter, constraintWords, distribution, domainCell } from "./bars.js";
 import { fill, h } from "./dom.js";
 import { counted, dateAndTime, listed, number, sentence, shortKey, workloadName, workloadsOf } from "./words.js";
-import { drawSimulation } from "./whatif.js";
+import { drawSimulation, lossTable } from "./whatif.js";
 import { drawWorkload } from "./workload.js";
 
-const VIEWS = { SkewReport: skewView, PlanReport: planView, ExplainReport: explainView, SimulationReport: simulationView, PlanDifference: differenceView };
+const VIEWS = { SkewReport: skewView, PlanReport: planView, ExplainReport: explainView, SimulationReport: simulationView, DomainLossReport: domainLossView, PlanDifference: differenceView };
 
 /** Show a report of any kind; of `explain`, with nodes, pods and curves. */
 export function reportView(main, content) {
@@ -54,6 +54,22 @@ function simulationView(body, report) {
   const outcome = h("div", {});
   fill(body, h("h1", {}, `What if: ${listed(changes, 6)}`), outcome);
   drawSimulation(outcome, report, null);
+}
+
+function domainLossView(body, report) {
+  const key = shortKey(report.topologyKey);
+  const harmful = report.domains.filter((each) => each.workloads.length);
+  const pending = report.pending.reduce((sum, each) => sum + each.pods, 0);
+  fill(body,
+    h("h1", { class: harmful.length ? "bad" : "good" }, harmful.length ? `✗ The loss of ${counted(harmful.length, key)} of ${number(report.domains.length)} would harm workloads.` : `✓ The loss of no ${key} would harm a workload.`),
+    pending ? h("p", { class: "faint" }, `Pending already, and not counted: ${counted(pending, "pod")}.`) : null,
+    report.namespaces.some((each) => each.missing || each.outages) ? h("section", { class: "card" }, h("h2", {}, "By namespace, in the domain whose loss is worst for it"), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Namespaces" }, h("table", { class: "plain" },
+      h("thead", {}, h("tr", {}, ["Namespace", "Pods", "Domain", "Pods missing", "Workloads without a pod", "Workloads without a pod for a time"].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, report.namespaces.filter((each) => each.missing || each.outages).map((each) => h("tr", {}, h("th", { scope: "row" }, each.namespace), h("td", {}, number(each.pods)), h("td", {}, each.worstDomain), h("td", { class: each.missing ? "over" : null }, number(each.missing)), h("td", {}, number(each.gone)), h("td", {}, number(each.outages)))))))) : null,
+    report.domains.map((each) => h("section", { class: `card${each.workloads.length ? " violated" : ""}` },
+      h("h2", {}, `${each.workloads.length ? "✗" : "✓"} ${key}=${each.domain}`),
+      h("p", {}, `${counted(each.nodes, "node")} with ${counted(each.pods, "pod")}: ${each.missing ? `${counted(each.missing, "pod")} find no node or are not created again` : "all of them find another node"}. ${counted(each.unharmed, "workload")} lose pods, keep some, and get the others back.`),
+      lossTable(each.workloads))));
 }
 
 function skewView(body, report) {

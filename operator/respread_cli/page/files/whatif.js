@@ -270,38 +270,66 @@ export function drawSimulation(element, report, command, totals = totalsOf(repor
   if (!report[view.costs]) view.costs = "asItIs";
   const result = report[view.costs];
   const after = (group) => group[view.costs] ?? group.asItIs;
-  const groups = [...report.groups].sort((a, b) => after(b).violated - after(a).violated || after(b).skew - after(a).skew || b.group.violated - a.group.violated);
+  const lost = new Map(report.losses.map((each) => [`${each.namespace}/${workloadName(each.workload)}`, each.missing]));
+  const missing = ({ group }) => Math.max(0, ...group.workloads.map((each) => lost.get(`${group.namespace}/${workloadName(each)}`) ?? 0));
+  const isBad = (each) => after(each).violated || missing(each) > 0;
+  const groups = [...report.groups].sort((a, b) => missing(b) - missing(a) || after(b).violated - after(a).violated || after(b).skew - after(a).skew || b.group.violated - a.group.violated);
+  const card = (each) => h("section", { class: `card constraint${isBad(each) ? " violated" : ""}` },
+    h("h3", {}, isBad(each) ? "✗ " : "✓ ", workloadsOf(each.group), h("span", { class: "faint" }, ` in ${each.group.namespace}, ${constraintWords(each.group)}`)),
+    h("p", {}, `Skew ${each.group.skew} now, `, h("b", { class: after(each).violated ? "over" : null }, `${after(each).skew} then`), ` (${each.group.maxSkew} allowed).`),
+    h("div", { class: "scroll" }, beforeAndAfter(each.group, after(each).counts)));
+  const shown = groups.slice(0, MOST_GROUPS);
+  const fine = shown.filter((each) => !isBad(each));
   const again = () => drawSimulation(element, report, command, totals, view);
   fill(element,
     h("section", { class: "card" },
-      h("h2", { class: result.violated || result.unplaced.length ? "bad" : "good" }, `${result.violated || result.unplaced.length ? "✗" : "✓"} ${outcomeWords(result, totals, view.costs)}`),
+      h("h2", { class: result.violated || report.losses.some((each) => each.missing) ? "bad" : "good" }, `${result.violated || report.losses.some((each) => each.missing) ? "✗" : "✓"} ${outcomeWords(report, result, totals, view.costs)}`),
       possible.length > 1 ? h("div", { class: "choices", role: "group", "aria-label": "Pod deletion costs" }, h("span", { class: "faint" }, "If the scale-down chooses pods"), possible.map(([field, words]) => h("button", {
         type: "button", id: `costs-${field}`, "aria-pressed": String(field === view.costs), on: { click: () => { view.costs = field; again(); } },
       }, words, h("span", { class: "faint" }, `: ${counted(report[field].evictions, "eviction")}`)))) : null,
       report.scaled.map((each) => h("p", {}, h("b", {}, `${workloadName(each.workload)} in ${each.namespace}`), `: ${number(each.pods)} to ${counted(each.replicas, "pod")}. `,
         each.protected ? "Protected" : `Not protected (${each.reason})`, `: ${sentence(each.message)}`)),
-      PODS.map(([field, title]) => podList(title, result[field], totals[view.costs][field], field === "unplaced")),
+      report.losses.length && view.costs === "asItIs" ? [h("h3", {}, "What workloads lose, the worst first"), lossTable(report.losses)] : null,
+      PODS.map(([field, title]) => podList(title, result[field], totals[view.costs][field], field === "unplaced" && !report.losses.length)),
       command ? [h("h3", {}, "The same on the command line"), h("pre", { class: "command", id: "command", tabindex: "0" }, command),
         h("button", { type: "button", id: "copy", on: { click: () => copy(command) } }, "Copy")] : null),
-    groups.slice(0, MOST_GROUPS).map((each) => h("section", { class: `card constraint${after(each).violated ? " violated" : ""}` },
-      h("h3", {}, after(each).violated ? "✗ " : "✓ ", workloadsOf(each.group), h("span", { class: "faint" }, ` in ${each.group.namespace}, ${constraintWords(each.group)}`)),
-      h("p", {}, `Skew ${each.group.skew} now, `, h("b", { class: after(each).violated ? "over" : null }, `${after(each).skew} then`), ` (${each.group.maxSkew} allowed).`),
-      h("div", { class: "scroll" }, beforeAndAfter(each.group, after(each).counts)))),
+    shown.filter(isBad).map(card),
+    fine.length ? (report.removedNodes.length ? h("details", { id: "constraints-that-hold" }, h("summary", {}, `${counted(fine.length, "constraint")} that would hold`), fine.map(card)) : fine.map(card)) : null,
     totals.groups > MOST_GROUPS ? h("p", { class: "faint" }, `and ${counted(totals.groups - MOST_GROUPS, "more constraint")} that change less`) : null);
 }
 
 /** How many groups and pods a whole report has. */
 function totalsOf(report) {
   const totals = { groups: report.groups.length, violated: report.groups.filter((each) => each.group.violated).length };
-  for (const [costs] of COSTS) totals[costs] = report[costs] && Object.fromEntries(PODS.map(([field]) => [field, report[costs][field].length]));
+  for (const [costs] of COSTS) {
+    if (!report[costs]) continue;
+    totals[costs] = Object.fromEntries(PODS.map(([field]) => [field, report[costs][field].length]));
+    totals[costs].pendingBefore = report[costs].unplaced.filter((pod) => pod.wasPending).length;
+  }
   return totals;
 }
 
-function outcomeWords(result, totals, costs) {
+function outcomeWords(report, result, totals, costs) {
   const violated = result.violated ? `${number(result.violated)} of the constraints below would be violated` : "None of the constraints below would be violated";
   const evictions = result.evictions ? `${counted(result.evictions, "eviction")} would be planned` : "nothing would have to be evicted";
   const unplaced = totals[costs].unplaced;
-  return `${violated} (${number(totals.violated)} now), and ${evictions}${unplaced ? `; ${counted(unplaced, "pod")} would find no node` : ""}.`;
+  const pending = totals[costs].pendingBefore ?? 0;
+  const missing = report.losses.reduce((sum, each) => sum + each.missing, 0);
+  const harm = missing ? `${counted(report.losses.length, "workload")} would be harmed, ${counted(missing, "pod")} missing for good. ` : "";
+  return `${harm}${violated} (${number(totals.violated)} now), and ${evictions}${unplaced - pending > 0 ? `; ${counted(unplaced - pending, "pod")} would find no node` : ""}${pending ? `; ${counted(pending, "pod")} had none before` : ""}.`;
+}
+
+const DAMAGES = { Gone: "no pod left", Outage: "none for a time", Missing: "fewer pods" };
+
+/** Draw what workloads lose with their nodes. */
+export function lossTable(losses) {
+  if (!losses.length) return null;
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "What workloads lose" }, h("table", { class: "plain" },
+    h("thead", {}, h("tr", {}, ["Workload", "Namespace", "Damage", "Pods", "At once", "Then", "Why"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, losses.slice(0, MOST_GROUPS).map((each) => h("tr", {}, h("th", { scope: "row" }, workloadName(each.workload)), h("td", {}, each.namespace),
+      h("td", { class: each.missing ? "over" : null }, DAMAGES[each.damage]), h("td", {}, number(each.pods)), h("td", {}, number(each.left)), h("td", {}, number(each.after)),
+      h("td", {}, [each.message, ...each.budgets].filter(Boolean).map((text) => h("div", {}, sentence(text)))))),
+      losses.length > MOST_GROUPS ? h("tr", {}, h("td", { colspan: "7" }, `and ${counted(losses.length - MOST_GROUPS, "more workload")}`)) : null)));
 }
 
 function podList(title, pods, total, open) {

@@ -1,0 +1,205 @@
+"""`respread simulate --each-domain` and `--remove-domain` say what workloads lose with their nodes, the worst first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from respread_cli.main import respread
+from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
+
+POOL = "example.com/pool"
+
+
+def node(name: str, zone: str, *, pods: int = 110, pool: str = "main") -> dict[str, Any]:
+    made = manifest_of_node(name, zone)
+    made["metadata"]["labels"][POOL] = pool
+    made["status"]["allocatable"]["pods"] = str(pods)
+    return made
+
+
+def pinned(app: str, zone: str, placed: dict[str, int], **fields: Any) -> list[dict[str, Any]]:
+    """Return pods that may only run in one zone."""
+    found = deployment_pods(app, placed, **fields)
+    for pod in found:
+        pod["spec"]["nodeSelector"] = {"topology.kubernetes.io/zone": zone}
+    return found
+
+
+def budget(app: str, *, desired: int, healthy: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": app, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
+        "status": {"desiredHealthy": desired, "currentHealthy": healthy, "expectedPods": healthy},
+    }
+
+
+NODES = [node("node-a", "zone-a"), node("node-b", "zone-b", pool="spot"), node("node-c", "zone-c", pods=12)]
+WORLD = [
+    *NODES,
+    *deployment_pods("web", {"node-a": 2, "node-b": 2, "node-c": 2}),
+    *pinned("index", "zone-a", {"node-a": 4}),
+    *deployment_pods("solo", {"node-b": 1}, namespace="shop"),
+    manifest_of_pod("bare", "node-a", "bare", {}, ownerReferences=[]),
+    *pinned("late", "zone-d", {"": 3}, namespace="shop"),
+    budget("web", desired=5, healthy=6),
+]
+
+
+def simulate(file: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(respread, ["simulate", "--snapshot", str(file), *arguments])
+
+
+def report_of(file: Path, *arguments: str) -> dict[str, Any]:
+    done = simulate(file, "-o", "json", *arguments)
+    assert done.exit_code in {0, 1}, done.output
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    return snapshot_of(tmp_path, WORLD)
+
+
+def told(domain: dict[str, Any]) -> list[tuple[str, str, int, int, int, int]]:
+    return [
+        (each["workload"]["name"], each["damage"], each["pods"], each["left"], each["after"], each["missing"])
+        for each in domain["workloads"]
+    ]
+
+
+def test_the_domain_whose_loss_is_worst_is_first_and_in_it_the_workload_that_loses_most(world: Path) -> None:
+    report = report_of(world, "--each-domain", "zone")
+    assert report["topologyKey"] == "topology.kubernetes.io/zone"
+    assert [each["domain"] for each in report["domains"]] == ["zone-a", "zone-b", "zone-c"]
+    worst, outage, harmless = report["domains"]
+    assert told(worst) == [("index", "Gone", 4, 0, 0, 4), ("bare", "Gone", 1, 0, 0, 1)]
+    assert (worst["nodes"], worst["pods"], worst["missing"], worst["unharmed"]) == (1, 7, 5, 1)
+    assert "NodeAffinity on 2" in worst["workloads"][0]["message"]
+    assert told(outage) == [("solo", "Outage", 1, 0, 1, 0)]
+    assert (told(harmless), harmless["unharmed"]) == ([], 1)
+
+
+def test_pods_that_were_pending_before_are_kept_apart(world: Path) -> None:
+    report = report_of(world, "--each-domain", "zone")
+    assert report["pending"] == [{"namespace": "shop", "workload": {"kind": "Deployment", "name": "late"}, "pods": 3}]
+    assert all("late" not in [each[0] for each in told(domain)] for domain in report["domains"])
+    removed = report_of(world, "--remove-domain", "zone=zone-b")
+    assert [each["wasPending"] for each in removed["asItIs"]["unplaced"]] == [True] * 3
+
+
+def test_budgets_say_that_fewer_pods_are_healthy_than_they_want(world: Path) -> None:
+    del_index = [each for each in WORLD if each["metadata"].get("labels", {}).get("app") != "index"]
+    crowded = [node("node-a", "zone-a"), node("node-b", "zone-b", pods=4), node("node-c", "zone-c", pods=2)]
+    file = snapshot_of(world.parent, [*crowded, *(each for each in del_index if each["kind"] != "Node")], "b.json")
+    (worst, *_) = report_of(file, "--each-domain", "zone")["domains"]
+    (web,) = [each for each in worst["workloads"] if each["workload"]["name"] == "web"]
+    assert (worst["domain"], web["damage"], web["left"], web["after"], web["missing"]) == ("zone-a", "Missing", 4, 5, 1)
+    (said,) = web["budgets"]
+    assert said.startswith("PodDisruptionBudget web wants 5 healthy pods and has 4, so its other pods can't be evicted")
+
+
+def test_every_namespace_has_its_worst_domain(world: Path) -> None:
+    report = report_of(world, "--each-domain", "zone")
+    assert report["namespaces"] == [
+        {"namespace": "default", "pods": 11, "worstDomain": "zone-a", "missing": 5, "gone": 2, "outages": 0},
+        {"namespace": "shop", "pods": 1, "worstDomain": "zone-b", "missing": 0, "gone": 0, "outages": 1},
+    ]
+    (shop,) = report_of(world, "--each-domain", "zone", "-n", "shop")["namespaces"]
+    assert shop == report["namespaces"][1]
+
+
+def test_node_pools_and_other_labels_are_domains_too(world: Path) -> None:
+    report = report_of(world, "--each-domain", POOL)
+    assert [(each["domain"], each["nodes"]) for each in report["domains"]] == [("main", 2), ("spot", 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--each-domain", "rack"], "--each-domain rack: no node has a label rack."),
+        (["--each-domain", "zone", "--drain", "node-a"], "leave out the other changes."),
+        (["--metrics"], "--metrics needs --each-domain KEY."),
+        (["--each-domain", "zone", "--metrics", "-o", "json"], "leave out -o and --watch."),
+    ],
+)
+def test_a_wrong_use_of_each_domain_is_an_error(world: Path, arguments: list[str], message: str) -> None:
+    done = simulate(world, *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr.replace("\n", " ")
+
+
+def test_too_many_domains_are_an_error(tmp_path: Path) -> None:
+    nodes = [node(f"node-{number}", "zone-a") for number in range(65)]
+    file = snapshot_of(tmp_path, [*nodes, *deployment_pods("web", {"node-0": 1})])
+    done = simulate(file, "--each-domain", "kubernetes.io/hostname")
+    assert done.exit_code == 2
+    assert "nodes have 65 values of kubernetes.io/hostname, and 64 are the most." in done.stderr
+
+
+def test_the_figures_can_be_tracked(world: Path) -> None:
+    done = simulate(world, "--each-domain", "zone", "--metrics")
+    key = 'topology_key="topology.kubernetes.io/zone"'
+    assert done.stdout.splitlines()[2:] == [
+        f'respread_domain_loss_pods{{namespace="default",{key},domain="zone-a"}} 5',
+        f'respread_domain_loss_pods{{namespace="shop",{key},domain="zone-a"}} 0',
+        f'respread_domain_loss_pods{{namespace="default",{key},domain="zone-b"}} 0',
+        f'respread_domain_loss_pods{{namespace="shop",{key},domain="zone-b"}} 0',
+        f'respread_domain_loss_pods{{namespace="default",{key},domain="zone-c"}} 0',
+        f'respread_domain_loss_pods{{namespace="shop",{key},domain="zone-c"}} 0',
+    ]
+
+
+def test_the_table_names_what_is_lost_and_collapses_the_rest(world: Path) -> None:
+    said = simulate(world, "--each-domain", "zone").stdout
+    assert "zone=zone-a lost: 1 node with 7 pods; 5 pods find no node or are not created again" in said
+    assert "✗  default    deploy/index  no pod left" in said
+    assert said.count("1 more workload keeps some pods and gets the others back.") == 2  # web, of zone-a and zone-b
+    assert "deploy/web" not in said
+    assert "zone=zone-c lost: 1 node with 2 pods; no workload is harmed." in said
+    assert "Pending already, and not counted: 3 pods (3 of deploy/late in shop)." in said
+    assert simulate(world, "--each-domain", "zone", "-o", "name").stdout.splitlines()[:2] == [
+        "deploy/index",
+        "pod/bare",
+    ]
+
+
+def test_reports_for_auditors_are_markdown_and_html(world: Path) -> None:
+    assert (
+        "| deploy/index | no pod left | 4 | 0 | 0 |"
+        in simulate(world, "--each-domain", "zone", "-o", "markdown").stdout
+    )
+    html = simulate(world, "--each-domain", "zone", "-o", "html").stdout
+    assert '"kind":"DomainLossReport"' in html
+
+
+@pytest.mark.parametrize(("domain", "code"), [("zone-a", 1), ("zone-b", 0), ("zone-c", 0)])
+def test_a_removed_domain_is_no_success_if_a_workload_loses_pods_for_good(world: Path, domain: str, code: int) -> None:
+    done = simulate(world, "--remove-domain", f"zone={domain}", "--exit-code")
+    assert done.exit_code == code
+    report = report_of(world, "--remove-domain", f"zone={domain}")
+    assert [each["workload"]["name"] for each in report["losses"]] == {
+        "zone-a": ["index", "bare"],
+        "zone-b": ["solo"],
+        "zone-c": [],
+    }[domain]
+    lines = done.stdout.splitlines()
+    (index,) = (
+        (at for at, line in enumerate(lines) if "deploy/index  zone  now" in line) if domain == "zone-a" else (0,)
+    )
+    assert ("then  ✗" in lines[index + 1]) is (domain == "zone-a")
+    assert ("2 workloads harmed: 5 pods would be missing afterwards." in done.stdout) is (domain == "zone-a")
+    assert simulate(world, "--each-domain", "zone", "--exit-code").exit_code == 1
+
+
+def test_pods_of_a_scale_up_that_find_no_node_take_nothing_from_those_that_are_there(tmp_path: Path) -> None:
+    file = snapshot_of(tmp_path, [node("node-a", "zone-a", pods=3), *deployment_pods("web", {"node-a": 2})])
+    (loss,) = report_of(file, "--scale", "deploy/web=9")["losses"]
+    assert (loss["damage"], loss["pods"], loss["left"], loss["after"], loss["missing"]) == ("Missing", 2, 2, 3, 6)
