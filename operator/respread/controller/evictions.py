@@ -240,8 +240,8 @@ class Evictions:
         policy = batch.planned_for.policies.get(move.policy)
         if policy is None or policy.spec.victims.budget != "Required":
             return None
-        now = self._current().disruption_budgets.get(move.pod.namespace, {})
-        planned = self._ledger(move, batch).budgets_of(move.pod)
+        now = self._current().disruption_budgets.get(move.pod.namespace)
+        planned = () if now is None else self._ledger(move, batch).budgets_of(move.pod)
         still = [each for each in planned if (found := now.get(each.name)) and found.selector == each.selector]
         return why_no_budget(policy.spec.victims, still)
 

@@ -17,8 +17,15 @@ OF_API = LabelSelector(match_labels=Map(app="api"))
 
 
 def budget(selector: LabelSelector | None = OF_WEB, *, namespace: str = "default") -> PodDisruptionBudget:
-    healthy = {"current_healthy": 3, "desired_healthy": 2, "expected_pods": 3}
-    return PodDisruptionBudget(namespace=namespace, name="web", selector=selector, disruptions_allowed=1, **healthy)
+    return PodDisruptionBudget(
+        namespace=namespace,
+        name="web",
+        selector=selector,
+        current_healthy=3,
+        desired_healthy=2,
+        expected_pods=3,
+        disruptions_allowed=1,
+    )
 
 
 @pytest.mark.parametrize("others", [(), (budget(OF_API),), (budget(None),), (budget(namespace="other"),)], ids=str)
