@@ -15,10 +15,11 @@ the others are owed. A move that is held on the way is not sent, frees its place
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
+from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.accounts import Accounts
@@ -240,8 +241,8 @@ class Evictions:
         policy = batch.planned_for.policies.get(move.policy)
         if policy is None or policy.spec.victims.budget != "Required":
             return None
-        now = self._current().disruption_budgets.get(move.pod.namespace)
-        planned = () if now is None else self._ledger(move, batch).budgets_of(move.pod)
+        now: Mapping[str, PodDisruptionBudget] = self._current().disruption_budgets.get(move.pod.namespace) or {}
+        planned = self._ledger(move, batch).budgets_of(move.pod)
         still = [each for each in planned if (found := now.get(each.name)) and found.selector == each.selector]
         return why_no_budget(policy.spec.victims, still)
 
