@@ -29,6 +29,7 @@ from respread.api.status import (
     PaceEstimate,
     PolicyStatus,
     Summary,
+    UnworkableConstraint,
     Violation,
 )
 
@@ -93,6 +94,8 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     pace: PaceEstimate = PaceEstimate()
     violations: tuple[Violation, ...] = ()
     """All violations, in any order, with all their domains. The status contains only the worst."""
+    unworkable: tuple[UnworkableConstraint, ...] = ()
+    """The worst constraints that can't work, as many as a status contains."""
     blocked: tuple[BlockedCount, ...] = ()
     paused: str = ""
     """Why the policy evicts nothing, or only a single pod, after failures in a row. Empty if it is not paused."""
@@ -171,6 +174,7 @@ def next_status(
         summary=outcome.summary,
         pace=outcome.pace,
         violations=tuple(_shortened(each) for each in _worst(outcome.violations)),
+        unworkable=outcome.unworkable,
         blocked=tuple(sorted(outcome.blocked, key=lambda each: (-each.groups, -each.pods, each.reason))),
         last_plan_time=previous.last_plan_time,
         last_eviction_time=_whole_seconds(outcome.last_eviction_time) or previous.last_eviction_time,

@@ -58,7 +58,11 @@ _COLUMNS: Final = (
     ("Remaining", "string", ".status.pace.remaining", "About how long the planned evictions take within limits"),
     ("Age", "date", ".metadata.creationTimestamp", ""),
 )
-_WIDE_COLUMNS: Final = (("Bound-By", "string", ".status.pace.boundBy", "The limit that bounds the time that remains"),)
+_WIDE_COLUMNS: Final = (
+    ("Bound-By", "string", ".status.pace.boundBy", "The limit that bounds the time that remains"),
+    ("Unsatisfiable", "integer", ".status.summary.unsatisfiable", "Spread groups that keep pods Pending, or would"),
+    ("Ineffective", "integer", ".status.summary.ineffective", "Spread groups that can't change where pods go"),
+)
 """Those that `kubectl get -o wide` shows besides."""
 _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 

@@ -19,6 +19,8 @@ MAX_DOMAINS: Final = 20
 """How many domains of a violated constraint a status contains."""
 MAX_WORKLOADS: Final = 20
 """How many workloads of a violated constraint a status contains."""
+MAX_UNWORKABLE: Final = 10
+"""How many constraints that can't work a status contains, the worst first."""
 MAX_MESSAGE_LENGTH: Final = 2048
 
 
@@ -92,6 +94,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Count, described("Number of spread groups: constraints, each counted once for the pods that share it.")
     ] = 0
     violated: Annotated[Count, described("Spread groups whose skew is above their maxSkew.")] = 0
+    unsatisfiable: Annotated[
+        Count, described("Spread groups that keep pods Pending, now or at the next rollout or scale-up.")
+    ] = 0
+    ineffective: Annotated[Count, described("Spread groups that can't change where pods go.")] = 0
     worst_skew: Annotated[Count, described("The greatest skew of any spread group.")] = 0
     pods: Annotated[Count, described("Pods that the policy governs.")] = 0
     planned_evictions: Annotated[
@@ -178,6 +184,26 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: Annotated[_Message, described("The reason as a sentence.")] = ""
 
 
+class UnworkableConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A constraint that can't work, and what cures it."""
+
+    namespace: Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
+    workloads: Annotated[
+        tuple[AffectedWorkload, ...],
+        Meta(
+            max_length=MAX_WORKLOADS,
+            description="The workloads of the pods, at most 20.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    constraint: ViolatedConstraint
+    state: Annotated[_ReasonWord, described("Unsatisfiable if it keeps pods Pending, Ineffective if it does nothing.")]
+    when: Annotated[_ReasonWord, described("When it keeps a pod Pending: Now, NextRollout or NextScaleUp.")] = "Now"
+    rule: Annotated[_ReasonWord, described("The rule of the audit that found it, as one word.")]
+    message: Annotated[_Message, described("The cause as a sentence.")] = ""
+    cure: Annotated[_Message, described("What to do.")] = ""
+
+
 class BlockedCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A reason why Respread does not evict, and how often it applies."""
 
@@ -218,6 +244,14 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_VIOLATIONS,
             description="The worst violated constraints, at most 20.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    unworkable: Annotated[
+        tuple[UnworkableConstraint, ...],
+        Meta(
+            max_length=MAX_UNWORKABLE,
+            description="Constraints that can't work, the worst first, at most 10. docs/audit.md explains the rules.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()

@@ -385,6 +385,9 @@ class ControlLoop:
             missing_permissions=self._needs.look(
                 observation.policies, planned.policies, observation.snapshot.namespaces, acts=observation.leads
             ),
+            findings=await self._thread.compute(
+                self._scheduler.auditor.update, observation.snapshot, observation.spread
+            ),
             time=observation.time,
         )
         figures, wanted = await self._thread.compute(to_tell, observation, reconciled)

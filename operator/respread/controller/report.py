@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from heapq import nsmallest
 from typing import NamedTuple
 
 from respread.api.conditions import MissingPermission, PolicyOutcome, RoomMissing, next_status
@@ -12,12 +13,16 @@ from respread.api.policy import Policy, WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.api.record import MAX_CONTESTED, ContestedCosts, MoveInFlight, Recorded
 from respread.api.status import (
+    MAX_MESSAGE_LENGTH,
+    MAX_UNWORKABLE,
+    MAX_WORKLOADS,
     AffectedWorkload,
     BlockedCount,
     DomainCount,
     PaceEstimate,
     PolicyStatus,
     Summary,
+    UnworkableConstraint,
     ViolatedConstraint,
     Violation,
 )
@@ -28,6 +33,8 @@ from respread.controller.records.other_evictions import OtherEvictor
 from respread.controller.records.status_writer import Wanted
 from respread.eviction.limits.remaining import NOTHING_LEFT, Remaining, in_short
 from respread.eviction.pacing import HeldMove
+from respread.planning.audit.auditor import Findings, WorkloadFinding
+from respread.planning.audit.finding import AuditState, state_of
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.victims.policies import PolicyReach
@@ -59,6 +66,8 @@ class Reconciled(NamedTuple):
     """What is done about room in domains without a node, by policy."""
     missing_permissions: Mapping[str, tuple[MissingPermission, ...]]
     """By policy."""
+    findings: Findings
+    """What the audit finds about groups."""
     time: datetime
 
 
@@ -102,12 +111,16 @@ def _outcome(
     policy: Policy, share: _Share, reconciled: Reconciled, waiting: Mapping[GroupKey, Held], history: History
 ) -> PolicyOutcome:
     groups, blocked, moves = share.groups, share.blocked, share.moves
+    unworkable = list(_unworkable(groups, reconciled.findings))
+    states = Counter(state for _, state, _ in unworkable)
     violated = [group for group in groups if group.violated]
     planned = Counter(key for move in moves for key in move.groups)
     return PolicyOutcome(
         summary=Summary(
             groups=len(groups),
             violated=len(violated),
+            unsatisfiable=states["Unsatisfiable"],
+            ineffective=states["Ineffective"],
             worst_skew=max((group.skew for group in groups), default=0),
             pods=reconciled.reach.pods.get(policy.name, 0),
             planned_evictions=len(moves),
@@ -118,6 +131,7 @@ def _outcome(
         violations=tuple(
             _violation(group, planned[group.key], _why(group.key, blocked, waiting)) for group in violated
         ),
+        unworkable=_worst_unworkable(unworkable),
         blocked=_blocked_counts(blocked.values(), share.held, reconciled.plan.held_pods.get(policy.name, {})),
         overridden_by=reconciled.reach.overridden_by.get(policy.name, ()),
         paused="" if (held := history.paused(policy) or history.single(policy)) is None else held.message,
@@ -178,6 +192,7 @@ def figures_of(
                 outcomes.get(policy.name),
                 reconciled.missing_permissions.get(policy.name, ()),
                 reconciled.remaining.get(policy.name, NOTHING_LEFT),
+                reconciled.findings,
             )
             for policy in policies
         ),
@@ -208,6 +223,45 @@ def _violation(group: SpreadGroup, planned_moves: int, why: tuple[str, str]) -> 
         planned_moves=planned_moves,
         reason=reason,
         message=message,
+    )
+
+
+def _unworkable(
+    groups: Iterable[SpreadGroup], findings: Findings
+) -> Iterator[tuple[SpreadGroup, AuditState, WorkloadFinding]]:
+    """Yield the groups that can't work, with their state and the finding that it comes from."""
+    for group in groups if findings else ():
+        found = findings.get(group.key, ())
+        state = state_of(violated=group.violated, blocked=None, findings=[each.finding for each in found])
+        if state in {"Unsatisfiable", "Ineffective"}:
+            yield group, state, min(found, key=lambda each: (each.finding.state != state, each.finding.when != "Now"))
+
+
+def _worst_unworkable(
+    unworkable: Iterable[tuple[SpreadGroup, AuditState, WorkloadFinding]],
+) -> tuple[UnworkableConstraint, ...]:
+    """Return the constraints that keep pods Pending, those that do so now first, and then those without effect."""
+    worst = nsmallest(
+        MAX_UNWORKABLE,
+        unworkable,
+        key=lambda each: (each[1] != "Unsatisfiable", each[2].finding.when != "Now", str(each[0].key)),
+    )
+    return tuple(
+        UnworkableConstraint(
+            namespace=group.key.namespace,
+            workloads=tuple(AffectedWorkload(each.kind, each.name) for each in found.workloads[:MAX_WORKLOADS]),
+            constraint=ViolatedConstraint(
+                topology_key=group.key.topology_key,
+                when_unsatisfiable=group.key.when_unsatisfiable,
+                max_skew=group.key.max_skew,
+            ),
+            state=state,
+            when=found.finding.when,
+            rule=found.finding.rule,
+            message=found.finding.message[:MAX_MESSAGE_LENGTH],
+            cure=found.finding.cure[:MAX_MESSAGE_LENGTH],
+        )
+        for group, state, found in worst
     )
 
 
@@ -258,12 +312,16 @@ def _policy_figures(
     outcome: PolicyOutcome | None,
     missing: Iterable[MissingPermission],
     remaining: Remaining,
+    findings: Findings,
 ) -> PolicyFigures:
     return PolicyFigures(
         policy=policy,
         namespaces=frozenset(group.key.namespace for group in share.groups),
         groups=_by_kind(share.groups),
         violated=_by_kind(group for group in share.groups if group.violated),
+        unworkable=Counter(
+            (state, found.finding.when, found.finding.rule) for _, state, found in _unworkable(share.groups, findings)
+        ),
         blocked=Counter(each.reason for each in share.blocked.values()),
         planned_evictions=len(share.moves),
         paused=outcome is not None and bool(outcome.paused),

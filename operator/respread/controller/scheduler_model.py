@@ -13,6 +13,7 @@ from respread.controller.owner_selectors import OwnerSelectors
 from respread.handlers.informers import Informers
 from respread.kube.requests import Requests
 from respread.kube.server_version import ServerVersion
+from respread.planning.audit.auditor import Auditor
 from respread.planning.planner import Planner
 from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.policies import PolicyIndex
@@ -26,9 +27,9 @@ from respread.spread.index import Spread, SpreadIndex
 
 
 class SchedulerModel:
-    """Finds spread groups and plans for them. It is rebuilt when the assumptions about the schedulers change."""
+    """Finds spread groups, plans for them, audits them. It is rebuilt when assumptions about the schedulers change."""
 
-    __slots__ = ("_configuration", "_defaults", "_owners", "_version", "index", "planner")
+    __slots__ = ("_configuration", "_defaults", "_owners", "_version", "auditor", "index", "planner")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class SchedulerModel:
     def _set(self, defaults: DefaultConstraints) -> None:
         self._defaults = defaults
         self.index = SpreadIndex(defaults)
+        self.auditor = Auditor()
         self.planner = Planner(Predictor(ClusterView(), defaults.configuration))
 
     def follow(self, policies: Iterable[Policy]) -> None:

@@ -119,6 +119,8 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the groups."""
     groups: Mapping[WhenUnsatisfiable, int] = Map()
     violated: Mapping[WhenUnsatisfiable, int] = Map()
+    unworkable: Mapping[tuple[str, str, str], int] = Map()
+    """Groups that can't work, by state, when, and the rule of the audit."""
     blocked: Mapping[Reason, int] = Map()
     planned_evictions: int = 0
     paused: bool = False
@@ -196,6 +198,11 @@ PLAN_GAUGES: Final = (
         (*POLICY, "when_unsatisfiable"),
     ),
     GaugeDefinition(
+        "respread_spread_groups_unworkable",
+        "Spread groups that the policy governs and that keep pods Pending or have no effect, by the rule of the audit.",
+        (*POLICY, "state", "when", "rule"),
+    ),
+    GaugeDefinition(
         "respread_spread_groups_blocked",
         "Spread groups that the last plan leaves violated, or short of an expected domain, by why.",
         (*POLICY, "reason"),
@@ -245,6 +252,9 @@ def plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
         "respread_spread_groups": {(*name, when): n for name, p in policies for when, n in p.groups.items()},
         "respread_spread_groups_violated": {
             (*name, when): p.violated.get(when, 0) for name, p in policies for when in p.groups
+        },
+        "respread_spread_groups_unworkable": {
+            (*name, *why): n for name, p in policies for why, n in p.unworkable.items()
         },
         "respread_spread_groups_blocked": {(*name, why): n for name, p in policies for why, n in p.blocked.items()},
         "respread_spread_groups_oscillating": {name: p.oscillating for name, p in policies},

@@ -95,7 +95,7 @@ def skew(
 
     The output has one row for every topology spread constraint of pods in all namespaces, including default constraints
     if they are requested. Violated constraints have one line per domain. Constraints that can't work have a sign of
-    their own: ⊘ keeps pods Pending, ○ can't change where pods go. WORKLOAD is a name, a kind and a name such as
+    their own: ⧗ keeps pods Pending, ○ can't change where pods go. WORKLOAD is a name, a kind and a name such as
     deploy/web, or a pattern such as 'web-*'.
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated, and with --problems

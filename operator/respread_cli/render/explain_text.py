@@ -13,7 +13,7 @@ from rich.text import Text
 from respread_cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
 from respread_cli.render.fitted_table import GAP, cut
 from respread_cli.render.plan_table import move_path
-from respread_cli.render.skew_table import mark, style_of, workloads
+from respread_cli.render.skew_table import mark, style_of, style_of_state, workloads
 from respread_cli.report.explain_report import (
     CandidateReport,
     ConstraintReport,
@@ -22,6 +22,7 @@ from respread_cli.report.explain_report import (
     ExplainReport,
 )
 from respread_cli.report.scale_down_report import ScaleDownReport
+from respread_cli.report.skew_report import GroupReport
 
 MOST_PODS: Final = 20
 """Pods that are listed without `-o wide`."""
@@ -111,6 +112,8 @@ class ExplainText:
             number = f"{constraint.evictions:,} {'eviction' if constraint.evictions == 1 else 'evictions'}"
             text.append(f"The plan: {number}, skew {constraint.group.skew} {arrow} {constraint.skew_after}")
             text.append(", after which it holds.\n" if not constraint.violated_after else ".\n", style=WITHIN)
+        elif constraint.group.findings:
+            self._say_findings(text, constraint.group)
         elif not constraint.group.violated:
             text.append("It holds: nothing to do.\n" if constraint.reason is None else "It holds.\n", style=WITHIN)
         if constraint.reason is not None:
@@ -119,7 +122,7 @@ class ExplainText:
             at = "" if constraint.operator.time is None else f" at {constraint.operator.time.isoformat()}"
             text.append(f"The operator says{at}: ").append(f"{constraint.operator.reason}: ", style="bold")
             text.append(f"{constraint.operator.message}.\n")
-        if not constraint.counts_own_pods:
+        if not constraint.counts_own_pods and not constraint.group.findings:
             text.append(
                 "Its selector matches none of the pods that have it, so it does not keep them apart: "
                 "correct labelSelector if that is not meant.\n",
@@ -127,6 +130,14 @@ class ExplainText:
             )
         text.rstrip()
         return text
+
+    def _say_findings(self, text: Text, group: GroupReport) -> None:
+        for each in group.findings:
+            text.append(f"{each.state}, {each.rule}: ", style=style_of_state(each.state, each.when))
+            text.append(f"{each.message}. To cure it, {each.cure}.\n")
+            if each.command is not None:
+                text.append(f"{each.command}\n", style=FAINT)
+            text.append(f"{each.docs}\n", style=FAINT)
 
     def _pods(self, pods: Sequence[CandidateReport]) -> Iterator[RenderableType]:
         shown = pods if self._wide else pods[:MOST_PODS]

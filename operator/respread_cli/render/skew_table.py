@@ -172,7 +172,7 @@ def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[Text | Padding]
 
 _SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
     "Ineffective": ("○", "o"),
-    "Unsatisfiable": ("⊘", "P"),
+    "Unsatisfiable": ("⧗", "P"),
 }
 """For a terminal, and in ASCII: P for Pending."""
 

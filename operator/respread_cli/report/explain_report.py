@@ -17,6 +17,7 @@ from respread.api.status import MAX_WORKLOADS, AffectedWorkload, ConditionStatus
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
+from respread.planning.audit.auditor import Auditor, WorkloadFinding
 from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
 from respread_cli.read.cluster_view import ReadCluster
@@ -140,7 +141,10 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
     view, spread = planned.view, planned.spread
     explainer = Explainer(view.snapshot, spread, planned.setting, planned.plan, planned.predictor, view.time)
     groups = _groups_of(planned, target)
-    shown = groups if target.pods else [each for each in groups if each.violated or explainer.why_not_restored(each)]
+    findings = Auditor().update(view.snapshot, spread)
+    shown = groups
+    if not target.pods:
+        shown = [each for each in groups if each.violated or each.key in findings or explainer.why_not_restored(each)]
     pods = _pods_of(planned, target, shown)
     workloads = target.workloads or sorted({name for group in shown for name in group.workloads})
     governing = {policy.name for pod in pods if (policy := explainer.policy_of(pod)) is not None}
@@ -160,7 +164,9 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
         ),
         default_policy=planned.default_policy,
         violated=sum(group.violated for group in shown),
-        constraints=tuple(_Constraint(planned, explainer, group).report() for group in shown),
+        constraints=tuple(
+            _Constraint(planned, explainer, group, findings.get(group.key, ())).report() for group in shown
+        ),
         others_that_hold=len(groups) - len(shown),
         pods=tuple(_candidates(planned, explainer, pods, shown)),
         scale_downs=scale_down_reports(view, spread, index, workloads),
@@ -200,10 +206,13 @@ def _pods_with(planned: Planned, group: SpreadGroup, label_sets: Iterable[Labels
 class _Constraint:
     """A group on its way into a report."""
 
-    def __init__(self, planned: Planned, explainer: Explainer, group: SpreadGroup) -> None:
+    def __init__(
+        self, planned: Planned, explainer: Explainer, group: SpreadGroup, findings: Sequence[WorkloadFinding]
+    ) -> None:
         self._planned = planned
         self._explainer = explainer
         self._group = group
+        self._findings = findings
 
     def report(self) -> ConstraintReport:
         """Return its report."""
@@ -211,7 +220,7 @@ class _Constraint:
         after = group_after(group, plan)
         why = self._explainer.why_not_restored(group)
         return ConstraintReport(
-            group=group_report(group),
+            group=group_report(group, self._findings, blocked=why is not None),
             policy=plan.policies.get(group.key),
             counts_own_pods=any(template.labels in group.matched for template in group.carriers),
             evictions=sum(group.key in move.groups for move in plan.moves),

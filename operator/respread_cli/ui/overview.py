@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from respread.cluster.workload import WorkloadName
+from respread.planning.audit.auditor import Auditor, Findings, WorkloadFinding
 from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup
 from respread_cli.report.plan_report import PaceReport, PolicyReport, group_after, pace_in_words
@@ -36,6 +37,10 @@ class State(StrEnum):
     """It is violated, and no policy restores it."""
     UNDER_WAY = "UnderWay"
     """The operator has evicted a pod of it, and the replacement is not Ready yet."""
+    UNSATISFIABLE = "Unsatisfiable"
+    """It keeps pods Pending, now or at the next rollout or scale-up."""
+    INEFFECTIVE = "Ineffective"
+    """It can't change where pods go."""
     HOLDS = "Holds"
 
 
@@ -84,6 +89,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many of them are DoNotSchedule."""
     blocked: int
     under_way: int
+    unsatisfiable: int
+    ineffective: int
     evictions: int
     """Of the plan."""
     worst_skew: int
@@ -105,6 +112,7 @@ class _Known(msgspec.Struct, frozen=True):
     """The basis of a group's rows besides the group itself."""
 
     group: SpreadGroup
+    findings: tuple[WorkloadFinding, ...]
     report: GroupReport
     id: str
     place: tuple[object, ...]
@@ -127,6 +135,7 @@ class Overviews:
     """Makes one overview after another. The reports of unchanged groups are kept."""
 
     def __init__(self) -> None:
+        self._auditor = Auditor()
         self._known: dict[GroupKey, _Known] = {}
         self._rows: dict[str, tuple[_Known, _Facts, Row]] = {}
         """By id. A row whose facts are as before stays the same object."""
@@ -138,7 +147,7 @@ class Overviews:
             planned: the plan.
             protections: whether workloads are protected, as far as that is known.
         """
-        self._advance(planned.spread.groups)
+        self._advance(planned.spread.groups, self._auditor.update(planned.view.snapshot, planned.spread))
         plan = planned.plan
         blocked = {each.group: each for each in plan.blocked}
         helped = Counter(key for move in plan.moves for key in move.groups)
@@ -170,6 +179,8 @@ class Overviews:
             hard_violated=sum(row.group.when_unsatisfiable == "DoNotSchedule" for row in violated),
             blocked=states[State.BLOCKED],
             under_way=states[State.UNDER_WAY],
+            unsatisfiable=states[State.UNSATISFIABLE],
+            ineffective=states[State.INEFFECTIVE],
             evictions=len(plan.moves),
             worst_skew=max((row.group.skew for row in rows), default=0),
             excess=sum(row.group.excess for row in violated),
@@ -182,17 +193,16 @@ class Overviews:
             rows=tuple(rows),
         )
 
-    def _advance(self, groups: Mapping[GroupKey, SpreadGroup]) -> None:
+    def _advance(self, groups: Mapping[GroupKey, SpreadGroup], findings: Findings) -> None:
         known = self._known
-        self._known = {
-            key: found if (found := known.get(key)) is not None and found.group is group else _known(key, group, found)
-            for key, group in groups.items()
-        }
+        self._known = {key: _known(key, group, findings.get(key, ()), known.get(key)) for key, group in groups.items()}
 
 
-def _known(key: GroupKey, group: SpreadGroup, before: _Known | None) -> _Known:
-    report = group_report(group)
-    return _Known(group, report, _digest(key) if before is None else before.id, worst_first(report))
+def _known(key: GroupKey, group: SpreadGroup, findings: tuple[WorkloadFinding, ...], before: _Known | None) -> _Known:
+    if before is not None and before.group is group and before.findings is findings:
+        return before
+    report = group_report(group, findings)
+    return _Known(group, findings, report, _digest(key) if before is None else before.id, worst_first(report))
 
 
 def _place(known: tuple[GroupKey, _Known]) -> tuple[object, ...]:
@@ -204,7 +214,7 @@ def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
     return Row(
         id=known.id,
         group=known.report,
-        state=_state(group, blocked, facts.policy, facts.in_flight),
+        state=_state(known.report, blocked, facts.policy, facts.in_flight),
         reason=None if blocked is None else blocked.reason,
         message=None if blocked is None else blocked.message,
         policy=facts.policy,
@@ -215,9 +225,11 @@ def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
     )
 
 
-def _state(group: SpreadGroup, blocked: BlockedGroup | None, policy: str | None, in_flight: int) -> State:
+def _state(group: GroupReport, blocked: BlockedGroup | None, policy: str | None, in_flight: int) -> State:
     if in_flight:
         return State.UNDER_WAY
+    if group.state in {State.UNSATISFIABLE, State.INEFFECTIVE}:
+        return State(group.state)
     if not group.violated:
         return State.HOLDS
     if policy is None:
@@ -232,6 +244,9 @@ def _sentence(rows: Collection[Row], evictions: int, pace: PaceReport) -> str:
     violated = [row for row in rows if row.group.violated]
     flying = sum(row.state is State.UNDER_WAY for row in rows)
     moving = f" The operator is restoring {_counted(flying, 'constraint')} now." if flying else ""
+    unworkable = _unworkable(rows)
+    if not violated and unworkable:
+        return f"No constraint of {len(rows):,} is violated.{unworkable}{moving}"
     if not violated:
         all_hold = "The only constraint holds" if len(rows) == 1 else f"All {len(rows):,} constraints hold"
         return f"{all_hold}: every pod is spread as it should be.{moving}"
@@ -251,7 +266,19 @@ def _sentence(rows: Collection[Row], evictions: int, pace: PaceReport) -> str:
         parts.append(f"{blocked:,} {'is' if blocked == 1 else 'are'} blocked")
     if ignored:
         parts.append(f"no policy restores {ignored:,}")
-    return f"{said}{': ' if parts else ''}{', '.join(parts)}.{moving}"
+    return f"{said}{': ' if parts else ''}{', '.join(parts)}.{unworkable}{moving}"
+
+
+def _unworkable(rows: Iterable[Row]) -> str:
+    """Return a sentence about the constraints that can't work, after a blank; empty if there are none."""
+    states = Counter(row.state for row in rows)
+    pending, idle = states[State.UNSATISFIABLE], states[State.INEFFECTIVE]
+    parts = []
+    if pending:
+        parts.append(f"{pending:,} {'keeps' if pending == 1 else 'keep'} pods Pending, or would")
+    if idle:
+        parts.append(f"{idle:,} {'has' if idle == 1 else 'have'} no effect")
+    return f" {', and '.join(parts)}." if parts else ""
 
 
 def _counted(number: int, noun: str) -> str:

@@ -127,9 +127,11 @@ def test_the_printer_columns_and_short_names_are_as_documented(kind: PolicyKind)
     columns = [column["name"] for column in version["additionalPrinterColumns"]]
     assert columns == [
         *("Mode", "Ready", "Reason", "Balanced"),
-        *("Groups", "Violated", "Worst-Skew", "Planned", "Evicted", "Remaining", "Age", "Bound-By"),
+        *("Groups", "Violated", "Worst-Skew", "Planned", "Evicted", "Remaining", "Age"),
+        *("Bound-By", "Unsatisfiable", "Ineffective"),
     ]
-    assert [column["name"] for column in version["additionalPrinterColumns"] if "priority" in column] == ["Bound-By"]
+    wide = [column["name"] for column in version["additionalPrinterColumns"] if "priority" in column]
+    assert wide == ["Bound-By", "Unsatisfiable", "Ineffective"]
     fields = {f".{path}" for path, _ in nodes(root(kind))} | {".metadata.creationTimestamp"}
     plain = [re.sub(r"\[\?.*\]", "[]", column["jsonPath"]) for column in version["additionalPrinterColumns"]]
     assert set(plain) <= fields

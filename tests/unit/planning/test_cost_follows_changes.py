@@ -146,6 +146,7 @@ class PlannedCluster(NamedTuple):
             other_evictors={},
             room_missing={},
             missing_permissions={},
+            findings={},
             spread=self.spread,
             plan=self.plan,
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),

@@ -108,6 +108,7 @@ def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistr
                     policy="default",
                     groups={"DoNotSchedule": 2},
                     violated={"DoNotSchedule": 1},
+                    unworkable={("Unsatisfiable", "Now", "TooFewDomains"): 1},
                     blocked={Reason.NO_FEASIBLE_NODE: 1},
                     planned_evictions=4,
                     missing_permissions={"patch pods": 3},

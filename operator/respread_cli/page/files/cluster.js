@@ -112,8 +112,8 @@ function textOf(row) {
 }
 
 function drawSummary(element, { overview }) {
-  const { summary, notes, violated, hardViolated, pods, nodes, waitingPods } = overview;
-  const tone = hardViolated ? "bad" : violated ? "warn" : "good";
+  const { summary, notes, violated, hardViolated, unsatisfiable, ineffective, pods, nodes, waitingPods } = overview;
+  const tone = hardViolated || unsatisfiable ? "bad" : violated || ineffective ? "warn" : "good";
   const mark = { bad: "✗", warn: "!", good: "✓" }[tone];
   const policies = policiesWords(overview);
   renew(element, [summary, tone, pods, nodes, waitingPods, policies, notes], () => [
@@ -321,6 +321,7 @@ function happens(row) {
   const restores = row.skewAfter <= row.group.maxSkew;
   if (row.inFlight) parts.push(h("span", {}, `${counted(row.inFlight, "eviction")} under way`));
   if (row.group.violated && row.evictions) parts.push(h("span", {}, `${counted(row.evictions, "eviction")} ${restores ? "restore" : "improve"}${row.evictions === 1 ? "s" : ""} it`));
+  for (const each of row.group.findings) parts.push(h("span", { class: "because", title: `${each.message}. To cure it, ${each.cure}.` }, h("b", { class: "reason" }, each.rule), h("span", { class: "faint" }, ` ${each.cure}`)));
   if (row.reason) parts.push(h("span", { class: "because", title: row.message }, h("b", { class: "reason" }, row.reason), h("span", { class: "faint" }, ` ${row.message}`)));
   if (row.state === "NotSelected") parts.push(h("span", {}, "no policy restores it"));
   const shielded = row.protections.filter((each) => each.protected).length;

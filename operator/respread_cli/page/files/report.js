@@ -2,7 +2,7 @@
 
 import { beforeAndAfter, constraintWords, distribution, domainCell } from "./bars.js";
 import { fill, h } from "./dom.js";
-import { counted, dateAndTime, listed, number, sentence, shortKey, workloadName, workloadsOf } from "./words.js";
+import { counted, dateAndTime, listed, number, sentence, shortKey, stateOf, workloadName, workloadsOf } from "./words.js";
 import { drawSimulation, lossTable } from "./whatif.js";
 import { drawWorkload } from "./workload.js";
 
@@ -73,8 +73,10 @@ function domainLossView(body, report) {
 }
 
 function skewView(body, report) {
-  const said = report.violated ? `${number(report.violated)} of ${counted(report.groups.length, "constraint")} violated.` : `${counted(report.groups.length, "constraint")}: all hold.`;
-  fill(body, h("h1", { class: report.violated ? "bad" : "good" }, `${report.violated ? "✗" : "✓"} ${said}`), byKey(report.groups).map(([key, groups]) => groupsTable(key, groups, () => null)));
+  const unworkable = [report.unsatisfiable ? `${number(report.unsatisfiable)} that keep pods Pending, or would` : "", report.ineffective ? `${number(report.ineffective)} without effect` : ""].filter(Boolean).join(", ");
+  const bad = report.violated || unworkable;
+  const said = report.violated || unworkable ? `${number(report.violated)} of ${counted(report.groups.length, "constraint")} violated${unworkable ? `, ${unworkable}` : ""}.` : `${counted(report.groups.length, "constraint")}: all hold.`;
+  fill(body, h("h1", { class: bad ? "bad" : "good" }, `${bad ? "✗" : "✓"} ${said}`), byKey(report.groups).map(([key, groups]) => groupsTable(key, groups, () => null)));
 }
 
 function byKey(groups) {
@@ -89,7 +91,7 @@ function groupsTable(key, groups, more) {
   return h("section", { class: "card" }, h("h2", {}, key), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": key }, h("table", { class: "plain report" },
     h("thead", {}, h("tr", {}, ["State", "Workload", "Namespace", "Constraint", "Skew", ...(columns ?? ["Pods per domain"])].map((text) => h("th", { scope: "col" }, text)))),
     h("tbody", {}, groups.map((group) => h("tr", {},
-      h("td", { class: group.violated ? "over" : "good" }, group.violated ? "✗ violated" : "✓ holds"),
+      h("td", { class: stateOf(group).kind, title: group.findings.map((each) => `${each.rule}: ${each.message}. To cure it, ${each.cure}.`).join("\n") }, `${stateOf(group).mark} ${stateOf(group).word}`, group.findings.map((each) => h("div", { class: "faint" }, `${each.rule}: ${each.cure}`))),
       h("th", { scope: "row" }, workloadsOf(group)), h("td", {}, group.namespace), h("td", {}, constraintWords(group)),
       h("td", {}, `${number(group.skew)}/${number(group.maxSkew)}`),
       columns ? columns.map((domain) => h("td", {}, h("div", { class: "domain" }, domainCell(group.counts[domain], group, Math.max(...Object.values(group.counts)))))) : h("td", {}, h("div", { class: "domain spread" }, distribution(group))),

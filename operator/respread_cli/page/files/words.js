@@ -9,8 +9,17 @@ export const STATES = {
   Blocked: { mark: "⊘", word: "Blocked", text: "violated, and the plan can't, or not fully, restore it" },
   NotSelected: { mark: "!", word: "No policy", text: "violated, and no policy restores it" },
   UnderWay: { mark: "↻", word: "Under way", text: "the operator has evicted a pod, and its replacement is not Ready yet" },
+  Unsatisfiable: { mark: "⧗", word: "Can't work", text: "it keeps pods Pending, now or at the next rollout or scale-up" },
+  Ineffective: { mark: "○", word: "No effect", text: "it can't change where pods go" },
   Holds: { mark: "✓", word: "Holds", text: "the constraint holds" },
 };
+
+/** The looks of a constraint that can't work, or is violated or not: its mark, a word for it, and its class. */
+export function stateOf(group) {
+  const known = group.state === "Unsatisfiable" || group.state === "Ineffective" ? STATES[group.state] : null;
+  if (known) return { mark: known.mark, word: known.word, kind: group.state === "Unsatisfiable" ? "over" : "idle" };
+  return group.violated ? { mark: "✗", word: "violated", kind: "over" } : { mark: "✓", word: "holds", kind: "good" };
+}
 
 /** `deploy/web` */
 export function workloadName(workload) {

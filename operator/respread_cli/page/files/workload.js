@@ -4,7 +4,7 @@ import { constraintWords, distribution } from "./bars.js";
 import { scaleDownCurve } from "./charts.js";
 import { fill, h, renew, svg } from "./dom.js";
 import { ask, aWhileLater, oneAtATime } from "./live.js";
-import { age, counted, dateAndTime, listed, number, sentence, shortKey, workloadName } from "./words.js";
+import { age, counted, dateAndTime, listed, number, sentence, shortKey, stateOf, workloadName } from "./words.js";
 
 const MOST_DOMAINS = 8;
 const MOST_NODES = 12;
@@ -50,7 +50,7 @@ function drawKnown(main, store, namespace, workload) {
   const known = store.overview.rows.filter((row) => row.group.namespace === namespace && row.group.workloads.some((each) => workloadName(each) === workload));
   fill(main, back(), h("h1", {}, `${workload} in ${namespace}`),
     known.map(({ group }) => h("section", { class: `card${group.violated ? " violated" : ""}` },
-      h("h2", {}, group.violated ? "✗ " : "✓ ", constraintWords(group)), h("div", { class: "domain spread" }, distribution(group)))),
+      h("h2", {}, `${stateOf(group).mark} `, constraintWords(group)), h("div", { class: "domain spread" }, distribution(group)))),
     h("p", { class: "loading" }, "Planning …"));
 }
 
@@ -122,7 +122,8 @@ function constraintCard(each, report, page, states) {
   const left = each.domains.length - shown.length;
   const closed = each.domains.filter((domain) => domain.closed);
   return h("section", { class: `card constraint${group.violated ? " violated" : ""}` },
-    h("h2", {}, group.violated ? "✗ " : "✓ ", constraintWords(group)),
+    h("h2", {}, `${stateOf(group).mark} `, constraintWords(group)),
+    findings(group),
     h("p", { class: "band" }, `Skew ${number(group.skew)}. The minimum is ${number(group.minimum)}, so that every domain may have up to ${counted(allowed, "pod")}.`,
       each.countsOwnPods ? null : " Its selector does not match the pods that have it, so it does not spread them."),
     h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Domains with their nodes and pods" }, h("div", { class: "stage", "data-moves": JSON.stringify(moves.map(([pod, helped]) => ({ pod: pod.pod, to: helped.toDomains, certain: pod.move.certain, wave: pod.move.wave }))) },
@@ -136,6 +137,14 @@ function constraintCard(each, report, page, states) {
     each.ineligible.length ? h("details", { id: `ineligible-${each.group.topologyKey}` },
       h("summary", {}, `${counted(each.ineligible.reduce((sum, one) => sum + one.nodes, 0), "node")} not counted`),
       h("ul", {}, each.ineligible.map((one) => h("li", {}, `${one.domain ? `${one.domain}: ` : ""}${counted(one.nodes, "node")} (${listed(one.examples, 3)}) ${one.why}`)))) : null);
+}
+
+/** Why a constraint can't work, and what cures it. */
+function findings(group) {
+  return group.findings.map((each) => h("div", { class: "finding" },
+    h("p", { class: "why" }, h("b", { class: stateOf(group).kind }, each.rule), ": ", sentence(each.message)),
+    h("p", {}, `To cure it, ${each.cure}. `, h("a", { href: each.docs, rel: "noreferrer" }, "Kubernetes documentation")),
+    each.command ? h("code", {}, each.command) : null));
 }
 
 const FATES = [["Moves", "1", "to be evicted"], ["MayMove", "", "could be evicted, but need not be"], ["Held", "⊘", "may not be evicted"], ["Stays", "", "stays"]];
