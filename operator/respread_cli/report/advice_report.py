@@ -308,6 +308,8 @@ def _message(candidate: _Candidate, evictions: int, preset: Preset) -> str:
     parts.append(f"The patch starts a rollout, which spreads the new pods; {moved} would spread these")
     if preset == "soft":
         parts.append("A policy with ScheduleAnyway in constraints.whenUnsatisfiable keeps them spread")
+    if any(pod.persistent_volume_claims for pod in candidate.pods):
+        parts.append("Pods with PersistentVolumeClaims can only move to nodes that reach their volumes")
     if candidate.shared:
         parts.append("The labels also select pods of other workloads: narrow the labelSelector")
     return ". ".join(parts) + "."

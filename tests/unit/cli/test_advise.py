@@ -91,6 +91,12 @@ def test_labels_that_others_have_are_said(tmp_path: Path) -> None:
     assert "narrow the labelSelector" in entry["message"]
 
 
+def test_volumes_that_hold_pods_are_said(tmp_path: Path) -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    (entry,) = advise(tmp_path, [*NODES, *pods("web", "a1", "a2", volumes=volumes)])["workloads"]
+    assert "reach their volumes" in entry["message"]
+
+
 @pytest.mark.parametrize("preset", ["soft", "hard"])
 def test_lint_finds_nothing_wrong_with_what_is_suggested(tmp_path: Path, preset: str) -> None:
     (entry,) = advise(tmp_path, [*NODES, *pods("web", *["a1"] * 6)], "--preset", preset)["workloads"]
