@@ -12,6 +12,7 @@ from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.audit.pending import why_pending
 from respread.planning.explain.blocked import why_none_there
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
@@ -57,7 +58,7 @@ class DomainVerdict(msgspec.Struct, frozen=True, kw_only=True):
 class Explainer:
     """Explains one plan."""
 
-    __slots__ = ("_blocked", "_moves", "_placement", "_plan", "_rules", "_selection")
+    __slots__ = ("_blocked", "_moves", "_nodes", "_placement", "_plan", "_rules", "_selection")
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class Explainer:
             snapshot=snapshot,
         )
         self._placement = Placement(predictor)
+        self._nodes = sorted(snapshot.nodes)
         self._plan = plan
         self._moves = {move.pod.key: move for move in plan.moves}
         self._blocked = {each.group: each for each in plan.blocked}
@@ -169,7 +171,8 @@ class Explainer:
             message = move.why if move.waits is None else f"{move.why}; {move.waits.message}"
             return PodVerdict(fate="Moves", message=message, move=move)
         if not pod.node_name:
-            waiting = "it has no node yet, and its workload is left alone until it has"
+            prepared = self._placement.prepare_waiting(pod)
+            waiting = f"{why_pending(prepared, self._nodes)}. Its workload is left alone until it has a node"
             return PodVerdict(fate="Held", reason=Reason.IN_MOTION, message=waiting)
         if not counting:
             return PodVerdict(fate="Stays", message=_why_it_stays(counting, ()))

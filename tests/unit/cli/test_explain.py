@@ -264,6 +264,20 @@ def test_a_pod_that_is_not_placed_is_in_motion(tmp_path: Path) -> None:
     report = explained(tmp_path, [*zones("a", "b"), *web(3), waiting], "pod/web-new")
     (pod,) = report.pods
     assert (pod.fate, pod.reason, pod.node) == ("Held", "InMotion", None)
+    assert pod.message == "1 of 2 nodes can take it now. Its workload is left alone until it has a node"
+
+
+def test_a_pending_pod_has_the_reasons_of_the_scheduler_for_each_constraint(tmp_path: Path) -> None:
+    waiting = manifest_of_pod("web-new", "", "web", web(1)[0]["spec"])
+    del waiting["spec"]["nodeName"]
+    waiting["status"] = {"phase": "Pending"}
+    nodes = [*zones("a"), *zones("b", "c", spec={"unschedulable": True})]
+    (pod,) = explained(tmp_path, [*nodes, *web(1), waiting], "pod/web-new").pods
+    assert pod.message == (
+        "0 of 3 nodes are available: 2 are cordoned (node-b: is cordoned (spec.unschedulable)); 1 would break "
+        "topology.kubernetes.io/zone (node-a: topology.kubernetes.io/zone zone-a has 1 matching pods, where the "
+        "minimum is 0: with the pod the skew would be 2, above maxSkew 1). Its workload is left alone until it has a node"
+    )
 
 
 def test_explain_shows_the_moves_of_plan(tmp_path: Path) -> None:

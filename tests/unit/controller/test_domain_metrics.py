@@ -34,6 +34,7 @@ def samples(world: ClusterSnapshot, name: str, **options: Any) -> list[tuple[dic
         contested_costs={},
         room_missing={},
         missing_permissions={},
+        findings={},
         time=datetime.now(UTC),
     )
     registry = CollectorRegistry()
