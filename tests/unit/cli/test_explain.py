@@ -276,7 +276,8 @@ def test_a_pending_pod_has_the_reasons_of_the_scheduler_for_each_constraint(tmp_
     assert pod.message == (
         "0 of 3 nodes are available: 2 are cordoned (node-b: is cordoned (spec.unschedulable)); 1 would break "
         "topology.kubernetes.io/zone (node-a: topology.kubernetes.io/zone zone-a has 1 matching pods, where the "
-        "minimum is 0: with the pod the skew would be 2, above maxSkew 1). Its workload is left alone until it has a node"
+        "minimum is 0: with the pod the skew would be 2, above maxSkew 1). Its workload is left alone until it has a "
+        "node"
     )
 
 
