@@ -96,8 +96,7 @@ def _command(command: click.Command, typed: str, shared: Container[tuple[str, st
     context = click.Context(command, info_name=typed)
     yield from ("", f"## {typed}", "", "```", command.get_usage(context).removeprefix("Usage: "), "```", "")
     for paragraph in (command.help or "").strip().split("\n\n"):
-        if not paragraph.startswith("Exit code: 0, or 2 for an error"):  # which the page says once
-            yield from (" ".join(paragraph.split()), "")
+        yield from (" ".join(paragraph.split()), "")
     own = [each for each in _options(command, typed) if each not in shared]
     if own:
         yield from (*_table(own), "")

@@ -22,7 +22,8 @@ from respread.api.reasons import Reason
 from respread.telemetry.gauges import PlanFigures, PolicyFigures, SkewFigure, register_watch_gauges
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
 
-DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[3] / "docs"
+TEXT = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("metrics.md", "operator-metrics.md"))
 LINUX = platform.system() == "Linux"
 
 
@@ -83,7 +84,7 @@ def exposed(registry: CollectorRegistry) -> set[Described]:
 
 
 def documented() -> set[Described]:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*)\|", TEXT, re.MULTILINE)
     return {Described(name, kind, frozenset(re.findall(r"\w+", labels))) for name, kind, labels in rows}
 
 

@@ -20,7 +20,7 @@ TARGET_LABELS = {"cluster", "pod", "instance", "job", "namespace"}
 
 def documented() -> dict[str, set[str]]:
     """Return every series name with its labels; another test compares docs/metrics.md with the code."""
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("metrics.md", "operator-metrics.md"))
     series: dict[str, set[str]] = {}
     for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*)\|", text, re.MULTILINE):
         names = set(re.findall(r"\w+", labels))
