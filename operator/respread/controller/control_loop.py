@@ -195,6 +195,7 @@ class ControlLoop:
                 return plan_at
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
+            self._scheduler.plan_depends_on(planned.owners)
             self._forget(observation, planned)
             self._ask_for_room(observation, planned)
             with self._metrics.reconciling("evict"):

@@ -1,14 +1,16 @@
 """Reads the selectors of ReplicaSets, StatefulSets and ReplicationControllers one by one when they are needed.
 
-The scheduler's default constraints count pods by the selector of their owner. There may be hundreds of thousands of
-owners, so they are not watched. Respread reads those whose pods have default constraints that matter to some policy,
-each once, because the selectors of `apps/v1` never change. A new owner has a name or a UID that was never read.
+The scheduler's default constraints count pods by the selector of their owner, and who controls the owner decides
+whether its pods may be evicted. There may be hundreds of thousands of owners, so they are not watched. Respread reads
+those whose pods have default constraints that matter to some policy, and those of pods that might be evicted, each
+once, because the selectors of `apps/v1` never change. A new owner has a name or a UID that was never read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from math import inf
 from typing import Final, NamedTuple, cast
 
@@ -73,18 +75,21 @@ class OwnerSelectors:
         """The resources whose last owner could not be read."""
         self._loop = WokenLoop(lambda: _log.exception("Reading owners' selectors failed; it is tried again"))
 
-    def want(self, owners: Iterable[SelectingOwner]) -> bool:
-        """Set which owners are needed now.
+    def want(self, owners: Iterable[SelectingOwner], besides: AbstractSet[SelectingOwner] = frozenset()) -> bool:
+        """Set which owners are needed now, and return whether all of `owners` have been requested once.
 
-        Others are forgotten. Return whether all of them have been requested once.
+        Args:
+            owners: those on which spread groups depend.
+            besides: those on which only plans depend. Owners in neither are forgotten.
         """
-        wanted = frozenset(owners)
+        needed = frozenset(owners)
+        wanted = needed | besides
         if wanted != self._wanted:
             self._wanted = wanted
             self._due_at = {owner: due_at for owner, due_at in self._due_at.items() if owner in wanted}
             self._forget_others()
             self._loop.wake()
-        return len(self._due_at) == len(wanted)
+        return needed <= self._due_at.keys()
 
     async def run(self) -> None:
         """Read the wanted owners until cancelled."""

@@ -29,7 +29,17 @@ from respread.spread.index import Spread, SpreadIndex
 class SchedulerModel:
     """Finds spread groups, plans for them, audits them. It is rebuilt when assumptions about the schedulers change."""
 
-    __slots__ = ("_configuration", "_defaults", "_owners", "_version", "auditor", "index", "planner")
+    __slots__ = (
+        "_configuration",
+        "_defaults",
+        "_of_spread",
+        "_of_victims",
+        "_owners",
+        "_version",
+        "auditor",
+        "index",
+        "planner",
+    )
 
     def __init__(
         self,
@@ -47,6 +57,8 @@ class SchedulerModel:
         self._configuration = SchedulerConfiguration() if configuration is None else configuration
         self._version = version
         self._owners = owners
+        self._of_spread: frozenset[SelectingOwner] = frozenset()
+        self._of_victims: frozenset[SelectingOwner] = frozenset()
         self._set(DefaultConstraints(self._configuration))
 
     @classmethod
@@ -80,12 +92,19 @@ class SchedulerModel:
         if defaults != self._defaults:
             self._set(defaults)
 
+    def plan_depends_on(self, owners: frozenset[SelectingOwner]) -> None:
+        """Start reading the controllers on which the last plan depends (`Plan.owners`)."""
+        self._of_victims = owners
+        if self._owners is not None:
+            self._owners.want(self._of_spread, owners)
+
     def learn(self, spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> bool:
         """Start reading what is needed and unknown. Return whether everything has been requested once."""
         asked = self._version is None or self._version.asked
         if self._owners is None:
             return asked
-        return self._owners.want(_owners_needed(spread, snapshot, policies)) and asked
+        self._of_spread = frozenset(_owners_needed(spread, snapshot, policies))
+        return self._owners.want(self._of_spread, self._of_victims) and asked
 
 
 def _owners_needed(spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> Iterator[SelectingOwner]:

@@ -245,7 +245,7 @@ class _Replacing(NamedTuple):
         prepared = self.placement.prepare(pod)
         if prepared.unknown is not None:
             return False
-        best = prepared.names(prepared.best_nodes(prepared.admitted()))
+        best = prepared.names(self.placement.likely_nodes(prepared, prepared.admitted()))
         names = [name for name in best if name not in self.leaving]
         if not names and self.going:
             names = self._open_then(pod, prepared.names(prepared.admitted(spread=False)))

@@ -13,6 +13,7 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName
 from respread.planning.held import Held
+from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.group import GroupKey
 
 
@@ -88,5 +89,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Predicted matching pods per domain after the moves, for every group that they change."""
     lower_bound: int = 0
     """No plan that leaves as few violations has fewer moves."""
+    owners: frozenset[SelectingOwner] = frozenset()
+    """The controllers of the pods of violated groups. Who controls those in turn decides whether the pods may be
+    evicted. The plan is final if the snapshot contains all that exist."""
     changes_at: datetime | None = None
     """When the plan may change without an event, for example because the protection of a pod ends; None: never."""

@@ -24,6 +24,7 @@ from respread.planning.victims.budgets import BudgetState
 from respread.planning.victims.candidates import Rules, why_protected, why_refused
 from respread.planning.victims.controllers import controller_of, ordinal_of
 from respread.planning.victims.selection import Violated
+from respread.scheduling.default_selector import SelectingOwner, selecting_owner
 from respread.spread.group import GroupKey, SpreadGroup
 
 
@@ -78,6 +79,8 @@ class Task(msgspec.Struct, frozen=True, eq=False):
 
     changes_at: datetime | None
     """When the first of `protected` may be evicted without an event; None: never."""
+    owners: frozenset[SelectingOwner] = frozenset()
+    """The controllers of those of its pods that a policy governs."""
     coming: tuple[Pod, ...] = ()
     """The replacements of moves in flight that have no node, and the evicted pods of those that don't exist yet."""
 
@@ -341,8 +344,16 @@ def _task(violated: Violated, labels: frozenset[Labels], parts: Sequence[_Part],
         labels=labels,
         waiting=tuple(pod for pod in pods if not pod.node_name and not pod.terminating),
         returning=tuple(_returning(pods)),
+        owners=frozenset(_owners(parts)),
         changes_at=earliest(held.until for _, held in protected),
     )
+
+
+def _owners(parts: Iterable[_Part]) -> Iterator[SelectingOwner]:
+    for part in parts:
+        policy, _, _ = part.basis
+        if policy is not None:
+            yield from (owner for each in part.samples if (owner := selecting_owner(each)) is not None)
 
 
 def _order(group: SpreadGroup) -> tuple[str, str, int, int, str]:

@@ -60,7 +60,7 @@ class SpreadIndex:
         nodes_changed = snapshot.nodes is not last.nodes
         if nodes_changed:
             self._domains.advance(snapshot.nodes)
-        selectors_changed = self._defaults is not None and not _same_selectors(snapshot, last)
+        selectors_changed = self._defaults is not None and self._defaults.exist and not _same_selectors(snapshot, last)
         namespaces: dict[str, NamespaceGroups] = {}
         changed: dict[str, set[GroupKey]] = {}
         for name, pods in snapshot.pods_by_labels.items():

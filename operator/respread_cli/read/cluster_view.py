@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 from immutables import Map
@@ -11,6 +12,9 @@ from respread.api.policy import Policy
 from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
+
+NOT_INSTALLED: Final = "Respread is not installed in this cluster: its CustomResourceDefinitions are missing."
+"""The note about a cluster without them."""
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True):

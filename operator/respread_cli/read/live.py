@@ -20,7 +20,7 @@ from respread.cluster.errors import DecodeError
 from respread.kube.credentials import CredentialsError
 from respread.program.command_line import CommandError
 from respread.stores.watched_kinds import UNFINISHED_PODS, full_name
-from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.cluster_view import NOT_INSTALLED, ReadCluster
 from respread_cli.read.connection import Connection
 from respread_cli.read.gathering import Gathering, WantedKind
 
@@ -277,7 +277,7 @@ def _role_for(wanted: WantedKind) -> str:
 def note_unless_required(wanted: WantedKind, error: UnreadableError) -> str:
     """Return a note that a kind could not be read, if it is not required."""
     if error.absent and wanted.kind.group == GROUP:
-        return "The CustomResourceDefinitions of this version of Respread are not installed in this cluster."
+        return NOT_INSTALLED
     if not wanted.required:
         return f"Left out: {error}."
     if error.absent:

@@ -125,17 +125,20 @@ def spread_with_owners(
 ) -> tuple[ReadCluster, Spread]:
     """Return a view, with the pods' owners if default constraints depend on them, and the spread of its pods."""
     spread = index.update(view.snapshot)
-    if spread.owners and options.snapshot is None:  # A snapshot contains them, or they are unknown.
-        view = _with_owners(options, view, namespace)
+    if spread.owners:
+        view = with_owners(options, view, namespace)
         spread = index.update(view.snapshot)
     return view, spread
 
 
-def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | None) -> ReadCluster:
+def with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | None = None) -> ReadCluster:
     """Return a view with the ReplicaSets and other owners of pods.
 
-    The operator reads single ones. For a single run, a list needs fewer requests.
+    The operator reads single ones. For a single run, a list needs fewer requests. A snapshot contains them, or they are
+    unknown.
     """
+    if options.snapshot is not None:
+        return view
     read = _read(options, [WantedKind(kind, required=False, namespace=namespace) for kind in OWNERS])
     snapshot = msgspec.structs.replace(
         view.snapshot,
@@ -144,6 +147,15 @@ def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | No
         replication_controllers=read.snapshot.replication_controllers,
     )
     return msgspec.structs.replace(view, snapshot=snapshot, notes=(*view.notes, *read.notes))
+
+
+def with_namespaces(options: ClusterOptions, view: ReadCluster) -> ReadCluster:
+    """Return a view with the namespaces, if they may be read. A snapshot contains them."""
+    if options.snapshot is not None or view.snapshot.namespaces:
+        return view
+    read = _read(options, [WantedKind(KINDS["namespaces"], required=False)])
+    snapshot = msgspec.structs.replace(view.snapshot, namespaces=read.snapshot.namespaces)
+    return msgspec.structs.replace(view, snapshot=snapshot)
 
 
 def _read(options: ClusterOptions, wanted: Collection[WantedKind]) -> ReadCluster:

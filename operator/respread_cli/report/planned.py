@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import click
@@ -15,14 +16,15 @@ from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
 from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.default_selector import is_known
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.version import of_version
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
-from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
+from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCluster
 from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
-from respread_cli.read.reading import read_for_plan, spread_with_owners
+from respread_cli.read.reading import read_for_plan, with_owners
 from respread_cli.report.plan_report import PaceReport, PolicyReport, pace_report, policy_report
 from respread_cli.report.skew_report import Origin
 
@@ -59,6 +61,12 @@ class Planned(NamedTuple):
     notes: tuple[str, ...]
     """Other sentences for the user."""
 
+    @property
+    def needs_owners(self) -> bool:
+        """Whether the groups or the plan depend on controllers of pods that were not read."""
+        owners = (*self.plan.owners, *chain.from_iterable(self.spread.owners.values()))
+        return not all(is_known(owner, self.view.snapshot) for owner in owners)
+
     def pace(self, moves: Sequence[Move]) -> PaceReport:
         """Return how long some of its moves take beside those in flight."""
         return pace_report(self.view.snapshot, self.setting.policies, moves, self.in_flight if moves else ())
@@ -69,19 +77,29 @@ class Planned(NamedTuple):
         return Origin(self.view.source, self.view.time, self.notes)
 
 
-def plan_cluster_of(cluster: ClusterOptions, options: PlanningOptions, namespace: str | None = None) -> Planned:
+def plan_cluster_of(
+    cluster: ClusterOptions, options: PlanningOptions, namespace: str | None = None, *, all_owners: bool = False
+) -> Planned:
     """Read a cluster and plan for it.
 
     If a namespace is named and the user may not read the whole cluster, the plan is for what may be read.
+
+    Args:
+        cluster: the options that select the cluster.
+        options: of the plan.
+        namespace: the one that is named, if any.
+        all_owners: whether to read the controllers of all pods, for plans after changes.
 
     Raises:
         CommandError: it can't be read, or a policy in a file is invalid.
     """
     check_standard_input(cluster, options)
     view = read_for_plan(cluster, namespace, with_policies=not options.filenames)
+    readable = namespace if view.left_out else None
+    if all_owners:
+        view = with_owners(cluster, view, readable)
     planning = Planning(options, view.namespace)
-    view, _ = spread_with_owners(cluster, view, planning.spread_index(view), namespace if view.left_out else None)
-    return planning.plan(view)
+    return planning.plan_with_owners(view, lambda complete: with_owners(cluster, complete, readable))
 
 
 def check_standard_input(cluster: ClusterOptions, options: PlanningOptions) -> None:
@@ -122,6 +140,25 @@ class Planning:
             self._planner = Planner(self._predictor)
         return self._index
 
+    def plan_with_owners(self, view: ReadCluster, read_owners: Callable[[ReadCluster], ReadCluster]) -> Planned:
+        """Return a plan for a cluster, after reading the pods' controllers if it depends on them.
+
+        Args:
+            view: the cluster without them.
+            read_owners: returns the cluster with them.
+
+        Raises:
+            CommandError: a policy in a file is invalid.
+        """
+        planned = self.plan(view)
+        if not planned.needs_owners:
+            return planned
+        complete = read_owners(view)
+        if complete is view:
+            return planned
+        self._planner = Planner(self._predictor)  # It would order moves by when it planned them first.
+        return self.plan(complete)
+
     def plan(self, view: ReadCluster) -> Planned:
         """Return a plan for a cluster.
 
@@ -154,7 +191,10 @@ class Planning:
             predictor=self._predictor,
             plan=plan,
             in_flight=in_flight.moves,
-            notes=(*view.notes, *_notes(reports, default_policy=default_policy)),
+            notes=(
+                *(note for note in view.notes if not default_policy or note != NOT_INSTALLED),
+                *_notes(reports, default_policy=default_policy),
+            ),
         )
 
     def _policies(self, view: ReadCluster) -> tuple[Policy, ...]:
@@ -180,12 +220,7 @@ def _refuse(policies: Iterable[PolicyReport]) -> None:
 
 def _notes(policies: Iterable[PolicyReport], *, default_policy: bool) -> list[str]:
     if default_policy:
-        return [
-            (
-                "There is no policy in the cluster; this is the plan for a ClusterRebalancePolicy with an empty spec, "
-                "which restores DoNotSchedule constraints in all namespaces but those of Kubernetes itself."
-            )
-        ]
+        return ["The cluster has no policy. This is the plan for a ClusterRebalancePolicy with an empty spec."]
     notes = [
         f"Policy {policy.name} is invalid and evicts nothing: {'; '.join(policy.wrong)}."
         for policy in policies

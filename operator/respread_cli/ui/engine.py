@@ -115,7 +115,7 @@ class Source(Protocol):
         """Return the newest state; None until it is complete."""
 
     def read_owners(self) -> bool:
-        """Read the pods' owners too, on which default constraints depend. Return whether they were not read before."""
+        """Read the pods' owners from now on, on which plans depend. Return whether they were not read before."""
 
     def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
         """Return the operator's Events in some namespaces. Any thread may call it."""
@@ -186,7 +186,7 @@ class Engine:
             self._planning = self._make_planning(view.namespace)
         before, seen = self._overview, self._planned
         planned = self._planning.plan(view)
-        if planned.spread.owners and self._source.read_owners():
+        if planned.needs_owners and self._source.read_owners():
             return None
         self._planned = planned
         overview = self._overviews.overview(planned, self._protections.of(planned))

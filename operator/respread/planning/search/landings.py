@@ -114,7 +114,7 @@ def _split_counting(nodes: NodeSet, tally: Tally) -> list[NodeSet]:
 def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]) -> list[bool]:
     """Return, for each part of the feasible nodes, whether PodTopologySpread gives it the highest score."""
     if not _scored_by_groups(board, piece, nodes):
-        best = piece.replacement.best_nodes(nodes)
+        best = board.placement.likely_nodes(piece.replacement, nodes)
         return [bool(part & best) for part in parts]
     if not piece.soft:
         return [True] * len(parts)

@@ -15,11 +15,18 @@ from respread.scheduling.view.node_table import NodeTable
 class Placement:
     """The cluster during planning, with the scheduler's predicted answers."""
 
-    __slots__ = ("_predictor",)
+    __slots__ = ("_predictor", "_trusts_default_scores")
 
-    def __init__(self, predictor: Predictor) -> None:
-        """Use a predictor. Plans change its view and restore it."""
+    def __init__(self, predictor: Predictor, *, trusts_default_scores: bool = True) -> None:
+        """Use a predictor. Plans change its view and restore it.
+
+        Args:
+            predictor: of the cluster's schedulers.
+            trusts_default_scores: whether plans count on the score of ScheduleAnyway constraints that the scheduler
+                adds by default, which take the selector of the pods' owner.
+        """
         self._predictor = predictor
+        self._trusts_default_scores = trusts_default_scores
 
     def prepare_waiting(self, pod: Pod) -> PreparedPod:
         """Return the prepared pod for a pod without a node."""
@@ -38,6 +45,12 @@ class Placement:
     def prepare(self, pod: Pod) -> PreparedPod:
         """Return the prepared pod for the replacement of a pod, whatever the view shows."""
         return self._predictor.prepare(replacement_of(pod))
+
+    def likely_nodes(self, replacement: PreparedPod, nodes: NodeSet) -> NodeSet:
+        """Return the nodes among feasible ones on which plans expect a replacement; all, if they trust no score."""
+        if not self._trusts_default_scores and not replacement.pod.spec.topology_spread_constraints:
+            return nodes
+        return replacement.best_nodes(nodes)
 
     def names(self, nodes: NodeSet) -> list[str]:
         """Return the names of nodes."""
