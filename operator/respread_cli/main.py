@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from respread import __version__
 from respread.program.command_line import CommandError, run_program
+from respread_cli.suggestions import close_to, did_you_mean
 
 KUBECTL_PLUGIN: Final = "kubectl-respread"
 """The program's name as a kubectl plugin."""
@@ -90,6 +91,15 @@ class LazyGroup(click.Group):
             if entry.name == cmd_name:
                 return _imported(entry)
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command by the first word, or say which one was probably meant."""
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            close = did_you_mean(close_to(args[0], self.list_commands(ctx)))
+            raise click.UsageError(f"there is no command {args[0]!r}.{close}", ctx)
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Complete the names of commands without importing them."""

@@ -19,7 +19,7 @@ from respread_cli.render.output import Shown
 from respread_cli.render.watching import show_results
 from respread_cli.report.explain_report import ExplainReport, explain_report
 from respread_cli.report.planned import Planned, PlanningOptions, plan_cluster_of
-from respread_cli.report.target import Target, find_target
+from respread_cli.report.target import Target, check_namespace, find_target, one_target
 from respread_cli.report.workload_view import workload_view
 
 EXAMPLES: Final = (
@@ -30,13 +30,13 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("target", shell_complete=live_values.targets)
+@click.argument("targets", metavar="TARGET", nargs=-1, required=True, shell_complete=live_values.targets)
 @planning_options
 @click.pass_context
 def explain(
     ctx: click.Context,
     *,
-    target: str,
+    targets: tuple[str, ...],
     namespace: str | None,
     planning: PlanningOptions,
     cluster: ClusterOptions,
@@ -50,9 +50,11 @@ def explain(
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
     """
+    target = one_target(targets) or ""
 
     def look() -> tuple[Planned, Target, ExplainReport]:
         planned = plan_cluster_of(cluster, planning, namespace)
+        check_namespace(namespace, planned.view.snapshot)
         found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
         return planned, found, explain_report(planned, found)
 
@@ -65,4 +67,4 @@ def explain(
 
 
 def _text(report: ExplainReport, console: Console, *, wide: bool) -> Iterator[RenderableType]:
-    return ExplainText(console, wide=wide).render(report)
+    return ExplainText(console, wide=wide, now=report.time).render(report)

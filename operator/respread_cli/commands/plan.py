@@ -21,7 +21,7 @@ from respread_cli.render.plan_table import PlanView
 from respread_cli.render.watching import show_results
 from respread_cli.report.plan_report import PlanReport, plan_report
 from respread_cli.report.planned import PlanningOptions, plan_cluster_of
-from respread_cli.report.target import find_target
+from respread_cli.report.target import check_namespace, find_target, one_target
 
 EXAMPLES: Final = (
     Example("What the operator would evict now", "plan"),
@@ -34,7 +34,7 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("target", required=False, shell_complete=live_values.targets)
+@click.argument("targets", metavar="[TARGET]", nargs=-1, shell_complete=live_values.targets)
 @selector_option
 @click.option(
     "--diff",
@@ -47,7 +47,7 @@ EXAMPLES: Final = (
 def plan(
     ctx: click.Context,
     *,
-    target: str | None,
+    targets: tuple[str, ...],
     selector: Selector | None,
     older: str | None,
     namespace: str | None,
@@ -67,9 +67,11 @@ def plan(
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that the policies restore is violated now.
     """
     before = None if older is None else read_plan(older)
+    target = one_target(targets)
 
     def look() -> PlanReport:
         planned = plan_cluster_of(cluster, planning, namespace)
+        check_namespace(namespace, planned.view.snapshot)
         wanted = None
         if target is not None:
             wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)

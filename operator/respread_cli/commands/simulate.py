@@ -23,6 +23,7 @@ from respread_cli.report.planned import PlanningOptions, plan_cluster_of
 from respread_cli.report.simulate_changes import Typed
 from respread_cli.report.simulate_report import SimulationReport
 from respread_cli.report.simulating import Simulator
+from respread_cli.report.target import check_namespace
 from respread_cli.report.what_if import Cancellation
 
 EXAMPLES: Final = (
@@ -130,8 +131,10 @@ def simulate(
         )
 
     def look() -> SimulationReport:
-        planned = plan_cluster_of(cluster, planning, namespace)
-        return Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
+        planned = plan_cluster_of(cluster, planning, namespace, all_owners=True)
+        report = Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
+        check_namespace(namespace, planned.view.snapshot)
+        return report
 
     def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
         return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)

@@ -21,13 +21,25 @@ from respread.spread.index import Spread, SpreadIndex
 from respread_cli.completion import live_values
 from respread_cli.options import cluster_options, namespace_options, output_options, selector_option
 from respread_cli.read.cluster_view import ClusterOptions
-from respread_cli.read.reading import read_for_skew, spread_with_owners
+from respread_cli.read.reading import read_for_skew, spread_with_owners, with_namespaces
+from respread_cli.render.domain_bars import is_ascii_only
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.skew_table import SkewTable, causes, summary
+from respread_cli.render.skew_table import SkewTable, causes, legend, summary
 from respread_cli.render.watching import show_results
 from respread_cli.report.scale_down_report import protection_reports
-from respread_cli.report.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
+from respread_cli.report.skew_report import (
+    ORDERS,
+    GroupFilter,
+    Order,
+    Origin,
+    SkewReport,
+    joined_words,
+    skew_report,
+    unknown_workloads,
+)
+from respread_cli.report.target import check_namespace
+from respread_cli.suggestions import close_to, did_you_mean
 
 EXAMPLES: Final = (
     Example("Every constraint, worst first", "skew"),
@@ -35,6 +47,7 @@ EXAMPLES: Final = (
         "The violated DoNotSchedule constraints of one namespace, for a script",
         "skew -n shop --when-unsatisfiable DoNotSchedule --exit-code",
     ),
+    Example("The ten worst violated constraints of all namespaces", "skew --violated --limit 10"),
     Example("Zone constraints of pods with a label", "skew -l app=web -k zone"),
     Example(
         "Namespace, workload and skew, one line each",
@@ -62,6 +75,15 @@ EXAMPLES: Final = (
     type=click.Choice(["DoNotSchedule", "ScheduleAnyway"]),
     help="Only constraints of this kind.  [default: both]",
 )
+@click.option("--violated", is_flag=True, help="Only violated constraints.")
+@click.option(
+    "--sort-by",
+    type=click.Choice(ORDERS),
+    default="severity",
+    show_default=True,
+    help="severity: violated first, DoNotSchedule before ScheduleAnyway, then by skew beyond maxSkew.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show only the first N constraints.")
 @click.option(
     "--soft-defaults",
     is_flag=True,
@@ -84,6 +106,9 @@ def skew(
     namespace: str | None,
     topology_keys: tuple[str, ...],
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] | None,
+    violated: bool,
+    sort_by: Order,
+    limit: int | None,
     soft_defaults: bool,
     problems: bool,
     selector: Selector | None,
@@ -96,7 +121,7 @@ def skew(
     The output has one row for every topology spread constraint of pods in all namespaces, including default constraints
     if they are requested. Violated constraints have one line per domain. Constraints that can't work have a sign of
     their own: ⧗ keeps pods Pending, ○ can't change where pods go. WORKLOAD is a name, a kind and a name such as
-    deploy/web, or a pattern such as 'web-*'.
+    deploy/web, also as two words, or a pattern such as 'web-*'.
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated, and with --problems
     also 1 if it can't work.
@@ -105,10 +130,11 @@ def skew(
     defaults = DefaultConstraints(scheduler_configuration, ALL_DEFAULTS if soft_defaults else HARD_DEFAULTS)
     wanted = GroupFilter(
         namespace=namespace,
-        workloads=workloads,
+        workloads=joined_words(workloads),
         topology_keys=topology_keys,
         when_unsatisfiable=when_unsatisfiable,
         selector=selector,
+        only_violated=violated,
     )
 
     auditor = Auditor()
@@ -116,18 +142,27 @@ def skew(
     def look() -> SkewReport:
         view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
         view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
+        if namespace is not None and namespace not in view.snapshot.pods_by_labels:
+            check_namespace(namespace, with_namespaces(cluster, view).snapshot)
         if unknown := unknown_workloads(spread, wanted):
             where = "" if namespace is None else f" in namespace {namespace}"
-            raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
+            names = {each.name for group in spread.groups.values() for each in group.workloads}
+            close = did_you_mean(close_to(unknown[0].rpartition("/")[2], names))
+            raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.{close}")
         protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
         notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
-        origin, findings = Origin(view.source, view.time, notes), auditor.update(view.snapshot, spread)
-        return skew_report(spread, wanted, origin, protections, findings=findings, problems=problems)
+        origin = Origin(view.source, view.time, notes)
+        findings = auditor.update(view.snapshot, spread)
+        return skew_report(
+            spread, wanted, origin, protections, findings=findings, problems=problems, order=sort_by, limit=limit
+        )
 
     def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
         if report.groups:
             table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
             yield table.render(report.groups, report.protections)
+            if console.is_terminal:
+                yield legend(report.groups, ascii_only=is_ascii_only(console))
             yield Text()
             yield from causes(report, all_of_them=problems or output.wide)
         yield summary(report)

@@ -15,7 +15,7 @@ from respread import __version__
 from respread.cluster.annotations import VERSION
 from respread.kube.election import COMMON_NAMESPACE, INSTALLED_NAMESPACE
 from respread.planning.victims.protection import OWN_LABELS
-from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
+from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import client_options
 from respread_cli.read.cluster_view import ConnectionOptions
 from respread_cli.read.connection import connect
@@ -91,7 +91,8 @@ def version(
 ) -> None:
     """Show the versions of client, operator and Kubernetes.
 
-    The operator is the one that leads. Its version is on the Lease that it holds.
+    The operator is the one that leads. Its version is on the Lease that it holds. If no cluster can be reached, only
+    the version of this program is shown.
 
     Exit code: 0, or 2 for an error.
     """
@@ -100,19 +101,26 @@ def version(
         click.echo(f"Client:      {report.client_version} (Python {report.python_version})")
     unknown = ""
     if not client:
-        with closing(connect(connection)) as opened:
-            reader = ApiReader(opened)
-            report = msgspec.structs.replace(report, server_version=reader.version() or None)
-            try:
+        try:
+            with closing(connect(connection)) as opened:
+                reader = ApiReader(opened)
+                report = msgspec.structs.replace(report, server_version=reader.version() or None)
                 leader = find_leader(reader, lease_namespace=lease_namespace, lease_name=lease_name)
                 report = msgspec.structs.replace(report, operator=leader)
-            except NotKnownError as error:
-                unknown = f"unknown: {error}"
+        except NotKnownError as error:
+            unknown = f"unknown: {error}"
+        except CommandError as error:
+            click.echo(f"Note: only the version of this program is known. {_sentence(error.message)}", err=True)
+            client = True
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     elif not client:
         click.echo(f"Operator:    {unknown or _said(report.operator)}")
         click.echo(f"Kubernetes:  {report.server_version or 'unknown'}")
+
+
+def _sentence(message: str) -> str:
+    return message[:1].upper() + message[1:]
 
 
 def _said(leader: Leader | None) -> str:

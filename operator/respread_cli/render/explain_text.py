@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Final
 
 from rich.console import Console, RenderableType
@@ -13,6 +14,7 @@ from rich.text import Text
 from respread_cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
 from respread_cli.render.fitted_table import GAP, cut
 from respread_cli.render.plan_table import move_path
+from respread_cli.render.relative_time import relative, with_relative_times
 from respread_cli.render.skew_table import mark, style_of, style_of_state, workloads
 from respread_cli.report.explain_report import (
     CandidateReport,
@@ -29,20 +31,24 @@ MOST_PODS: Final = 20
 _LONGEST_BAR: Final = 16
 _LONGEST_DOMAIN: Final = 44
 _MOST_REPLICAS: Final = 12
+_REPEATED: Final = 40
+"""A longer reason is not repeated for other pods."""
 
 
 class ExplainText:
     """Shows explanations on one console."""
 
-    def __init__(self, console: Console, *, wide: bool) -> None:
+    def __init__(self, console: Console, *, wide: bool, now: datetime) -> None:
         """Prepare.
 
         Args:
             console: Where it is going to be printed.
             wide: Whether to show all there is.
+            now: The time from which others are told.
         """
         self._ascii = is_ascii_only(console)
         self._wide = wide
+        self._now = now
 
     def render(self, report: ExplainReport) -> Iterator[RenderableType]:
         """Return the parts of the output, one below the other."""
@@ -96,7 +102,9 @@ class ExplainText:
         for each in domains:
             said = Text("too full", style=OVER) if each.too_full else Text()
             if each.closed:
-                said.append("; " if each.too_full else "").append(f"takes no replacement: {each.closed}", style=SOFT)
+                said.append("; " if each.too_full else "").append(
+                    f"no node accepts a replacement: {each.closed}", style=SOFT
+                )
             table.add_row(
                 cut(each.domain or '""', _LONGEST_DOMAIN, ascii_only=self._ascii),
                 f"{each.pods:,}",
@@ -117,11 +125,13 @@ class ExplainText:
         elif not constraint.group.violated:
             text.append("It holds: nothing to do.\n" if constraint.reason is None else "It holds.\n", style=WITHIN)
         if constraint.reason is not None:
-            text.append(f"{constraint.reason}: ", style="bold").append(f"{constraint.message}.\n")
+            message = with_relative_times(constraint.message, self._now)
+            text.append(f"{constraint.reason}: ", style="bold").append(f"{message}.\n")
         if constraint.operator is not None and constraint.operator.reason != constraint.reason:
-            at = "" if constraint.operator.time is None else f" at {constraint.operator.time.isoformat()}"
+            time = constraint.operator.time
+            at = "" if time is None else f", {relative(time, self._now)}"
             text.append(f"The operator says{at}: ").append(f"{constraint.operator.reason}: ", style="bold")
-            text.append(f"{constraint.operator.message}.\n")
+            text.append(f"{with_relative_times(constraint.operator.message, self._now)}.\n")
         if not constraint.counts_own_pods and not constraint.group.findings:
             text.append(
                 "Its selector matches none of the pods that have it, so it does not keep them apart: "
@@ -148,13 +158,18 @@ class ExplainText:
         for heading in ("TOO FULL", "FATE"):
             table.add_column(heading, no_wrap=True)
         table.add_column("WHY", ratio=1, overflow="fold")
+        said: dict[str, str] = {}
         for each in shown:
+            why = with_relative_times(self._why(each), self._now)
+            first = said.setdefault(why, each.pod)
+            if first != each.pod and len(why) > _REPEATED:
+                why = f"{each.reason}: as {first}" if each.reason is not None else f"as {first}"
             table.add_row(
                 f"{each.namespace}/{each.pod}" if several else each.pod,
                 each.node or "",
                 "\n".join(each.too_full_domains),
                 Text(each.fate, style={"Moves": SOFT, "Held": OVER}.get(each.fate, "")),
-                self._why(each),
+                why,
             )
         yield table
         if more := len(pods) - len(shown):
@@ -171,7 +186,7 @@ class ExplainText:
 
 def _policies(report: ExplainReport) -> Iterator[Text]:
     if report.default_policy:
-        yield Text("There is no policy in the cluster: this is what one with an empty spec would make of it.")
+        yield Text("The cluster has no policy. This is what a policy with an empty spec would do.")
     elif not report.policies:
         yield Text("No policy selects the pods: nothing is done about their spread.")
     else:
@@ -196,7 +211,7 @@ def _mode(policy: ExplainedPolicy) -> Text:
 def _none_listed(report: ExplainReport) -> str:
     if report.others_that_hold:
         return _others(report.others_that_hold)
-    return "No topology spread constraint has to do with it."
+    return "No topology spread constraint concerns it."
 
 
 def _others(number: int) -> str:

@@ -11,6 +11,8 @@ from rich.text import Text
 GAP: Final = 2
 """Blanks between columns."""
 
+_SEPARATORS: Final = " -/."
+
 GiveWay = Mapping[str, tuple[int, int]]
 """The columns that give way, the first one first: all to the first width, then to the second."""
 
@@ -23,7 +25,7 @@ def fitted_table(
     ascii_only: bool,
     to_the_right: Collection[str] = (),
 ) -> Table:
-    """Return a table whose cells are cut where there is no room.
+    """Return a table whose cells take several lines where there is no room, so that nothing is cut.
 
     Args:
         rows: one or more, each with its cells by their headings; cells may have several lines.
@@ -37,8 +39,17 @@ def fitted_table(
     widths = column_widths(natural, give_way, width)
     table = table_of(widths, ascii_only=ascii_only, to_the_right=to_the_right)
     for row in rows:
-        table.add_row(*(_cut_lines(row[heading], widths[heading], ascii_only=ascii_only) for heading in headings))
+        table.add_row(*(_folded_lines(row[heading], widths[heading]) for heading in headings))
     return table
+
+
+def keeps_whole(rows: Sequence[Mapping[str, Text]], give_way: GiveWay, width: int, headings: Collection[str]) -> bool:
+    """Return whether the cells of some columns stay in one line in a table of this width."""
+    natural = {heading: natural_width(heading, (row[heading].plain for row in rows)) for heading in rows[0]}
+    widths = column_widths(natural, give_way, width)
+    return sum(widths.values()) + GAP * (len(widths) - 1) <= width and all(
+        widths[each] == natural[each] for each in headings if each in natural
+    )
 
 
 def table_of(widths: Mapping[str, int], *, ascii_only: bool, to_the_right: Collection[str] = ()) -> Table:
@@ -79,8 +90,20 @@ def cut(text: str, width: int, *, ascii_only: bool = False) -> str:
     return text if len(text) <= width else f"{text[: max(width - 1, 0)]}{'~' if ascii_only else '…'}"
 
 
-def _cut_lines(text: Text, width: int, *, ascii_only: bool) -> Text:
+def folded(text: str, width: int) -> str:
+    """Return a text in lines that fit: broken after a blank or a separator of names where there is one."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        left = line
+        while len(left) > width > 0:
+            at = max((left.rfind(each, 0, width) + 1 for each in _SEPARATORS), default=0) or width
+            lines.append(left[:at].rstrip())
+            left = left[at:]
+        lines.append(left)
+    return "\n".join(lines)
+
+
+def _folded_lines(text: Text, width: int) -> Text:
     if all(len(line) <= width for line in text.plain.split("\n")):
         return text
-    lines = (cut(line, width, ascii_only=ascii_only) for line in text.plain.split("\n"))
-    return Text("\n".join(lines), style=text.style)
+    return Text(folded(text.plain, width), style=text.style)

@@ -45,7 +45,7 @@ def print_parts(console: Console, parts: Iterable[RenderableType]) -> None:
     """Print tables and texts without trailing blanks."""
     with console.capture() as capture:
         for part in parts:
-            console.print(part)
+            console.print(part, crop=False)
     for line in capture.get().splitlines():
         click.echo(line.rstrip(), color=True)  # the console has decided about colors
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from respread.api.reasons import Reason
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
-from respread_cli.render.fitted_table import GiveWay, fitted_table
+from respread_cli.render.fitted_table import GiveWay, fitted_table, keeps_whole
 from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
 from respread_cli.report.plan_report import (
     BlockedReport,
@@ -26,15 +26,17 @@ from respread_cli.report.plan_report import (
 from respread_cli.report.skew_report import GroupReport, short_topology_key
 
 _MOST_NAMED: Final = 3
+_COPIED: Final = frozenset({"NAMESPACE", "POD", "NODE"})
+"""The columns with names that users copy."""
 _GIVE_WAY: Final[GiveWay] = {
+    "WHY": (40, 13),
+    "FROM -> TO": (30, 14),
+    "POLICY": (14, 8),
+    "PODS PER DOMAIN": (40, 16),
     "NAMESPACE": (14, 9),
     "NODE": (14, 8),
     "WORKLOAD": (22, 12),
-    "POD": (28, 14),
-    "POLICY": (14, 8),
-    "PODS PER DOMAIN": (40, 16),
-    "WHY": (40, 13),
-    "FROM -> TO": (30, 14),
+    "POD": (40, 14),
 }
 
 
@@ -45,7 +47,11 @@ class PlanView(ConsoleView):
         """Return the parts of the output, one below the other."""
         if report.moves:
             yield _heading("Evictions, in this order")
-            yield self._table([self._move(number, move) for number, move in enumerate(report.moves, start=1)])
+            rows = [self._move(number, move) for number, move in enumerate(report.moves, start=1)]
+            if keeps_whole(rows, _GIVE_WAY, self._width, _COPIED):
+                yield self._table(rows)
+            else:
+                yield from map(_in_lines, rows)
             for number, move in enumerate(report.moves, start=1):
                 if move.waits_for is not None and not any(each.wave == 1 for each in report.moves):
                     yield Padding(Text(f"{number} waits: {move.waits_for}.", style=SOFT), (0, 0, 0, 2))
@@ -105,6 +111,20 @@ class PlanView(ConsoleView):
         return fitted_table(rows, _GIVE_WAY, self._width, ascii_only=self._ascii, to_the_right={"#", "NODES"})
 
 
+def _in_lines(row: Mapping[str, Text]) -> RenderableType:
+    """Return a move in lines of its own, whose names stay whole: a terminal is too narrow for its table.
+
+    A terminal breaks a longer line itself, and copies it in one piece.
+    """
+    namespace = f", namespace {row['NAMESPACE']}" if "NAMESPACE" in row else ""
+    text = Text(f"{row['#']}  wave {row['WAVE']}{namespace}\n   ", no_wrap=True, overflow="ignore")
+    text.append(str(row["POD"]), style="bold")
+    text.append(f"\n   on {row['NODE']}")
+    for path, why in zip(row["FROM -> TO"].split("\n"), row["WHY"].split("\n"), strict=True):
+        text.append(f"\n   {path}  {why}")
+    return Group(text)  # Alone, a console would wrap it.
+
+
 def move_path(move: MoveReport, constraint: HelpedConstraint, *, ascii_only: bool) -> str:
     """Return where a move takes a pod, for a constraint that it helps: `zone-a → zone-b or zone-c`."""
     likely = "" if move.certain else " (likely)"
@@ -127,7 +147,9 @@ def summary(report: PlanReport) -> Text:
         )
         if report.evictions and report.lower_bound is not None:
             fewest = report.evictions <= report.lower_bound
-            text.append("; no plan needs fewer." if fewest else f"; at least {report.lower_bound} are needed.")
+            text.append(
+                "; no plan of safe evictions needs fewer." if fewest else f"; at least {report.lower_bound} are needed."
+            )
         else:
             text.append(".")
         if report.evictions and report.pace is not None:

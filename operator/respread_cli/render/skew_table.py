@@ -25,7 +25,7 @@ from respread_cli.render.domain_bars import (
     draw_in_line,
 )
 from respread_cli.render.domain_bars import natural_width as natural_width_of_domains
-from respread_cli.render.fitted_table import GiveWay, column_widths, cut, natural_width, table_of
+from respread_cli.render.fitted_table import GiveWay, column_widths, cut, folded, natural_width, table_of
 from respread_cli.report.scale_down_protection import ScaleDownReason
 from respread_cli.report.skew_report import (
     GroupReport,
@@ -39,11 +39,11 @@ SCALE_DOWNS: Final = "SCALE-DOWNS"
 DOMAINS: Final = "PODS PER DOMAIN"
 SKEW: Final = "SKEW/MAX"
 _GIVE_WAY: Final[GiveWay] = {
-    "NAMESPACE": (14, 9),
-    "KEY": (12, 8),
     "SELECTOR": (30, 10),
-    "WORKLOAD": (22, 12),
     DOMAINS: (30, 20),
+    "NAMESPACE": (14, 9),
+    "KEY": (27, 12),
+    "WORKLOAD": (22, 12),
 }
 _MOST_COUNTS: Final = 8
 _MOST_CAUSES: Final = 5
@@ -75,7 +75,10 @@ class SkewTable(ConsoleView):
         table = table_of(widths, ascii_only=self._ascii)
         for group, row in zip(groups, rows, strict=True):
             cells: list[Text | str] = [
-                cut(text, widths[heading], ascii_only=self._ascii) for heading, text in row.items()
+                cut(text, widths[heading], ascii_only=self._ascii)
+                if heading == "SELECTOR"
+                else folded(text, widths[heading])
+                for heading, text in row.items()
             ]
             cells[0] = Text(row[""], style=style_of(group))
             cells[headings.index(SKEW)] = Text(row[SKEW], style=style_of(group) if group.violated else "")
@@ -115,10 +118,13 @@ class SkewTable(ConsoleView):
 
 def summary(report: SkewReport) -> Text:
     """Return a summary of the table as a sentence."""
-    groups = report.groups
+    groups, found = report.groups, len(report.groups) + report.left_out
     if not groups:
         return Text("No pod has such a topology spread constraint.")
     unworkable = report.unsatisfiable + report.ineffective
+    if report.left_out:
+        limited = f"{len(groups):,} of {found:,} constraints are shown (--limit). "
+        return Text(f"{limited}{report.violated:,} of the {found:,} {_are(report.violated)} violated.", style=SOFT)
     if not report.violated and unworkable:
         return _that_cannot_work(report)
     if not report.violated:
@@ -177,6 +183,25 @@ _SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
 """For a terminal, and in ASCII: P for Pending."""
 
 
+def legend(groups: Sequence[GroupReport], *, ascii_only: bool) -> Text:
+    """Return what the signs of these groups mean, in one line."""
+    meanings = {
+        mark(group, ascii_only=ascii_only): _MEANINGS[group.violated, group.when_unsatisfiable == "DoNotSchedule"]
+        for group in groups
+    }
+    signs = ", ".join(f"{sign} {meaning}" for sign, meaning in meanings.items())
+    return Text(f"{signs}. {SKEW}: the skew and the maxSkew of the constraint.", style=FAINT)
+
+
+_MEANINGS: Final[Mapping[tuple[bool, bool], str]] = {
+    (True, True): "violated",
+    (True, False): "violated, ScheduleAnyway",
+    (False, True): "holds",
+    (False, False): "holds",
+}
+"""By whether a constraint is violated, and whether it is a DoNotSchedule constraint."""
+
+
 def mark(group: GroupReport, *, ascii_only: bool = False) -> str:
     """Return a sign for the state of a group."""
     if (signs := _SIGNS.get(group.state)) is not None:
@@ -233,6 +258,10 @@ def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReferen
     """Return how scale-downs of a group's workloads choose pods, each word once."""
     found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
     return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _all(number: int) -> str:

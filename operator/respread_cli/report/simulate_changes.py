@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.program.command_line import CommandError
 from respread_cli.report.skew_report import WorkloadReference, short_topology_key, workload_matches
+from respread_cli.suggestions import close_to, did_you_mean
 
 _MOST_NAMED: Final = 3
 _SLASHES_WITH_NAMESPACE: Final = 2
@@ -134,11 +134,11 @@ def _unknown(name: str, there: Iterable[WorkloadName], known: Iterable[WorkloadN
     elsewhere = sorted(each.namespace for each in known if _is_meant(name, each))
     if elsewhere:
         return f"{said}, but in {_listed(elsewhere)}."
-    kind, slash, _ = name.rpartition("/")
-    names = {_short(each) if slash else each.name: each for each in there}
-    near = get_close_matches(name, names, n=_MOST_NAMED, cutoff=0.6)
+    kind, slash, bare = name.rpartition("/")
+    near = set(close_to(bare, {each.name for each in there}))
     if near:
-        return f"{said}. Did you mean {' or '.join(near)}?"
+        meant = sorted({_short(each) if slash else each.name for each in there if each.name in near})
+        return f"{said}.{did_you_mean(meant)}"
     hint = "A workload without pods can't be simulated: its pod template is read from them."
     return f"{said}. {hint}" if kind or not slash else f"{said}."
 
@@ -160,9 +160,7 @@ def _short(workload: WorkloadName) -> str:
 def _node(name: str, snapshot: ClusterSnapshot, typed: str) -> Node:
     node = snapshot.nodes.get(name)
     if node is None:
-        near = get_close_matches(name, list(snapshot.nodes), n=_MOST_NAMED)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise CommandError(f"{typed}: there is no node {name}.{hint}")
+        raise CommandError(f"{typed}: there is no node {name}.{did_you_mean(close_to(name, snapshot.nodes))}")
     return node
 
 
@@ -184,8 +182,7 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
         values = sorted(
             {node.labels[label] for label in meant for node in snapshot.nodes.values() if label in node.labels}
         )
-        near = get_close_matches(value, values, n=_MOST_NAMED, cutoff=0.3) or values[:_MOST_NAMED]
-        raise CommandError(f"{option} {typed}: no node has {key}={value}; there is {_listed(near)}.")
+        raise CommandError(f"{option} {typed}: no node has {key}={value}. The values of {key} are {_listed(values)}.")
     if len(nodes) > 1:
         raise CommandError(f"{option} {typed}: {key} may be {' or '.join(meant)}: write the whole key.")
     return list(nodes.pop())

@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
@@ -63,6 +63,21 @@ _KIND_WORDS: Final[Mapping[str, str]] = {
     "cloneset": "CloneSet",
     "clonesets": "CloneSet",
 }
+
+
+WORDS_OF_POLICIES: Final = frozenset(
+    {
+        "policy",
+        "crbp",
+        "rbp",
+        "clusterrebalancepolicy",
+        "clusterrebalancepolicies",
+        "rebalancepolicy",
+        "rebalancepolicies",
+    }
+)
+KINDS_OF_TARGETS: Final = frozenset(_KIND_WORDS) | WORDS_OF_POLICIES
+"""The words for kinds that may be before a name."""
 
 
 class Origin(NamedTuple):
@@ -152,6 +167,8 @@ class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     groups: tuple[GroupReport, ...]
     protections: tuple[ProtectionReport, ...] | None = None
     """Of the groups' workloads; None if not requested, or if policies could not be read."""
+    left_out: int = 0
+    """How many more groups there are than `groups` lists, because of a limit. The numbers above count them too."""
 
     def names(self) -> Iterator[str]:
         """Yield the workloads of the groups."""
@@ -170,12 +187,15 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
     when_unsatisfiable: WhenUnsatisfiable | None = None
     selector: Selector | None = None
     """Pods of the group, which have its constraint, must have such labels."""
+    only_violated: bool = False
+    """Whether those that hold are left out."""
 
     def selects(self, group: SpreadGroup) -> bool:
         """Whether a group is selected."""
         key = group.key
         return (
             (self.namespace is None or key.namespace == self.namespace)
+            and (group.violated or not self.only_violated)
             and (self.when_unsatisfiable is None or key.when_unsatisfiable == self.when_unsatisfiable)
             and (
                 not self.topology_keys
@@ -188,6 +208,21 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
             )
             and has_pods_with(group, self.selector)
         )
+
+
+def joined_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return arguments with each kind joined to the name after it: `deployment web` is `deployment/web`, as in kubectl.
+
+    A word that follows no kind, or is the last one, stays as it is, because a workload may be named like a kind.
+    """
+    joined: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if left and word.partition(".")[0].lower() in KINDS_OF_TARGETS and "/" not in left[0]:
+            word = f"{word}/{left.pop(0)}"
+        joined.append(word)
+    return tuple(joined)
 
 
 def unknown_workloads(spread: Spread, wanted: GroupFilter) -> list[str]:
@@ -232,8 +267,10 @@ def skew_report(
     *,
     findings: Findings = Map(),
     problems: bool = False,
+    order: Order = "severity",
+    limit: int | None = None,
 ) -> SkewReport:
-    """Return how the requested groups are spread, worst first.
+    """Return how the requested groups are spread.
 
     Args:
         spread: all groups.
@@ -242,11 +279,16 @@ def skew_report(
         protections: of their workloads, if requested.
         findings: what the audit finds about them.
         problems: whether to leave out the groups that hold.
+        order: by what they are sorted.
+        limit: the most groups that are listed; None for all.
     """
     reports = (
         group_report(group, findings.get(key, ())) for key, group in spread.groups.items() if wanted.selects(group)
     )
     groups = sorted((each for each in reports if not problems or each.state != "Holds"), key=worst_first)
+    if (place := _ORDERS[order]) is not None:
+        groups.sort(key=place)
+    shown = groups[:limit]
     return SkewReport(
         source=origin.source,
         time=origin.time,
@@ -255,9 +297,27 @@ def skew_report(
         worst_skew=max((group.skew for group in groups), default=0),
         unsatisfiable=sum(group.state == "Unsatisfiable" for group in groups),
         ineffective=sum(group.state == "Ineffective" for group in groups),
-        groups=tuple(groups),
+        groups=tuple(shown),
         protections=protections,
+        left_out=len(groups) - len(shown),
     )
+
+
+Order = Literal["severity", "skew", "pods", "namespace", "workload", "key"]
+_ORDERS: Final[Mapping[Order, Callable[[GroupReport], tuple[object, ...]] | None]] = {
+    "severity": None,
+    "skew": lambda group: (-group.skew,),
+    "pods": lambda group: (-group.pods,),
+    "namespace": lambda group: (group.namespace, _first_workload(group)),
+    "workload": lambda group: (_first_workload(group), group.namespace),
+    "key": lambda group: (group.topology_key,),
+}
+"""What groups can be sorted by. Equal ones stay in order of severity."""
+ORDERS: Final = tuple(_ORDERS)
+
+
+def _first_workload(group: GroupReport) -> str:
+    return group.workloads[0].name if group.workloads else ""
 
 
 def group_report(

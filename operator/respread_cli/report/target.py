@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Final
 
+import click
 import msgspec
 
 from respread.api.policy import Policy
@@ -17,20 +18,11 @@ from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
 from respread.program.command_line import CommandError
 from respread.spread.group import SpreadGroup
-from respread_cli.report.skew_report import workload_matches
+from respread_cli.report.skew_report import WORDS_OF_POLICIES, WorkloadReference, joined_words, workload_matches
+from respread_cli.suggestions import close_to, did_you_mean
 
 _PODS: Final = frozenset({"po", "pod", "pods"})
-_POLICIES: Final = frozenset(
-    {
-        "policy",
-        "crbp",
-        "rbp",
-        "clusterrebalancepolicy",
-        "clusterrebalancepolicies",
-        "rebalancepolicy",
-        "rebalancepolicies",
-    }
-)
+_POLICIES: Final = WORDS_OF_POLICIES
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -95,6 +87,7 @@ def find_target(
     Raises:
         CommandError: there is no such object.
     """
+    policies = tuple(policies)
     kind, slash, name = word.rpartition("/")
     kind = kind.partition(".")[0].lower()
 
@@ -123,7 +116,45 @@ def find_target(
     what = "policy" if ways == (of_policies,) else "pod" if ways == (single,) else "workload with pods"
     if not slash:
         what = "workload with pods, no pod and no policy"
-    raise CommandError(f"there is no {what} named {name}{where}.")
+    meant = _meant(name, snapshot, policies, namespace)
+    raise CommandError(f"there is no {what} named {name}{where}.{did_you_mean(meant)}")
+
+
+def _meant(name: str, snapshot: ClusterSnapshot, policies: Iterable[Policy], namespace: str | None) -> list[str]:
+    """Return the targets with names close to one, or with this name and of another kind."""
+    words: dict[str, str] = {}
+    for pod in _pods(snapshot, namespace):
+        workload = workload_of(pod)
+        words[pod.name] = f"pod/{pod.name}"
+        words[workload.name] = str(WorkloadReference(workload.kind, workload.name))
+    for each in policies:
+        words.setdefault(each.object_name, f"{'crbp' if each.is_cluster_policy else 'rbp'}/{each.object_name}")
+    return [words[each] for each in close_to(name, words)]
+
+
+def one_target(words: Sequence[str]) -> str | None:
+    """Return the target that a command line names in one word, or as kubectl's `deployment web`; None without words.
+
+    Raises:
+        click.UsageError: it names several.
+    """
+    joined = joined_words(words)
+    if len(joined) > 1:
+        raise click.UsageError(f"name one target, not {' and '.join(joined)}.")
+    return joined[0] if joined else None
+
+
+def check_namespace(namespace: str | None, snapshot: ClusterSnapshot) -> None:
+    """Refuse a namespace that does not exist, because no result must not look as if all were well.
+
+    Raises:
+        CommandError: the snapshot contains namespaces, and this one is not among them.
+    """
+    if namespace is None or not snapshot.namespaces or namespace in snapshot.namespaces:
+        return
+    if namespace not in snapshot.pods_by_labels:
+        close = did_you_mean(close_to(namespace, snapshot.namespaces))
+        raise CommandError(f"there is no namespace {namespace}.{close}")
 
 
 def _of_pods(pods: Iterable[Pod], *, whole_workloads: bool) -> Target:

@@ -155,7 +155,7 @@ def test_plan_uses_the_policies_of_a_file(cluster: Sandbox, policy: Path) -> Non
     assert len({move["pod"] for move in plan["moves"]}) == 3
     done = run(cluster, "plan", "-f", str(policy))
     assert done.returncode == 0
-    assert "3 evictions to restore 1 of 1 violated constraint; no plan needs fewer." in done.stdout
+    assert "3 evictions to restore 1 of 1 violated constraint; no plan of safe evictions needs fewer." in done.stdout
 
 
 def test_explain_shows_the_planned_state_of_each_pod(cluster: Sandbox, policy: Path) -> None:

@@ -148,7 +148,7 @@ def test_as_a_kubectl_plugin_the_usage_shows_kubectl_respread() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["frobnicate"], "No such command 'frobnicate'"),
+        (["frobnicate"], "there is no command 'frobnicate'"),
         (["skew", "--frobnicate"], "No such option"),
         (["skew", "-o", "xml"], "'xml' is not one of"),
         (["run", "--listen-address", "nowhere"], "'nowhere' is not a listen address"),

@@ -277,7 +277,7 @@ def test_scaling_to_the_current_replicas_changes_nothing(cluster: Path) -> None:
         (("--scale", "web"), "say which workload and to how many pods"),
         (("--scale", "zzzz=1"), "there is no pod of zzzz. A workload without pods can't be simulated"),
         (("--drain", "node-a3"), "--drain node-a3: there is no node node-a3. Did you mean node-a"),
-        (("--remove-domain", "zone=zone-d"), "no node has zone=zone-d; there is zone-"),
+        (("--remove-domain", "zone=zone-d"), "no node has zone=zone-d. The values of zone are zone-a, zone-b"),
         (("--remove-domain", "rack=1"), "no node has a label rack."),
         (("--remove-domain", "zone"), "say a topology key and a value"),
         (("--add-nodes", "0"), "say how many"),

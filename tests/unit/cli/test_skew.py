@@ -22,14 +22,16 @@ from respread_cli.main import respread
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.render.domain_bars import Domain, bar, domains_shown
 from respread_cli.render.output import print_parts
-from respread_cli.render.skew_table import SkewTable, causes, summary
+from respread_cli.render.skew_table import SkewTable, causes, legend, summary
 from respread_cli.report.scale_down_report import protection_reports
 from respread_cli.report.skew_report import (
     GroupFilter,
     GroupReport,
+    Order,
     Origin,
     SkewReport,
     WorkloadReference,
+    joined_words,
     skew_report,
     unknown_workloads,
     workload_matches,
@@ -174,6 +176,76 @@ def test_an_unknown_name_is_reported_and_an_unmatched_pattern_is_not() -> None:
     assert unknown_workloads(three_zones(), GroupFilter(workloads=("bad",), namespace="shop")) == ["bad"]
 
 
+def ordered(order: Order, limit: int | None = None) -> SkewReport:
+    return skew_report(three_zones(), GroupFilter(), Origin("a test", NOW), order=order, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("severity", ["worst", "bad", "soft", "fine"]),
+        ("skew", ["soft", "worst", "bad", "fine"]),
+        ("pods", ["soft", "worst", "bad", "fine"]),
+        ("namespace", ["bad", "fine", "soft", "worst"]),
+        ("workload", ["bad", "fine", "soft", "worst"]),
+        ("key", ["worst", "bad", "soft", "fine"]),
+    ],
+)
+def test_groups_are_sorted_as_requested(order: Order, names: list[str]) -> None:
+    assert [group.workloads[0].name for group in ordered(order).groups] == names
+
+
+def test_a_limit_leaves_out_the_last_groups_and_still_counts_them() -> None:
+    report = ordered("severity", limit=1)
+    assert [group.workloads[0].name for group in report.groups] == ["worst"]
+    assert (report.violated, report.worst_skew, report.left_out) == (3, 9, 3)
+    assert summary(report).plain == "1 of 4 constraints are shown (--limit). 3 of the 4 are violated."
+
+
+def test_only_violated_groups_are_shown_if_requested() -> None:
+    report = report_of(three_zones(), only_violated=True)
+    assert [group.workloads[0].name for group in report.groups] == ["worst", "bad", "soft"]
+
+
+@pytest.mark.parametrize(
+    ("words", "joined"),
+    [
+        (("deployment", "web"), ("deployment/web",)),
+        (("deployments.apps", "web", "api"), ("deployments.apps/web", "api")),
+        (("web", "sts", "db"), ("web", "sts/db")),
+        (("deploy/web", "api"), ("deploy/web", "api")),
+        (("job",), ("job",)),
+        (("pod", "deploy/web"), ("pod", "deploy/web")),
+    ],
+)
+def test_a_kind_and_a_name_may_be_two_words(words: tuple[str, ...], joined: tuple[str, ...]) -> None:
+    assert joined_words(words) == joined
+
+
+def test_the_legend_says_what_the_signs_of_the_table_mean() -> None:
+    assert legend(report_of(three_zones()).groups, ascii_only=False).plain == (
+        "✗ violated, ! violated, ScheduleAnyway, ✓ holds. SKEW/MAX: the skew and the maxSkew of the constraint."
+    )
+
+
+def failed(tmp_path: Path, *arguments: str) -> str:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    file = snapshot_of(tmp_path, [manifest_of_node("a", "a"), *deployment_pods("web", {"a": 1}), namespace])
+    done = CliRunner().invoke(respread, ["skew", "--snapshot", str(file), *arguments])
+    assert done.exit_code == 2
+    return done.stderr.splitlines()[-1]
+
+
+def test_a_namespace_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    assert failed(tmp_path, "-n", "defautl") == "Error: there is no namespace defautl. Did you mean default?"
+    assert failed(tmp_path, "-n", "nope") == "Error: there is no namespace nope."
+
+
+def test_only_a_close_workload_is_suggested(tmp_path: Path) -> None:
+    assert failed(tmp_path, "deployment", "wbe").endswith("has a topology spread constraint. Did you mean web?")
+    assert failed(tmp_path, "deploy/nope").endswith("has a topology spread constraint.")
+
+
 def printed(
     report: SkewReport, width: int, *, wide: bool = False, encoding: str = "utf-8", colors: bool = False
 ) -> str:
@@ -210,8 +282,7 @@ def test_a_table_with_long_names_fits_the_terminal(width: int) -> None:
 def test_numbers_and_bars_are_shown_in_80_columns() -> None:
     lines = printed(report_of(big()), 80).splitlines()
     assert lines[0].split() == ["NAMESPACE", "WORKLOAD", "KEY", "SKEW/MAX", "PODS", "PER", "DOMAIN"]
-    hosts = lines[4:]
-    assert "4/1" in hosts[0]
+    hosts = lines[next(at for at, line in enumerate(lines) if "4/1" in line) :]
     assert all("ip-10-0-0-" in line and line.rstrip().endswith("█") for line in hosts[:6])
 
 
