@@ -148,6 +148,9 @@ bench: setup ## All benchmarks except big, busy and pace, one after another; the
 peer: setup ## Build the descheduler that benches compare with Respread, once, into the cache; print its path.
 	@$(BIN)/python -m bench.peer
 
+peer-tests: setup ## The cases of descheduler's own test of its topology spread plugin, tried on Respread: a table for docs/compare.md; Go builds that test once.
+	@$(BIN)/python -m bench.peer_cases
+
 compare: setup ## Respread and descheduler on the same clusters, for docs/compare.md: a quarter of an hour (ARGS='--worlds scale-down soft', --help for more).
 	@$(BIN)/python -m bench.compare $(ARGS)
 

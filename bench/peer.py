@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from respread_sandbox.binaries import cache_directory
@@ -44,7 +45,7 @@ def find_or_build() -> Path:
         partial = program.with_name(f".{PROGRAM}.{os.getpid()}.partial")
         try:
             # In the module's own folder, for its replace directives only count there.
-            _go("build", *FLAGS, "-o", str(partial), f"./cmd/{PROGRAM}", directory=_module_directory(program.parent))
+            run_go("build", *FLAGS, "-o", str(partial), f"./cmd/{PROGRAM}", directory=module_directory(program.parent))
             partial.rename(program)
         finally:
             partial.unlink(missing_ok=True)
@@ -60,17 +61,33 @@ def _program() -> Path:
     return cache_directory(os.environ).parent.parent / "peer" / f"{PROGRAM}-{VERSION}" / PROGRAM
 
 
-def _module_directory(working_directory: Path) -> Path:
-    downloaded = _go("mod", "download", "-json", f"{MODULE}@{VERSION}", directory=working_directory)
+def cache_folder() -> Path:
+    """Return the folder in the cache for what is made from this version of the module."""
+    return _program().parent
+
+
+def module_directory(working_directory: Path) -> Path:
+    """Return where Go has put the module, after downloading it if necessary."""
+    downloaded = run_go("mod", "download", "-json", f"{MODULE}@{VERSION}", directory=working_directory)
     return Path(json.loads(downloaded)["Dir"])
 
 
-def _go(*arguments: str, directory: Path) -> str:
+def run_go(*arguments: str, directory: Path, variables: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Run the go command in a folder, with additional environment variables, and return what it prints.
+
+    Raises:
+        SystemExit: Go is missing or failed.
+    """
     go = shutil.which("go")
     if go is None:
         raise SystemExit(f"Go was not found. {PROGRAM} is built with Go 1.26 or newer: install it (https://go.dev/dl)")
     done = subprocess.run(  # noqa: S603 - the go command from the person's PATH is what is wanted
-        [go, *arguments], cwd=directory, env=_environment(os.environ), capture_output=True, text=True, check=False
+        [go, *arguments],
+        cwd=directory,
+        env={**_environment(os.environ), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()

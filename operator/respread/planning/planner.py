@@ -43,7 +43,6 @@ from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import Rules
 from respread.planning.victims.controllers import ActivePods
-from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection
 from respread.planning.victims.refused import NOTHING_REFUSED, Refused
@@ -54,7 +53,6 @@ from respread.planning.wave import Seekers, Wave
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
 from respread.scheduling.view.node_sets import NodeSet, node_set
-from respread.spread.carried import DefaultConstraints
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
@@ -83,17 +81,6 @@ _NOT_FINISHED: Final = Held(
     Reason.IN_MOTION,
     "it can't be restored now, and waits for moves of other spread groups, which may need the room that it would take",
 )
-
-_DECIDING: Final = (
-    "namespaces",
-    "persistent_volume_claims",
-    "persistent_volumes",
-    "storage_classes",
-    "csi_nodes",
-)
-"""The parts of a snapshot, besides nodes and pods, that affect where the scheduler places pods."""
-_DECIDING_DEFAULTS: Final = ("services", "replica_sets", "stateful_sets", "replication_controllers")
-"""Those that also do if plans count on default constraints."""
 
 
 def never_on_hold(_key: GroupKey, _policy: str) -> None:
@@ -160,10 +147,7 @@ class Planner:
         self._setting = setting
         self._protections = setting.protections()
         self._ranks = setting.ranks()
-        kinds = kinds_restored(setting.policies)
-        self._trusts_default_scores = "ScheduleAnyway" in kinds
-        defaults = DefaultConstraints(self._predictor.configuration, kinds)
-        self._deciding = (*_DECIDING, *_DECIDING_DEFAULTS) if defaults.exist else _DECIDING
+        self._placement = Placement.under(setting.policies, self._predictor)
         self._selection = Selection(PolicyIndex(setting.policies))
         self._tasks = Tasks()
         self._memory = Memory()
@@ -218,7 +202,7 @@ class Planner:
         )
         tasks = self._begun.of(ready, moving_pods)
         tasks.sort(key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
-        placement = Placement(self._predictor, trusts_default_scores=self._trusts_default_scores)
+        placement = self._placement
         tasks, drained = self._left_to_drains(tasks, placement, leaving_since, now)
         blocked.extend((key, each.held) for task, each in drained for key in task.cure)
         finder = Finder(placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
@@ -325,7 +309,7 @@ class Planner:
         ]
         return Changes(
             nodes=node_set(changed),
-            rules=any(getattr(snapshot, field) is not getattr(before, field) for field in self._deciding),
+            rules=any(getattr(snapshot, field) is not getattr(before, field) for field in self._placement.deciding),
         )
 
 

@@ -30,13 +30,15 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("targets", metavar="TARGET", nargs=-1, required=True, shell_complete=live_values.targets)
+@click.argument(
+    "target", metavar="TARGET", nargs=-1, required=True, callback=one_target, shell_complete=live_values.targets
+)
 @planning_options
 @click.pass_context
 def explain(
     ctx: click.Context,
     *,
-    targets: tuple[str, ...],
+    target: str,
     namespace: str | None,
     planning: PlanningOptions,
     cluster: ClusterOptions,
@@ -50,7 +52,6 @@ def explain(
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
     """
-    target = one_target(targets) or ""
 
     def look() -> tuple[Planned, Target, ExplainReport]:
         planned = plan_cluster_of(cluster, planning, namespace)

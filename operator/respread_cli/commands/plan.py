@@ -34,7 +34,7 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("targets", metavar="[TARGET]", nargs=-1, shell_complete=live_values.targets)
+@click.argument("target", metavar="[TARGET]", nargs=-1, callback=one_target, shell_complete=live_values.targets)
 @selector_option
 @click.option(
     "--diff",
@@ -47,7 +47,7 @@ EXAMPLES: Final = (
 def plan(
     ctx: click.Context,
     *,
-    targets: tuple[str, ...],
+    target: str | None,
     selector: Selector | None,
     older: str | None,
     namespace: str | None,
@@ -67,7 +67,6 @@ def plan(
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that the policies restore is violated now.
     """
     before = None if older is None else read_plan(older)
-    target = one_target(targets)
 
     def look() -> PlanReport:
         planned = plan_cluster_of(cluster, planning, namespace)

@@ -144,14 +144,9 @@ def skew(
         view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
         if namespace is not None and namespace not in view.snapshot.pods_by_labels:
             check_namespace(namespace, with_namespaces(cluster, view).snapshot)
-        if unknown := unknown_workloads(spread, wanted):
-            where = "" if namespace is None else f" in namespace {namespace}"
-            names = {each.name for group in spread.groups.values() for each in group.workloads}
-            close = did_you_mean(close_to(unknown[0].rpartition("/")[2], names))
-            raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.{close}")
+        _check_workloads(spread, wanted)
         protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
-        notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
-        origin = Origin(view.source, view.time, notes)
+        origin = Origin(view.source, view.time, (*view.notes, *_unknown_owners(view.snapshot, spread, namespace)))
         findings = auditor.update(view.snapshot, spread)
         return skew_report(
             spread, wanted, origin, protections, findings=findings, problems=problems, order=sort_by, limit=limit
@@ -170,6 +165,15 @@ def skew(
     report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
     unworkable = report.unsatisfiable + report.ineffective if problems else 0
     ctx.exit(output.code(violated=report.violated + unworkable > 0))
+
+
+def _check_workloads(spread: Spread, wanted: GroupFilter) -> None:
+    """Refuse workloads that no constraint is about."""
+    if unknown := unknown_workloads(spread, wanted):
+        where = "" if wanted.namespace is None else f" in namespace {wanted.namespace}"
+        names = {each.name for group in spread.groups.values() for each in group.workloads}
+        close = did_you_mean(close_to(unknown[0].rpartition("/")[2], names))
+        raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.{close}")
 
 
 def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | None) -> list[str]:

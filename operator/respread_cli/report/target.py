@@ -132,7 +132,7 @@ def _meant(name: str, snapshot: ClusterSnapshot, policies: Iterable[Policy], nam
     return [words[each] for each in close_to(name, words)]
 
 
-def one_target(words: Sequence[str]) -> str | None:
+def one_target(ctx: click.Context, _param: click.Parameter, words: Sequence[str]) -> str | None:
     """Return the target that a command line names in one word, or as kubectl's `deployment web`; None without words.
 
     Raises:
@@ -140,7 +140,7 @@ def one_target(words: Sequence[str]) -> str | None:
     """
     joined = joined_words(words)
     if len(joined) > 1:
-        raise click.UsageError(f"name one target, not {' and '.join(joined)}.")
+        raise click.UsageError(f"name one target, not {' and '.join(joined)}.", ctx)
     return joined[0] if joined else None
 
 

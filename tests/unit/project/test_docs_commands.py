@@ -90,7 +90,7 @@ def test_command_lines_are_found_in_the_documentation() -> None:
     assert len(lines_of("make")) > 20
 
 
-@pytest.mark.parametrize("line", ["frobnicate", "skew --frobnicate", "explain a b", "completion tcsh"])
+@pytest.mark.parametrize("line", ["frobnicate", "skew --frobnicate", "snapshot a b", "completion tcsh"])
 def test_an_invalid_command_line_is_detected(line: str) -> None:
     with pytest.raises(click.UsageError):
         can_be_typed(line.split())

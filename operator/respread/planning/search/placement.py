@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final, Self
+
 import msgspec
 
+from respread.api.policy import Policy, WhenUnsatisfiable
 from respread.cluster.pod import Pod
+from respread.planning.victims.default_constraints import kinds_restored
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.node_sets import NodeSet, members
 from respread.scheduling.view.node_table import NodeTable
+from respread.spread.carried import ALL_DEFAULTS, DefaultConstraints
+
+_DECIDING: Final = ("namespaces", "persistent_volume_claims", "persistent_volumes", "storage_classes", "csi_nodes")
+_DECIDING_DEFAULTS: Final = ("services", "replica_sets", "stateful_sets", "replication_controllers")
+"""From these, the selectors of default constraints are derived."""
 
 
 class Placement:
     """The cluster during planning, with the scheduler's predicted answers."""
 
-    __slots__ = ("_predictor", "_trusts_default_scores")
+    __slots__ = ("_defaults", "_predictor")
 
-    def __init__(self, predictor: Predictor, *, trusts_default_scores: bool = True) -> None:
+    def __init__(self, predictor: Predictor, kinds: frozenset[WhenUnsatisfiable] = ALL_DEFAULTS) -> None:
         """Use a predictor. Plans change its view and restore it.
 
         Args:
             predictor: of the cluster's schedulers.
-            trusts_default_scores: whether plans count on the score of ScheduleAnyway constraints that the scheduler
-                adds by default, which take the selector of the pods' owner.
+            kinds: the kinds of default constraints that plans count on. The score of ScheduleAnyway ones needs the
+                selectors of pods' owners, which are only read for policies that restore such constraints.
         """
         self._predictor = predictor
-        self._trusts_default_scores = trusts_default_scores
+        self._defaults = DefaultConstraints(predictor.configuration, kinds)
+
+    @classmethod
+    def under(cls, policies: Iterable[Policy], predictor: Predictor) -> Self:
+        """Return the placement for plans that restore what some policies select."""
+        return cls(predictor, kinds_restored(policies))
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The parts of a snapshot, besides nodes and pods, that affect where plans expect pods."""
+        return (*_DECIDING, *_DECIDING_DEFAULTS) if self._defaults.exist else _DECIDING
 
     def prepare_waiting(self, pod: Pod) -> PreparedPod:
         """Return the prepared pod for a pod without a node."""
@@ -48,7 +68,7 @@ class Placement:
 
     def likely_nodes(self, replacement: PreparedPod, nodes: NodeSet) -> NodeSet:
         """Return the nodes among feasible ones on which plans expect a replacement; all, if they trust no score."""
-        if not self._trusts_default_scores and not replacement.pod.spec.topology_spread_constraints:
+        if "ScheduleAnyway" not in self._defaults.kinds and not replacement.pod.spec.topology_spread_constraints:
             return nodes
         return replacement.best_nodes(nodes)
 
