@@ -322,7 +322,7 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = Path(arguments[0])
     if not folder.is_dir():
-        sys.stderr.write(f"{folder} is no folder: name the one that the CustomResourceDefinitions are in\n")
+        sys.stderr.write(f"{folder} is not a folder: name the folder with the CustomResourceDefinitions\n")
         return 2
     for path in write(folder):
         sys.stdout.write(f"wrote {path}\n")

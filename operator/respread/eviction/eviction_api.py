@@ -152,14 +152,14 @@ def _answer_about(body: bytes, planned: Pod) -> Answer | None:
     try:
         found = decoded(_read_pod, body).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Answer(result=EvictionResult.UNREACHABLE, message=f"the API server's answer is no pod: {error}")
+        return Answer(result=EvictionResult.UNREACHABLE, message=f"the API server's answer is not a pod: {error}")
     if found.uid != planned.uid:
         return Answer(
             result=EvictionResult.CHANGED,
             message=f"the pod of that name is another one now (UID {found.uid} instead of {planned.uid})",
         )
     if found.deletion_timestamp is not None:
-        return Answer(result=EvictionResult.GONE, message=f"it is being deleted since {found.deletion_timestamp}")
+        return Answer(result=EvictionResult.GONE, message=f"it has been terminating since {found.deletion_timestamp}")
     return None
 
 

@@ -132,7 +132,7 @@ class EventBuffer:
                 raise ErrorEventError
             head = decoded(_read_head, event.object)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotAnEventError(f"it is no event of {self._kind.resource}: {error}") from error
+            raise NotAnEventError(f"it is not an event of {self._kind.resource}: {error}") from error
         deleted = event.type == _DELETED
         if not deleted and event.type not in _CHANGES:
             return None

@@ -136,7 +136,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
                 remainder = wire.informer.take_page(body)
             except DecodeError as error:
                 seconds = wire.outage.retry.failed()
-                _log.warning("A page is no list; listing again", fault=str(error), wait_seconds=round(seconds, 1))
+                _log.warning("A page is not a list; listing again", fault=str(error), wait_seconds=round(seconds, 1))
                 await asyncio.sleep(seconds)
                 raise aiohttp.ClientPayloadError(str(error)) from error
             return remainder
@@ -222,7 +222,7 @@ class _Sender:
             self._access.certificate_refused()
             raise
         except aiohttp.ClientResponseError as error:  # Not HTTP, or a proxy's refusal.
-            raise aiohttp.ClientConnectionError(f"what answers is no API server: {error}") from error
+            raise aiohttp.ClientConnectionError(f"the server that answers is not an API server: {error}") from error
 
 
 class _Patience:

@@ -216,7 +216,7 @@ def _pem(base: Path, path: str | None, data: str | None) -> Pem:
     try:
         return Pem(data=base64.b64decode("".join(data.split()), validate=True))
     except binascii.Error as error:
-        raise ValueError(f"a certificate or key in it is no base64: {error}") from error
+        raise ValueError(f"a certificate or key in it is not base64: {error}") from error
 
 
 def _identity(base: Path, user: _User) -> Identity:

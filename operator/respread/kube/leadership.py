@@ -204,7 +204,7 @@ class Elector:
         except NoResponseError as error:
             self._troubled(error.message)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._troubled(f"the API server's answer is no Lease: {error}")
+            self._troubled(f"the API server's answer is not a Lease: {error}")
 
     async def _attempt(self) -> None:
         """Renew the Lease if it is ours, else take it if it is free."""

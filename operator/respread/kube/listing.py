@@ -139,7 +139,7 @@ async def list_objects(
     except NoResponseError as error:
         raise ListError(f"{kind.resource} can't be listed: {error.message}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ListError(f"{kind.resource} can't be listed: the answer is no list of them: {error}") from error
+        raise ListError(f"{kind.resource} can't be listed: the answer is not a list of them: {error}") from error
     return found
 
 

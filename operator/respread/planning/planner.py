@@ -71,8 +71,8 @@ _NOT_YET_SAFE: Final = Held(
 )
 _ONE_AT_A_TIME: Final = Held(
     Reason.IN_MOTION,
-    "it waits until the replacement of the move before it has a node: that several at once are safe can't be shown for "
-    "these constraints, and the room that there is",
+    "it waits until the replacement of the move before it has a node: that several at once are safe can't be proven "
+    "for these constraints and the free room",
 )
 _NOT_TOGETHER: Final = Held(
     Reason.IN_MOTION, "it waits until the replacements of the moves before it have a node: it is safe only then"

@@ -141,7 +141,7 @@ class DeletionCosts:
         except NoResponseError as error:
             return PatchAnswer(result=PatchResult.UNREACHABLE, message=error.message)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return PatchAnswer(result=PatchResult.SERVER_ERROR, message=f"the answer is no pod: {error}")
+            return PatchAnswer(result=PatchResult.SERVER_ERROR, message=f"the answer is not a pod: {error}")
         if metadata.uid != pod.uid or metadata.deletion_timestamp is not None:
             return PatchAnswer(result=PatchResult.GONE)
         found = _cost(metadata)

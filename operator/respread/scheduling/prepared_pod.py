@@ -295,4 +295,4 @@ def why_uncertain(view: ClusterView, slot: int) -> str | None:
     unread = view.snapshot.unread
     faults = [each.fault for key, each in unread.get("nodes", Map()).items() if key.name == name]
     faults += [each.fault for each in unread.get("pods", Map()).values() if each.node_name in {name, None}]
-    return f"can't be proven to have room, since not all that is there can be read ({min(faults)})"
+    return f"can't be proven to have room, because not all objects there can be read ({min(faults)})"

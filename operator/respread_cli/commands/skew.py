@@ -188,4 +188,4 @@ def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | 
     if not names:
         return []
     more = f" and {len(names) - 1} more are" if len(names) > 1 else " is"
-    return [f"{min(names)}{more} not known, and so not whom the default constraints of their pods count; left out."]
+    return [f"{min(names)}{more} not known, so the default constraints of their pods are left out."]

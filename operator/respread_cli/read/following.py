@@ -177,7 +177,7 @@ class FollowedCluster:
             try:
                 page = self._gathering.decode_page(kind, body)
             except DecodeError as error:
-                raise CommandError(f"what the API server answered is no list: {error}.") from error
+                raise CommandError(f"the API server did not answer with a list: {error}.") from error
             objects += page.objects
             faults += page.errors
         self._gathering.replace(kind, objects)
@@ -247,7 +247,7 @@ class FollowedCluster:
         try:
             return decoded(_read_version, pages[-1]).metadata.resource_version
         except msgspec.DecodeError as error:
-            raise CommandError(f"what the API server answered is no list: {error}.") from error
+            raise CommandError(f"the API server did not answer with a list: {error}.") from error
 
     def _event(self, wanted: WantedKind, line: bytes) -> str:
         """Hand over an event, and return its version."""

@@ -251,7 +251,7 @@ def _take(
             begin = begin_again
             continue
         except DecodeError as error:
-            raise CommandError(f"what the API server answered is no list: {error}.") from error
+            raise CommandError(f"the API server did not answer with a list: {error}.") from error
         gathering.take(wanted.kind, objects)
         gathering.note_undecodable(wanted.kind, faults)
         return faults

@@ -125,7 +125,7 @@ class ExplainText:
         elif not constraint.group.violated:
             text.append("It holds: nothing to do.\n" if constraint.reason is None else "It holds.\n", style=WITHIN)
         if constraint.reason is not None:
-            message = with_relative_times(constraint.message, self._now)
+            message = with_relative_times(constraint.message or "", self._now)
             text.append(f"{constraint.reason}: ", style="bold").append(f"{message}.\n")
         if constraint.operator is not None and constraint.operator.reason != constraint.reason:
             time = constraint.operator.time
@@ -188,7 +188,7 @@ def _policies(report: ExplainReport) -> Iterator[Text]:
     if report.default_policy:
         yield Text("The cluster has no policy. This is what a policy with an empty spec would do.")
     elif not report.policies:
-        yield Text("No policy selects the pods: nothing is done about their spread.")
+        yield Text("No policy selects the pods: nothing restores their spread.")
     else:
         yield from map(_policy, report.policies)
 

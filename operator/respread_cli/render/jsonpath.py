@@ -286,7 +286,7 @@ def _filtered(condition: str) -> PathStep:
         return lambda values: [each for value in _lists(values) for each in value if exists.find(each)]
     left, compare, right = _operand(match[1]), _COMPARE.get(match[2]), _operand(match[3])
     if compare is None:
-        raise TemplateError(f"{match[2]} is no comparison: use {', '.join(_COMPARE)}")
+        raise TemplateError(f"{match[2]} is not a comparison: use {', '.join(_COMPARE)}")
 
     def passes(element: Any) -> bool:
         lefts, rights = left.find(element), right.find(element)

@@ -26,6 +26,7 @@ from respread_cli.report.plan_report import (
 from respread_cli.report.skew_report import GroupReport, short_topology_key
 
 _MOST_NAMED: Final = 3
+_BOTH: Final = 2
 _COPIED: Final = frozenset({"NAMESPACE", "POD", "NODE"})
 """The columns with names that users copy."""
 _GIVE_WAY: Final[GiveWay] = {
@@ -140,11 +141,9 @@ def summary(report: PlanReport) -> Text:
         staying = sum(each.group.violated and each.violated_after for each in report.groups)
         restored = report.violated - staying
         evictions = f"{report.evictions:,} {'eviction' if report.evictions == 1 else 'evictions'}"
-        text.append(
-            f"{evictions} to restore {restored:,} of {report.violated:,} violated "
-            f"{'constraint' if report.violated == 1 else 'constraints'}",
-            style=OVER if staying else SOFT,
-        )
+        constraints = f"{report.violated:,} violated {'constraint' if report.violated == 1 else 'constraints'}"
+        planned = f"{evictions} to restore {restored:,} of" if report.evictions else "No eviction is planned for"
+        text.append(f"{planned} {constraints}", style=OVER if staying else SOFT)
         if report.evictions and report.lower_bound is not None:
             fewest = report.evictions <= report.lower_bound
             text.append(
@@ -169,7 +168,7 @@ def _all_hold(selected: int) -> str:
         return "There is no constraint that the policies restore"
     if selected == 1:
         return "The constraint that the policies restore holds"
-    return f"All {selected:,} constraints that the policies restore hold"
+    return f"{'Both' if selected == _BOTH else f'All {selected:,}'} constraints that the policies restore hold"
 
 
 def _heading(words: str) -> Text:

@@ -188,7 +188,10 @@ class Explainer:
         for group in too_full:
             if (blocked := self._blocked.get(group.key)) is not None:
                 return PodVerdict(fate="MayMove", reason=blocked.reason, message=blocked.message)
-        return PodVerdict(fate="MayMove", message="the plan needs others only, which are missed less or land better")
+        return PodVerdict(
+            fate="MayMove",
+            message="the plan evicts other pods, which cost less or whose replacements get better nodes",
+        )
 
 
 def _why_it_stays(counting: Sequence[SpreadGroup], violated: Sequence[SpreadGroup]) -> str:

@@ -239,7 +239,7 @@ class TestGone:
         cluster.request("DELETE", "/api/v1/{}/pods/a")
         found = answer(cluster, pod)
         assert found.result is EvictionResult.GONE
-        assert "being deleted since 20" in found.message
+        assert "terminating since 20" in found.message
 
     def test_another_pod_of_that_name_costs_the_budget_nothing(self, cluster: EvictionCluster) -> None:
         cluster.add_budget()

@@ -254,7 +254,7 @@ def test_each_pod_is_shown_with_a_state_and_a_reason(tmp_path: Path) -> None:
     assert moving.too_full_domains == ("zone-a",)
     assert [(each.pod, each.reason) for each in of(report, "Held")] == [("web-never", "ProtectedPod")]
     assert {each.message for each in of(report, "MayMove")} == {
-        "the plan needs others only, which are missed less or land better"
+        "the plan evicts other pods, which cost less or whose replacements get better nodes"
     }
     assert [each.pod for each in of(report, "Stays")] == ["web-node-b-0"]
 

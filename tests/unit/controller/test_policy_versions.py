@@ -96,10 +96,10 @@ def test_only_metadata_is_requested_and_all_pages_are_read() -> None:
     ("cluster", "words"),
     [
         (dropping, "did not answer"),
-        (answering("no JSON"), "clusterrebalancepolicies can't be listed: the answer is no list"),
+        (answering("no JSON"), "clusterrebalancepolicies can't be listed: the answer is not a list"),
         (
             answering({"metadata": {}, "items": [{"metadata": {}}]}),
-            "clusterrebalancepolicies can't be listed: .* no list of them: .* `name`",
+            "clusterrebalancepolicies can't be listed: .* not a list of them: .* `name`",
         ),
         (answering({"message": "forbidden"}, status=403), "can't be listed: 403, forbidden"),
     ],

@@ -309,7 +309,7 @@ def test_certificate_authorities_may_be_inline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("user", "cluster", "said"),
     [
-        ({"client-certificate-data": "%%%", "client-key-data": "%%%"}, {}, "no base64"),
+        ({"client-certificate-data": "%%%", "client-key-data": "%%%"}, {}, "not base64"),
         ({}, {"certificate-authority": "absent.crt"}, "no such file: .*absent.crt"),
         ({"token": 5}, {}, "Expected `str . null`, got `int`"),
     ],

@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 
 CORDON = taint("node.kubernetes.io/unschedulable")
-REPLICAS = "no pod in a may be evicted: web-a1-0 and 2 more, since "
+REPLICAS = "no pod in a may be evicted: web-a1-0 and 2 more, because "
 
 
 def owner(kind: str, api_version: str = "apps/v1") -> OwnerReference:
@@ -85,7 +85,7 @@ CASES: Mapping[str, Case] = {
     "a scheduler that is not known": Case(
         of=spec(constraint(), scheduler_name="fancy"),
         reason=Reason.UNKNOWN_REPLACEMENT,
-        words=["where a replacement for web-a1-0 would land can't be told", "scheduler, fancy,"],
+        words=["where a replacement for web-a1-0 would land is not known", "scheduler, fancy,"],
     ),
     "scheduling gates": Case(
         of=spec(constraint(), has_scheduling_gates=True),
@@ -118,7 +118,7 @@ CASES: Mapping[str, Case] = {
     "our annotation": Case(
         pod_fields=annotated("respread.dev/evict", "never"),
         reason=Reason.PROTECTED_POD,
-        words=[REPLICAS + "its annotation respread.dev/evict says 'never'; without that it might go"],
+        words=[REPLICAS + "its annotation respread.dev/evict says 'never'; without it, the pod may be evicted"],
     ),
     "the cluster autoscaler's annotation": Case(
         pod_fields=annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
@@ -162,7 +162,7 @@ CASES: Mapping[str, Case] = {
         reason=Reason.TOO_YOUNG,
         words=[
             REPLICAS
-            + "it is not as old yet as the policy's victims.minAge, 60 s; it will be at 2026-11-21T09:00:40+00:00"
+            + "it is younger than the policy's victims.minAge, 60 s; it is old enough at 2026-11-21T09:00:40+00:00"
         ],
     ),
 }
@@ -184,9 +184,9 @@ def test_the_reason_of_most_pods_is_reported_and_each_reason_names_a_pod() -> No
     found = blocked(cluster(two_zones(), [*never, *young]))
     assert found.reason == Reason.PROTECTED_POD
     assert found.message == (
-        "no pod in a may be evicted: never-a1-0 and 1 more, since its annotation respread.dev/evict says 'never'; "
-        "without that it might go; young-a1-0, since it is not as old yet as the policy's victims.minAge, 60 s; it "
-        "will be at 2026-11-21T09:01:00+00:00"
+        "no pod in a may be evicted: never-a1-0 and 1 more, because its annotation respread.dev/evict says 'never'; "
+        "without it, the pod may be evicted; young-a1-0, because it is younger than the policy's victims.minAge, 60 s; "
+        "it is old enough at 2026-11-21T09:01:00+00:00"
     )
 
 
@@ -242,8 +242,8 @@ def test_two_conflicting_constraints_of_the_kubernetes_documentation_are_reporte
     assert (found.reason, found.topology_key) == (Reason.CONFLICTING_CONSTRAINTS, HOSTNAME)
     assert found.message == (
         f"a replacement for web-node3-0 of node3 would have to go to node2, which holds the fewest, and {ZONE} zoneA "
-        "has 3 matching pods, where the minimum is 2: with the pod the skew would be 2, above maxSkew 1: both can't be "
-        "met with the nodes there are; add some, or relax one of the constraints"
+        "has 3 matching pods, where the minimum is 2: with the pod the skew would be 2, above maxSkew 1: the nodes "
+        "can't satisfy both: add nodes, or relax one of the constraints"
     )
 
 
@@ -277,8 +277,8 @@ def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
             [budget()],
             Reason.HELD_BY_BUDGET,
             (
-                "PodDisruptionBudget web allows no disruption: 3 of its 3 pods are healthy and 3 have to be, which "
-                "leaves none to go even if all are: raise maxUnavailable, or lower minAvailable"
+                "PodDisruptionBudget web allows no disruption: 3 of its 3 pods are healthy and 3 have to be, "
+                "so it allows no eviction even if all of them are healthy: raise maxUnavailable, or lower minAvailable"
             ),
         ),
         (
@@ -362,8 +362,8 @@ def test_surplus_pods_that_the_policy_does_not_select_are_reported() -> None:
     others = pods({"a1": 3}, spec(shared), labels=Map(app="other", tier="front"), prefix="other")
     found = blocked(cluster(two_zones(), [web, *others]), default_policy(pod_selector=OF_WEB))
     assert found.reason == Reason.NOT_SELECTED
-    assert "other-a1-0 and 2 more, since no policy selects it" in found.message
-    assert "web-a1-0, since its annotation respread.dev/evict says 'never'" in found.message
+    assert "other-a1-0 and 2 more, because no policy selects it" in found.message
+    assert "web-a1-0, because its annotation respread.dev/evict says 'never'" in found.message
 
 
 def test_an_invalid_policy_evicts_nothing() -> None:

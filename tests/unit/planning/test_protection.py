@@ -88,7 +88,7 @@ def test_an_unknown_value_of_the_evict_annotation_means_never_and_is_reported() 
     assert held is not None
     assert held.message == (
         "its annotation respread.dev/evict says 'nope', which counts as 'never', the only value there is; without "
-        "that it might go"
+        "it, the pod may be evicted"
     )
 
 
@@ -108,7 +108,7 @@ def test_the_minimum_age_is_exact_and_zero_disables_it() -> None:
     assert held is not None
     assert (
         held.message
-        == "it is not as old yet as the policy's victims.minAge, 60 s; it will be at 2026-11-21T09:00:48+00:00"
+        == "it is younger than the policy's victims.minAge, 60 s; it is old enough at 2026-11-21T09:00:48+00:00"
     )
 
 

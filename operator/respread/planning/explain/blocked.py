@@ -58,7 +58,7 @@ def why_blocked(
     if path.cut:
         return Held(
             Reason.SEARCH_LIMIT,
-            f"it takes more than the {path.evictions} evictions that are planned: the others are planned when these "
+            f"it takes more than the {path.evictions} evictions that are planned: the rest is planned when these "
             "are made",
         )
     held = (
@@ -110,7 +110,7 @@ def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tu
 
 def _for_all(held: Sequence[tuple[Pod, Held]]) -> str:
     (pod, why), more = held[0], len(held) - 1
-    return f"{pod.name}{f' and {more} more' if more else ''}, since {why.message}"
+    return f"{pod.name}{f' and {more} more' if more else ''}, because {why.message}"
 
 
 def _too_few_domains(tally: Tally) -> Held | None:
@@ -142,7 +142,7 @@ def _unknown_replacement(
     if unknown[0] is not None and None not in unknown:
         return Held(
             Reason.UNKNOWN_REPLACEMENT,
-            f"where a replacement for {board.victim(minding[0]).name} would land can't be told: {unknown[0].message}",
+            f"where a replacement for {board.victim(minding[0]).name} would land is not known: {unknown[0].message}",
         )
     return None
 
@@ -179,7 +179,7 @@ def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot], holders: Ma
             Reason.WAITING_FOR_ROOM,
             f"{_listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and it waits for "
             f"room on {_listed(list(wanted))}, which is taken first by "
-            f"{_listed(list(dict.fromkeys(wanted.values())))}: there is not enough for all",
+            f"{_listed(list(dict.fromkeys(wanted.values())))}: there is not enough room for all",
         )
     why = why_none_there(_piece(board, spot).replacement, tally.group.domains.nodes[domain])
     of_which = f"{domain}: " if len(closed) > 1 else ""
@@ -264,7 +264,7 @@ def _conflict(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held:
     return Held(
         Reason.CONFLICTING_CONSTRAINTS,
         f"a replacement for {pod.name} of {domain} would have to go to {fewest}, which holds the fewest, and "
-        f"{rejection.message}: both can't be met with the nodes there are; add some, or relax one of the constraints",
+        f"{rejection.message}: the nodes can't satisfy both: add nodes, or relax one of the constraints",
     )
 
 

@@ -119,9 +119,11 @@ class BudgetLedger:
         if pod.terminating:
             return Free("it is being deleted already")
         if pod.finished or pod.phase == "Pending":
-            return Free(f"budgets have no say in pods that are {pod.phase}")
+            return Free(f"PodDisruptionBudgets do not limit evictions of pods that are {pod.phase}")
         if (unread := self._budgets.unread(pod.namespace)) is not None:
-            return Held(Reason.UNREAD_OBJECT, f"it can't be told whether a budget holds it: {unread}")
+            return Held(
+                Reason.UNREAD_OBJECT, f"it is not known whether a PodDisruptionBudget allows its eviction: {unread}"
+            )
         budgets = self.budgets_of(pod)
         if not budgets:
             return Free("no PodDisruptionBudget selects it")
@@ -183,7 +185,9 @@ class BudgetLedger:
     def _frees_unready(self, budget: PodDisruptionBudget) -> Free | None:
         """Whether evicting a pod that is not Ready needs no disruption of the budget (`unhealthyPodEvictionPolicy`)."""
         if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
-            return Free(f"it is not Ready, and PodDisruptionBudget {budget.name} always lets such pods go")
+            return Free(
+                f"it is not Ready, and PodDisruptionBudget {budget.name} always allows the eviction of such pods"
+            )
         healthy = budget.current_healthy - self._taken.get(budget.key, 0) - self._budgets.unseen(budget)
         if healthy >= budget.desired_healthy > 0:
             return Free(
@@ -328,7 +332,10 @@ def _why_zero(budget: PodDisruptionBudget) -> str:
         return f"of its {budget.current_healthy} healthy pods {needed} are needed, and others are going"
     found = f"{budget.current_healthy} of its {budget.expected_pods} pods are healthy and {needed} have to be"
     if needed >= budget.expected_pods:
-        return f"{found}, which leaves none to go even if all are: raise maxUnavailable, or lower minAvailable"
+        return (
+            f"{found}, so it allows no eviction even if all of them are healthy: raise maxUnavailable, or lower "
+            "minAvailable"
+        )
     return f"{found}; it will allow some when more are"
 
 

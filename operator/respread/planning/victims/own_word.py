@@ -87,4 +87,4 @@ def _for_a_time(says: str, start: datetime | None, duration: timedelta, now: dat
 
 
 def _protected(which: str) -> Held:
-    return Held(Reason.PROTECTED_POD, f"{which}; without that it might go")
+    return Held(Reason.PROTECTED_POD, f"{which}; without it, the pod may be evicted")

@@ -142,7 +142,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         old_enough = pod.creation_timestamp + self.rules.min_age
         return Held(  # Without its age, so that the message stays the same while nothing changes.
             Reason.TOO_YOUNG,
-            f"it is not as old yet as the policy's victims.minAge, {_seconds(self.rules.min_age)}; it will be at "
+            f"it is younger than the policy's victims.minAge, {_seconds(self.rules.min_age)}; it is old enough at "
             f"{old_enough.isoformat(timespec='seconds')}",
             until=old_enough,
         )

@@ -27,7 +27,7 @@ def uncounted(snapshot: ClusterSnapshot) -> Mapping[str, Held]:
             if not each.labels_read and key.namespace not in found:
                 found[key.namespace] = Held(
                     Reason.UNREAD_OBJECT,
-                    f"it can't be told whether its constraint counts what can't be read: {each.fault}",
+                    f"it is not known whether its constraint counts an object that can't be read: {each.fault}",
                 )
     return found
 
