@@ -153,18 +153,23 @@ def skew(
         )
 
     def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
-        if report.groups:
-            table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
-            yield table.render(report.groups, report.protections)
-            if console.is_terminal:
-                yield legend(report.groups, ascii_only=is_ascii_only(console))
-            yield Text()
-            yield from causes(report, all_of_them=problems or output.wide)
-        yield summary(report)
+        table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
+        return _parts(report, table, console, all_causes=problems or output.wide)
 
     report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
     unworkable = report.unsatisfiable + report.ineffective if problems else 0
     ctx.exit(output.code(violated=report.violated + unworkable > 0))
+
+
+def _parts(report: SkewReport, table: SkewTable, console: Console, *, all_causes: bool) -> Iterator[RenderableType]:
+    """Yield the parts of the output, one below the other."""
+    if report.groups:
+        yield table.render(report.groups, report.protections)
+        if console.is_terminal:
+            yield legend(report.groups, ascii_only=is_ascii_only(console))
+        yield Text()
+        yield from causes(report, all_of_them=all_causes)
+    yield summary(report)
 
 
 def _check_workloads(spread: Spread, wanted: GroupFilter) -> None:

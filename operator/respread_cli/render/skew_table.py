@@ -186,7 +186,9 @@ _SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
 def legend(groups: Sequence[GroupReport], *, ascii_only: bool) -> Text:
     """Return what the signs of these groups mean, in one line."""
     meanings = {
-        mark(group, ascii_only=ascii_only): _MEANINGS[group.violated, group.when_unsatisfiable == "DoNotSchedule"]
+        mark(group, ascii_only=ascii_only): _MEANINGS_OF_STATES.get(
+            group.state, _MEANINGS[group.violated, group.when_unsatisfiable == "DoNotSchedule"]
+        )
         for group in groups
     }
     signs = ", ".join(f"{sign} {meaning}" for sign, meaning in meanings.items())
@@ -200,6 +202,10 @@ _MEANINGS: Final[Mapping[tuple[bool, bool], str]] = {
     (False, False): "holds",
 }
 """By whether a constraint is violated, and whether it is a DoNotSchedule constraint."""
+_MEANINGS_OF_STATES: Final[Mapping[AuditState, str]] = {
+    "Ineffective": "has no effect",
+    "Unsatisfiable": "keeps pods Pending",
+}
 
 
 def mark(group: GroupReport, *, ascii_only: bool = False) -> str:
