@@ -91,8 +91,8 @@ def version(
 ) -> None:
     """Show the versions of client, operator and Kubernetes.
 
-    The operator is the one that leads. Its version is on the Lease that it holds. If no cluster can be reached, only
-    the version of this program is shown.
+    The operator is the one that leads. Its version is on the Lease that it holds. If no cluster is named and none can be
+    reached, only the version of this program is shown.
 
     Exit code: 0, or 2 for an error.
     """
@@ -110,7 +110,9 @@ def version(
         except NotKnownError as error:
             unknown = f"unknown: {error}"
         except CommandError as error:
-            click.echo(f"Note: only the version of this program is known. {_sentence(error.message)}", err=True)
+            if connection != ConnectionOptions():
+                raise
+            click.echo(f"Note: the versions in a cluster are not known. {_first_sentence(error.message)}", err=True)
             client = True
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
@@ -119,8 +121,9 @@ def version(
         click.echo(f"Kubernetes:  {report.server_version or 'unknown'}")
 
 
-def _sentence(message: str) -> str:
-    return message[:1].upper() + message[1:]
+def _first_sentence(message: str) -> str:
+    first = message.partition(". ")[0].rstrip(".")
+    return f"{first[:1].upper()}{first[1:]}."
 
 
 def _said(leader: Leader | None) -> str:

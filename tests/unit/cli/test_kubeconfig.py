@@ -261,6 +261,17 @@ def test_requests_impersonate_the_user_and_all_groups(
     assert seen == [(f"Impersonate-{name}", value) for name, value in expected]
 
 
+def test_version_shows_that_of_the_program_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    done = CliRunner().invoke(respread, ["version"])
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"Client:      {__version__} (Python ")
+    assert done.stderr.count("\n") == 1
+    assert "There is no kubeconfig" in done.stderr
+    named = CliRunner().invoke(respread, ["version", "--kubeconfig", str(tmp_path / "none")])
+    assert named.exit_code == 2
+
+
 def test_groups_without_a_user_are_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "dev", current="dev")
     for command in ("skew", "version"):

@@ -54,7 +54,7 @@ def test_the_command_list_shows_the_help_text_of_each_command(entry: cli.Entry) 
 def test_help_is_shown_without_importing_what_commands_need() -> None:
     look = (
         "import sys\nfrom click.testing import CliRunner\nfrom respread_cli.main import respread\n"
-        "assert 'plan' in CliRunner().invoke(respread, ['--help']).output\n"
+        "assert 'plan' in CliRunner().invoke(cli.respread, ['--help']).output\n"
         "print(sorted({'aiohttp', 'kopf', 'kubernetes', 'msgspec', 'pykube', 'rich', 'yaml'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
@@ -211,3 +211,12 @@ def test_ctrl_c_ends_a_command_with_exit_code_130(
         cli.main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "Interrupted.\n"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("skwe", "skew"), ("plna", "plan"), ("explian", "explain")])
+def test_a_misspelled_command_is_answered_with_the_one_that_was_meant(typed: str, meant: str) -> None:
+    assert CliRunner().invoke(cli.respread, [typed]).stderr.endswith(f"no command '{typed}'. Did you mean {meant}?\n")
+
+
+def test_a_word_that_no_command_is_close_to_is_answered_without_a_suggestion() -> None:
+    assert CliRunner().invoke(cli.respread, ["nope"]).stderr.endswith("there is no command 'nope'.\n")
