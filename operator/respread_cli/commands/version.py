@@ -91,8 +91,8 @@ def version(
 ) -> None:
     """Show the versions of client, operator and Kubernetes.
 
-    The operator is the one that leads. Its version is on the Lease that it holds. If no cluster is named and none can be
-    reached, only the version of this program is shown.
+    The operator is the one that leads. Its version is on the Lease that it holds. If no cluster is named and none can
+    be reached, only the version of this program is shown.
 
     Exit code: 0, or 2 for an error.
     """
