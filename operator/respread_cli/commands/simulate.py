@@ -19,7 +19,7 @@ from respread_cli.render.output import Shown
 from respread_cli.render.simulate_table import SimulationView
 from respread_cli.render.watching import show_results
 from respread_cli.report.domain_loss import DomainLossReport, loss_metrics
-from respread_cli.report.planned import PlanningOptions, plan_cluster_of
+from respread_cli.report.planned import Planned, PlanningOptions, plan_cluster_of
 from respread_cli.report.simulate_changes import Typed
 from respread_cli.report.simulate_report import SimulationReport
 from respread_cli.report.simulating import Simulator
@@ -132,9 +132,7 @@ def simulate(
 
     def look() -> SimulationReport:
         planned = plan_cluster_of(cluster, planning, namespace, all_owners=True)
-        report = Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
-        check_namespace(namespace, planned.view.snapshot)
-        return report
+        return _simulated(planned, typed, namespace)
 
     def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
         return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)
@@ -170,3 +168,9 @@ def _lose_each(
     else:
         report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
     ctx.exit(output.code(violated=any(each.missing for each in report.domains)))
+
+
+def _simulated(planned: Planned, typed: Typed, namespace: str | None) -> SimulationReport:
+    report = Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
+    check_namespace(namespace, planned.view.snapshot)
+    return report
