@@ -19,6 +19,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.policy import Prevention as PreventionSpec
+from respread.clock_reading import ClockReading
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node
@@ -28,7 +29,7 @@ from respread.cluster.state import ClusterState
 from respread.gc_tuning import relax_garbage_collection
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.prevention import CostClock, CostPlanner, View
+from respread.prevention.prevention import CostPlanner, View
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.spread.index import SpreadIndex
@@ -129,7 +130,7 @@ def main() -> None:
     started = time.process_time()
     prevention.observe(View(state.snapshot, spread, policies))
     indexed = time.process_time()
-    prevention.examine(CostClock(0.0, NOW))
+    prevention.examine(ClockReading(0.0, NOW.timestamp()))
     ranked = time.process_time()
     print(f"{options.pods} pods of {options.workloads} workloads on {options.nodes} nodes")
     print(f"whole cluster: {ranked - started:.2f} s, of which {indexed - started:.2f} s find the ReplicaSets")

@@ -37,7 +37,7 @@ EQUIVALENT: Final = {
         "policy.namespace → True",
     ): "a path without a namespace ignores the name",
     (
-        "controller/records/other_evictions.py",
+        "holds/other_evictions.py",
         "",
         "1000 → 10 * 1000",
     ): "from the sixteenth time on the wait is the longest",

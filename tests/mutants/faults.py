@@ -116,7 +116,7 @@ FAULTS: Final = (
     ),
     Fault(
         "a workload whose replacements fail has as many in flight as others",
-        "eviction/limits/trust.py",
+        "eviction/limits/standing.py",
         "return _Ready(0, failed=False, at=now)",
         "return _Ready(12, failed=False, at=now)",
     ),
@@ -158,7 +158,7 @@ FAULTS: Final = (
     ),
     Fault(
         "the quiet period is over at once",
-        "controller/quiet_period.py",
+        "holds/quiet_period.py",
         "        if left <= 0:\n",
         "        if left:\n",
     ),
@@ -231,7 +231,7 @@ FAULTS: Final = (
     ),
     Fault(
         "no room is reserved for a group that our moves have begun to restore",
-        "controller/quiet_period.py",
+        "holds/quiet_period.py",
         "                self._begun[key] = now\n",
         "",
     ),
@@ -279,13 +279,13 @@ FAULTS: Final = (
     ),
     Fault(
         "records are written though another replica may lead",
-        "controller/records/exclusive_requests.py",
+        "controller/records/record_writer.py",
         "        if self._exclusive_seconds() <= 0:",
         "        if self._exclusive_seconds() < -60:",
     ),
     Fault(
         "moves in flight don't count for the next choice",
-        "controller/permits/choosing.py",
+        "controller/choosing.py",
         "in_flight=in_flight,",
         "in_flight=(),",
     ),
@@ -309,19 +309,19 @@ FAULTS: Final = (
     ),
     Fault(
         "one kind whose watch is fresh is enough, however old the others are",
-        "controller/permits/staleness.py",
+        "holds/holds.py",
         "kind, age = max(",
         "kind, age = min(",
     ),
     Fault(
         "a pod that an eviction in flight leaves behind is counted as still to be evicted",
-        "controller/permits/begun_groups.py",
+        "controller/choosing.py",
         "if still_there(snapshot, entry.move.pod) is not None and counts.get(domain):",
         "if still_there(snapshot, entry.move.pod) is None and counts.get(domain):",
     ),
     Fault(
         "evictions are kept for groups that nobody has begun",
-        "controller/permits/begun_groups.py",
+        "controller/choosing.py",
         "        and observation.history.pace_of(group).in_last_hour\n",
         "",
     ),
@@ -339,7 +339,7 @@ FAULTS: Final = (
     ),
     Fault(
         "a pod that was Ready before says how long its like take to start",
-        "eviction/limits/lots.py",
+        "eviction/limits/remaining.py",
         "if each is not None and each <= LONGEST_START_SECONDS",
         "if each is not None",
     ),
@@ -465,13 +465,13 @@ FAULTS: Final = (
     ),
     Fault(
         "moves about to be made don't share what is left of a quota",
-        "eviction/owners/coming_replacements.py",
+        "eviction/owners/replacements.py",
         "for each in moves.under_way if each.replacement is None",
         "for each in moves.in_flight if each.replacement is None",
     ),
     Fault(
         "replacements count for the quotas of other namespaces",
-        "eviction/owners/coming_replacements.py",
+        "eviction/owners/replacements.py",
         "if each.move.pod.namespace == pod.namespace}",
         "}",
     ),
@@ -489,19 +489,19 @@ FAULTS: Final = (
     ),
     Fault(
         "groups at the longest back-off are let go too early",
-        "eviction/backoff.py",
+        "holds/backoff.py",
         "return self.rules.pause.longest_seconds * (1 + self.rules.jitter)",
         "return self.rules.pause.longest_seconds",
     ),
     Fault(
         "each failing move in flight doubles a pause",
-        "eviction/breaker.py",
+        "holds/breaker.py",
         "if self._tripped(after, most) and not self._lasts(known, now):",
         "if self._tripped(after, most):",
     ),
     Fault(
         "a step of two exceeds perHourPerGroup",
-        "eviction/limits/group_pace.py",
+        "eviction/limits/limiter.py",
         "if self.in_last_hour + more <= limit:",
         "if self.in_last_hour < limit:",
     ),
@@ -519,13 +519,13 @@ FAULTS: Final = (
     ),
     Fault(
         "after a pause a second pod is tried beside the first",
-        "controller/permits/choosing.py",
+        "controller/choosing.py",
         "for move in (*in_flight, *undecided):",
         "for move in in_flight:",
     ),
     Fault(
         "after a pause a second pod is tried while the first is in flight",
-        "controller/permits/choosing.py",
+        "controller/choosing.py",
         "for move in (*in_flight, *undecided):",
         "for move in undecided:",
     ),
@@ -555,7 +555,7 @@ FAULTS: Final = (
     ),
     Fault(
         "pods of a CloneSet go during a rollback",
-        "eviction/owners/custom_controllers.py",
+        "eviction/owners/rest_rules.py",
         "if older <= 0 and status.current_revision == status.update_revision:",
         "if older <= 0 or status.current_revision == status.update_revision:",
     ),
@@ -598,8 +598,8 @@ FAULTS: Final = (
     Fault(
         "evictions of a leader in between stay unknown",
         "controller/takeover.py",
-        "        self.term = term\n        return True\n\n",
-        "        self.term = self._leading.term()\n        return True\n\n",
+        "        self._term = term\n        return term\n\n",
+        "        self._term = self._leading.term()\n        return self._term\n\n",
     ),
     Fault(
         "too little room is kept for a group that lacks domains",

@@ -19,6 +19,8 @@ from tests.mutants.change import Change
 PACKAGES: Final = (
     "moves",
     "eviction",
+    "holds",
+    "controller/choosing.py",
     "controller/permits",
     "controller/records",
     "controller/accounts.py",

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.controller.announcements import Announcements
-from respread.controller.permits.held_lately import HeldLately
-from respread.controller.permits.limiters import Bounding
 from respread.controller.records.journal import Journal
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer
+from respread.eviction.limits.limiter import Bounding
+from respread.holds.refusals import Refusals
 from respread.planning.held import Held
 from respread.planning.plan import Move, Step
 from respread.stores.policy_store import Policies
@@ -25,7 +25,7 @@ from respread.telemetry.metrics import Metrics
 class Accounts:
     """Records, counts and reports."""
 
-    __slots__ = ("_announcements", "_journal", "_metrics", "_seen", "_statuses", "held_lately")
+    __slots__ = ("_announcements", "_journal", "_metrics", "_refusals", "_seen", "_statuses")
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Accounts:
         *,
         announcements: Announcements,
         metrics: Metrics,
-        held_lately: HeldLately,
+        refusals: Refusals,
         seen: Callable[[], Mapping[str, PolicyStatus]],
     ) -> None:
         """Create it.
@@ -44,14 +44,14 @@ class Accounts:
             statuses: writes statuses.
             announcements: report to users.
             metrics: count.
-            held_lately: receives what was not made.
+            refusals: receive what was not made.
             seen: the policies' statuses as the watch shows them, by name.
         """
         self._journal = journal
         self._statuses = statuses
         self._announcements = announcements
         self._metrics = metrics
-        self.held_lately = held_lately
+        self._refusals = refusals
         self._seen = seen
 
     async def write_down(self, step: Step, bounding: Bounding, policies: Policies) -> Held | None:
@@ -105,7 +105,7 @@ class Accounts:
                 self._journal.doubt(move)
             return
         if why is not None:
-            self.held_lately.note(move, why)
+            self._refusals.held_back(move, why)
         if is_one_of_several:
             self._journal.doubt(move)
         elif not self._journal.doubts(move) and self._journal.settle(move, made=False):

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from functools import partial
-from time import time
 from typing import NamedTuple
 
 from respread.api.policy import VictimRules
+from respread.clock_reading import ClockReading
 from respread.cluster.decode.decoder import Kind
 from respread.controller.accounts import Accounts
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Evictions
 from respread.controller.follow_up import FollowUp
-from respread.controller.permits.confirmations import Confirmations
-from respread.controller.permits.held_lately import HeldLately
+from respread.controller.permits.confirmations import Confirmations, PolicyReader
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.permission import Leading, Permission
-from respread.controller.permits.policy_versions import PolicyReader
-from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.journal import Journal
+from respread.controller.records.record_writer import ExclusiveRequests
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.owners.last_look import Owners
-from respread.eviction.refusals import Refusals
 from respread.handlers.informers import Informers
+from respread.holds.holds import Holds
+from respread.holds.other_evictions import OtherEvictions
 from respread.kube.requests import Requests
 from respread.planning.plan import Move
 from respread.stores.watched_kinds import POLICY_KINDS
@@ -41,19 +39,24 @@ class Acting(NamedTuple):
     announcements: Announcements
     permission: Permission
     lanes: Lanes
-    held_lately: HeldLately
+    holds: Holds
     evictions: Evictions
     follow_up: FollowUp
 
-    def next_end(self) -> float | None:
-        """Return when something ends without an event that holds moves, or must be sent again; None if nothing does."""
-        ends = (
-            self.evictions.refusals.next_end(),
-            self.held_lately.next_end(),
+    def next_ends(self, moment: ClockReading) -> tuple[float | None, ...]:
+        """Return when something ends that no plan shows and no event, or must be sent again; None for what never is.
+
+        Args:
+            moment: now. The times are on its clock.
+        """
+        resumes = self.journal.history.breakers.next_end(moment.time)
+        return (
+            *self.holds.next_ends(moment),
+            None if resumes is None else moment.now + resumes - moment.time,
+            self.journal.ledger.next_deadline(),
             self.follow_up.next_ask(),
             self.follow_up.next_find(),
         )
-        return min((at for at in ends if at is not None), default=None)
 
     async def aclose(self) -> None:
         """Cancel everything that has not started, and wait for the answers to sent requests."""
@@ -65,14 +68,13 @@ def put_together(
     requests: Requests,
     informers: Informers,
     leading: Leading,
+    journal: Journal,
     *,
     announcements: Announcements,
     metrics: Metrics,
-    clock: Callable[[], float],
-    wall_clock: Callable[[], float] = time,
     policy_kinds: Iterable[Kind] = POLICY_KINDS,
     exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
-    journal: Journal | None = None,
+    others: OtherEvictions | None = None,
 ) -> Acting:
     """Return what acts through an API server.
 
@@ -80,65 +82,57 @@ def put_together(
         requests: sends requests.
         informers: the informers with their stores.
         leading: whether this replica acts.
+        journal: the moves, and the clocks.
         announcements: report decisions to users.
         metrics: count.
-        clock: a monotonic clock in seconds.
-        wall_clock: seconds since the epoch.
         policy_kinds: the kinds of policies that are used.
         exclusive_seconds: for how long no other replica can lead.
-        journal: the moves in flight; empty without it.
+        others: recognizes evictions by others.
     """
-
-    def notify() -> None:
-        informers.changes.notify("evictions")
-
-    kinds = tuple(policy_kinds)
-    journal = Journal(clock, wall_clock) if journal is None else journal
-    held_lately, lanes = HeldLately(clock), Lanes(clock)
-    statuses = StatusWriter(
-        requests,
-        ExclusiveRequests(requests, clock, exclusive_seconds),
-        clock,
-        kinds=kinds,
-        remembering=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),
-    )
+    clock, kinds, notify = journal.clock, tuple(policy_kinds), partial(informers.changes.notify, "evictions")
+    holds, lanes = Holds(clock, others), Lanes(clock)
+    statuses = _statuses(requests, informers, journal, kinds, exclusive_seconds)
     permission = Permission(
         leading,
         lambda: informers.policies.policies,
         Confirmations(PolicyReader(requests, clock, kinds=kinds), clock),
         clock=clock,
-        now=lambda: datetime.fromtimestamp(wall_clock(), UTC),
+        now=lambda: journal.moment().time_of_day,
     )
     owners = Owners(requests, clock, rules=partial(_victim_rules, informers), top=announcements.top_owners)
     api = EvictionApi(requests)
+    refusals, seen = holds.refusals, lambda: informers.policies.statuses
+    accounts = Accounts(journal, statuses, announcements=announcements, metrics=metrics, refusals=refusals, seen=seen)
     evictions = Evictions(
         api,
         owners,
-        Refusals(clock),
+        refusals,
         permission=permission,
         journal=journal,
-        accounts=Accounts(
-            journal,
-            statuses,
-            announcements=announcements,
-            metrics=metrics,
-            held_lately=held_lately,
-            seen=lambda: informers.policies.statuses,
-        ),
+        accounts=accounts,
         lanes=lanes,
         notify=notify,
         current=lambda: informers.state.snapshot,
         exclusive_seconds=exclusive_seconds,
     )
-    return Acting(
-        journal=journal,
-        statuses=statuses,
-        announcements=announcements,
-        permission=permission,
-        lanes=lanes,
-        held_lately=held_lately,
-        evictions=evictions,
-        follow_up=FollowUp(evictions, owners, api, hurry=statuses.hurry, notify=notify, clock=clock),
+    follow_up = FollowUp(evictions, owners, api, hurry=statuses.hurry, notify=notify, clock=clock)
+    return Acting(journal, statuses, announcements, permission, lanes, holds, evictions, follow_up)
+
+
+def _statuses(
+    requests: Requests,
+    informers: Informers,
+    journal: Journal,
+    kinds: tuple[Kind, ...],
+    exclusive_seconds: Callable[[], float],
+) -> StatusWriter:
+    """Return what writes statuses and records, as the moves are when they are written."""
+    return StatusWriter(
+        requests,
+        ExclusiveRequests(requests, journal.clock, exclusive_seconds),
+        journal.clock,
+        kinds=kinds,
+        remembering=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),
     )
 
 

@@ -11,10 +11,9 @@ from immutables import Map
 from respread.api.policy import EvictionOptions, Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
-from respread.controller.permits.limiters import Bounding
-from respread.moves.comparison import Comparison
+from respread.eviction.limits.limiter import Bounding
 from respread.moves.entry import Ended, Patience
-from respread.moves.following import Judged
+from respread.moves.following import Comparison, Judged
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.spread.index import Spread

@@ -1,22 +1,31 @@
-"""Everything that one reconcile uses, at one moment."""
+"""Everything that one reconcile uses, at one moment: observed once, and passed to each of its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 import msgspec
 
 from respread.api.status import PolicyStatus
+from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.acting import Acting
+from respread.controller.conclusions import Conclusions
+from respread.controller.permits.permission import Leading
+from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.history import History
-from respread.eviction.limits.limiter import Limiter
+from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.takeover import Takeover
+from respread.controller.waking import PlanningThread
+from respread.eviction.limits.limiter import Limiter, Limiters
+from respread.handlers.informers import Informers
+from respread.holds.holds import why_stale
 from respread.moves.ledger import Ledger
 from respread.planning.planner import PolicySetting
-from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import Refused
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
+from respread.telemetry.metrics import Metrics
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +39,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     spread: Spread
     """Its spread groups."""
     policies: Policies
-    index: PolicyIndex
-    """Which policies govern which pods."""
     statuses: Mapping[str, PolicyStatus]
     """The last written statuses, by policy name."""
     seen: Mapping[str, PolicyStatus]
@@ -46,9 +53,113 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What was done so far, and its outcomes."""
     refused: Refused
     """What the API server has refused lately."""
-    now: float
-    """Seconds on the loop's clock."""
-    time: datetime
-    """The same moment, with a time zone."""
-    leads: bool
-    """Whether this replica leads, and knows everything that was done before it."""
+    moment: ClockReading
+    """When it was made."""
+    term: int | None
+    """The term in which this replica leads, and knows everything that was done before it; None if it does not lead."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads, and knows everything that was done before it."""
+        return self.term is not None
+
+
+class Observer:
+    """Takes over changes of the cluster, and the outcomes of moves in flight. It belongs to one event loop."""
+
+    def __init__(
+        self,
+        informers: Informers,
+        acting: Acting,
+        *,
+        leading: Leading,
+        prevention: PreventionLoop,
+        metrics: Metrics,
+        scheduler: SchedulerModel,
+        thread: PlanningThread,
+    ) -> None:
+        """Create it.
+
+        Args:
+            informers: the informers with their stores.
+            acting: acts for policies, and knows what was done.
+            leading: whether this replica acts.
+            prevention: writes pod deletion costs.
+            metrics: count outcomes.
+            scheduler: the model of the cluster's schedulers.
+            thread: runs long computations.
+        """
+        self._informers = informers
+        self._acting = acting
+        self._prevention = prevention
+        self._metrics = metrics
+        self._scheduler = scheduler
+        self._limiters = Limiters()
+        self._setting = PolicySetting(())
+        self._takeover = Takeover(acting, leading, notify=informers.changes.notify)
+        self._conclusions = Conclusions(acting, metrics, acting.journal.clock)
+        self.thread = thread
+
+    @property
+    def acts(self) -> bool:
+        """Whether this replica leads still, in a term in which everything is known that was done before it."""
+        return self._takeover.acts
+
+    async def observe(self, *, stopping: bool) -> Observation:
+        """Take over changes and the outcomes of moves in flight.
+
+        Args:
+            stopping: whether nothing is sent any more.
+        """
+        informers, statuses = self._informers, self._acting.statuses
+        with self._metrics.reconciling("observe"):
+            snapshot, policies = informers.state.snapshot, informers.policies.policies
+            self._scheduler.follow(policies.values())
+            spread = await self.thread.compute(self._scheduler.index.update, snapshot)
+            setting = self._setting_of(policies)
+            known = self._scheduler.learn(spread, snapshot, setting.index)
+            limiters = self._limiters.of(policies)
+            term = await self._takeover.take_over(snapshot, spread, setting, limiters, known=known)
+        with self._metrics.reconciling("follow"):
+            moment = self._follow(snapshot, spread, policies, leads=term is not None, stopping=stopping)
+        ledger = self._acting.journal.ledger
+        leaving = frozenset(move.pod.uid for move in ledger.moves)
+        self._prevention.observe(snapshot, spread, setting, leaving, term, statuses.records)
+        return Observation(
+            snapshot=snapshot,
+            spread=spread,
+            policies=policies,
+            statuses=statuses.all_known(policies, informers.policies.statuses),
+            seen=informers.policies.statuses,
+            setting=setting,
+            limiters=limiters,
+            ledger=ledger,
+            history=self._acting.journal.history.at(moment.time, ledger.expected_with_chosen),
+            refused=self._acting.holds.refusals.for_planning(),
+            moment=moment,
+            term=term,
+        )
+
+    def _setting_of(self, policies: Policies) -> PolicySetting:
+        """Return the policies. They are kept, with their index and its answers, while none changes."""
+        setting = PolicySetting(tuple(policies.values()), self._informers.priority_classes.values)
+        if setting != self._setting:
+            self._setting = setting
+        return self._setting
+
+    def _follow(
+        self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool, stopping: bool
+    ) -> ClockReading:
+        """Check the moves in flight, process their outcomes, and return when that was."""
+        journal, follow_up = self._acting.journal, self._acting.follow_up
+        if not stopping:
+            follow_up.look_after(snapshot)
+            if leads:
+                follow_up.find_out()
+        before = journal.ledger
+        if leads and before.unmade and not stopping and why_stale(self._informers.health.ages_seconds()) is None:
+            self._conclusions.ask_again(snapshot, spread, policies)
+        self._conclusions.draw(snapshot, spread, policies, leads=leads)
+        moment = journal.moment()
+        self._acting.holds.observe(snapshot, spread.groups, before, journal.ledger, moment, leads=leads)
+        return moment

@@ -9,28 +9,27 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 import msgspec
-from immutables import Map
 
+from respread.api.policy import Policy
 from respread.api.record import ContestedCosts, Recorded
+from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.kube.requests import Requests
 from respread.kube.retry import Retry
-from respread.planning.victims.policies import PolicyIndex
+from respread.planning.planner import PolicySetting
+from respread.prevention.contests import contested_to_remember, recalled_contests
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner, View
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.prevention.scale_down import Avoided
 from respread.spread.index import Spread
-from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 from respread.woken_loop import WokenLoop
@@ -88,8 +87,6 @@ class PreventionLoop:
         self._notify = notify
         self._clock = clock
         self._term: _Term | None = None
-        self._policies: Policies = Map()
-        self._policy_index = PolicyIndex(())
         self._retry = Retry()
         self._paused_until = -inf
         self._unknown_until = -inf
@@ -105,7 +102,7 @@ class PreventionLoop:
         self,
         snapshot: ClusterSnapshot,
         spread: Spread,
-        policies: Policies,
+        setting: PolicySetting,
         leaving: Collection[str],
         term: int | None,
         records: Iterable[Recorded],
@@ -115,7 +112,7 @@ class PreventionLoop:
         Args:
             snapshot: the cluster.
             spread: its spread groups.
-            policies: all of them, by name.
+            setting: the policies.
             leaving: UIDs of pods that are being evicted.
             term: a number that differs whenever somebody else may have led since; None while this replica does not.
             records: the policies' records as last written, with which a new term starts.
@@ -124,12 +121,9 @@ class PreventionLoop:
             self._term = None
             self.contested, self._told = {}, 0
             return
-        if policies is not self._policies:
-            self._policies = policies
-            self._policy_index = PolicyIndex(policies.values())
         if self._term is None or self._term.number != term:
             now = self._clock()
-            contests = recalled_contests(records, CostClock(now, datetime.now(UTC)))
+            contests = recalled_contests(records, ClockReading(now, time()))
             self.contested, self._told = {}, 0
             self._term = _Term(term, CostPlanner(now, contests), careful_until=now + CAREFUL_SECONDS)
             # What a term before left unanswered is not known in this one: reading tells it only once it is over.
@@ -137,11 +131,11 @@ class PreventionLoop:
         self._term.leaving = leaving
         if not self._term.needed:
             # Most clusters have no use for any of this: then it costs them nothing.
-            self._term.needed = _any_enabled(policies) or (self._term.is_new and _any_cost_of_ours(snapshot))
+            self._term.needed = _any_enabled(setting.policies) or (self._term.is_new and _any_cost_of_ours(snapshot))
             self._term.is_new = False
         if self._term.needed:
             self._term.snapshot = snapshot
-            self._term.prevention.observe(View(snapshot, spread, self._policy_index, leaving))
+            self._term.prevention.observe(View(snapshot, spread, setting.index, leaving))
             self._loop.wake()
 
     def stop(self) -> None:
@@ -165,7 +159,7 @@ class PreventionLoop:
         if any(each is not term for each in under_way.values()):
             return inf  # a read would not show what a term before has still under way; its answer wakes us
         for avoided in prevention.examine(
-            CostClock(now, datetime.now(UTC)), has_time=lambda: self._clock() - now < SLICE_SECONDS
+            ClockReading(now, time()), has_time=lambda: self._clock() - now < SLICE_SECONDS
         ):
             self._tell_avoided(avoided)
         told_seconds = self._tell_contested(prevention, now)
@@ -367,8 +361,8 @@ class _Term:
         return pod is not None and pod.uid == patch.pod.uid and not pod.terminating and pod.uid not in self.leaving
 
 
-def _any_enabled(policies: Policies) -> bool:
-    return any(policy.spec.prevention.pod_deletion_cost == "Enabled" for policy in policies.values())
+def _any_enabled(policies: Iterable[Policy]) -> bool:
+    return any(policy.spec.prevention.pod_deletion_cost == "Enabled" for policy in policies)
 
 
 def _any_cost_of_ours(snapshot: ClusterSnapshot) -> bool:

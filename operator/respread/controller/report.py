@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import nsmallest
 from typing import NamedTuple
@@ -29,10 +29,10 @@ from respread.api.status import (
 from respread.cluster.workload import WorkloadName
 from respread.controller.observation import Observation
 from respread.controller.records.history import History
-from respread.controller.records.other_evictions import OtherEvictor
 from respread.controller.records.status_writer import Wanted
 from respread.eviction.limits.remaining import NOTHING_LEFT, Remaining, in_short
 from respread.eviction.pacing import HeldMove
+from respread.holds.other_evictions import OtherEvictor
 from respread.planning.audit.auditor import Findings, WorkloadFinding
 from respread.planning.audit.finding import AuditState, state_of
 from respread.planning.held import Held
@@ -368,5 +368,34 @@ def to_tell(observation: Observation, reconciled: Reconciled) -> tuple[PlanFigur
 
 def _wanted(policy: Policy, observation: Observation, outcome: PolicyOutcome, record: Recorded) -> Wanted:
     known = observation.statuses[policy.name]
-    status = next_status(policy, known, outcome, now=observation.time)
+    status = next_status(policy, known, outcome, now=observation.moment.time_of_day)
     return Wanted(policy, status, record, observation.seen.get(policy.name, PolicyStatus()))
+
+
+class ViolationTimes:
+    """Remembers since when each group that a policy restores is violated."""
+
+    __slots__ = ("_observe", "_since")
+
+    def __init__(self, observe: Callable[[str, float], None]) -> None:
+        """Report how long each violation lasted.
+
+        Args:
+            observe: called with the policy's name and the seconds when a group is balanced again. It is not called for
+                a group that is gone or that no policy restores any more.
+        """
+        self._observe = observe
+        self._since: dict[GroupKey, float] = {}
+
+    def see(self, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[GroupKey, str], now: float) -> None:
+        """Take over the current groups.
+
+        Args:
+            groups: all groups.
+            policies: the policy of each group that a policy restores.
+            now: seconds on a monotonic clock.
+        """
+        for key, since in self._since.items():
+            if key in policies and not groups[key].violated:
+                self._observe(policies[key], now - since)
+        self._since = {key: self._since.get(key, now) for key in policies if groups[key].violated}

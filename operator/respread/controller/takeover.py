@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final
 
 from respread.cluster.state import ClusterSnapshot
@@ -14,7 +13,6 @@ from respread.controller.records.recovery import AskingRules, in_doubt, resumed,
 from respread.eviction.limits.limiter import Limiter
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry, RetryDelays
-from respread.moves.codec import ClockReading
 from respread.planning.planner import PolicySetting
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
@@ -28,38 +26,31 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 class Takeover:
     """Starts each term with the contents of the policies' statuses and records."""
 
-    __slots__ = ("_acting", "_clock", "_leading", "_notify", "_pausing", "_retry", "_wall_clock", "term")
+    __slots__ = ("_acting", "_leading", "_notify", "_pausing", "_retry", "_term")
 
-    def __init__(
-        self,
-        acting: Acting,
-        leading: Leading,
-        *,
-        notify: Callable[[str], None],
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, acting: Acting, leading: Leading, *, notify: Callable[[str], None]) -> None:
         """Start without a term.
 
         Args:
             acting: acts, and knows what was done.
             leading: whether this replica leads.
             notify: called with a word for what must be tried again.
-            clock: a monotonic clock in seconds.
-            wall_clock: seconds since the epoch.
         """
         self._acting = acting
         self._leading = leading
         self._notify = notify
-        self._clock = clock
-        self._wall_clock = wall_clock
         self._retry = Retry(RetryDelays(greatest_seconds=LONGEST_PAUSE_SECONDS))
         self._pausing = False
         """Whether the statuses could not be read, and are not read again yet."""
-        self.term: int | None = None
+        self._term: int | None = None
         """The latest term in which this replica knew everything that was done before; None if there was none."""
 
-    async def acts(
+    @property
+    def acts(self) -> bool:
+        """Whether this replica leads, in a term in which it knows everything that was done before."""
+        return self._leading.leads() and self._leading.term() == self._term
+
+    async def take_over(
         self,
         snapshot: ClusterSnapshot,
         spread: Spread,
@@ -67,8 +58,10 @@ class Takeover:
         limiters: tuple[Limiter, ...],
         *,
         known: bool,
-    ) -> bool:
-        """Return whether this replica leads and has taken over. A new leader does so here, by reading the statuses.
+    ) -> int | None:
+        """Return the term in which this replica leads and has taken over; None if it has not.
+
+        A new leader takes over here, by reading the statuses.
 
         Args:
             snapshot: the cluster as the watch shows it.
@@ -78,12 +71,12 @@ class Takeover:
             known: whether everything that the spread depends on has been requested. Nobody takes over before.
         """
         if not self._leading.leads():
-            return False
+            return None
         term = self._leading.term()
-        if self.term == term:
-            return True
+        if self._term == term:
+            return term
         if not known or self._pausing:
-            return False
+            return None
         acting, journal = self._acting, self._acting.journal
         try:
             found = await acting.statuses.read()
@@ -94,19 +87,19 @@ class Takeover:
             )
             self._pausing = True
             asyncio.get_running_loop().call_later(pause, self._try_again)
-            return False
+            return None
         self._retry.succeeded()
         acting.statuses.begin(found.values())
         records = {name: each.record for name, each in found.items() if each.record is not None}
-        moment = ClockReading(self._clock(), self._wall_clock())
-        rules = AskingRules(setting, limiters, datetime.fromtimestamp(moment.time, UTC))
+        moment = journal.moment()
+        rules = AskingRules(setting, limiters, moment.time_of_day)
         ledger = resumed(journal.ledger, records, snapshot, spread, rules, moment)
         doubtful = in_doubt(ledger, records, moment.time)
         evicted = {name: each.status.summary.evicted for name, each in found.items()}
         journal.history.recall(without(doubtful, records, moment.time), spread.by_namespace, evicted)
         journal.take_over(ledger, doubtful)
-        self.term = term
-        return True
+        self._term = term
+        return term
 
     def _try_again(self) -> None:
         self._pausing = False

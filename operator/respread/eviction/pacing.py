@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.eviction.limits.hour import Begun, HourShares
-from respread.eviction.limits.tallies import Counted, LimitTallies
-from respread.eviction.limits.unready import ControllerPods
+from respread.eviction.limits.tallies import ControllerPods, Counted, LimitTallies
 from respread.planning.held import Held
 from respread.planning.plan import Move, Step, steps_of
 from respread.spread.group import GroupKey

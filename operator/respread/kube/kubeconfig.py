@@ -137,20 +137,25 @@ def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Ident
     )
     if user.exec is None and user.auth_provider is None:
         return endpoint, _identity(user_base, user)
+    return _of_plugin(files, name, chosen.user or "", user, endpoint)
+
+
+def _of_plugin(files: str, context: str, user_name: str, user: _User, endpoint: Endpoint) -> tuple[Endpoint, Identity]:
+    """Return the API server with the certificate that a plugin gives, and the plugin's credentials."""
     try:
         from respread.kube.plugins import run_plugin  # noqa: PLC0415 - 0.3 s and 20 MiB, which few need
     except ModuleNotFoundError as error:
         raise CredentialsError(
-            f"the user {chosen.user} gets its credentials from an exec plugin or an auth provider, which need Python's "
+            f"the user {user_name} gets its credentials from an exec plugin or an auth provider, which need Python's "
             "package kubernetes. The image does not contain it. `pip install respread` installs it, or use a token or "
             "a certificate"
         ) from error
 
-    plugin = run_plugin(files, name)
+    plugin = run_plugin(files, context)
     # The client logs the failure of a plugin and continues as anonymous.
     if user.exec is not None and not plugin.client_certificate and not plugin.identity.authorization():
         raise CredentialsError(
-            f"the exec plugin of the user {chosen.user} gave no credentials; it may have said why, see above"
+            f"the exec plugin of the user {user_name} gave no credentials; it may have said why, see above"
         )
     certified = msgspec.structs.replace(
         endpoint, client_certificate=plugin.client_certificate, client_key=plugin.client_key

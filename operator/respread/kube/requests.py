@@ -257,13 +257,7 @@ class Requests:
         headers = [("Accept", accept), *self._access.impersonation.headers()]
         if body is not None:
             headers.append(("Content-Type", content_type or _CONTENT_TYPES.get(method, "application/json")))
-        try:  # This renews credentials: files are read, plugins run.
-            async with asyncio.timeout_at(deadline):
-                authorization = await self._access.authorization()
-        except (CredentialsError, OSError) as error:  # TimeoutError is a subclass of OSError.
-            raise NoResponseError(
-                f"there are no credentials for the API server: {_words(error)}", sent=False
-            ) from error
+        authorization = await self._authorization(deadline)
         if authorization is not None:
             headers.append(("Authorization", authorization))
         url = self._access.server + path.format_map({name: quote(value, safe="") for name, value in names.items()})
@@ -287,6 +281,16 @@ class Requests:
             answered=(lambda _: None) if self._gate is None else partial(self._gate.answered, method, path, names),
             refusal=refusal,
         )
+
+    async def _authorization(self, deadline: float) -> str | None:
+        """Return the value of the header, which may take long to get: files are read, plugins run."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._access.authorization()
+        except (CredentialsError, OSError) as error:  # TimeoutError is a subclass of OSError.
+            raise NoResponseError(
+                f"there are no credentials for the API server: {_words(error)}", sent=False
+            ) from error
 
     async def send(
         self,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -30,6 +30,7 @@ from respread.api.record import (
     MoveInFlight,
     Recorded,
 )
+from respread.clock_reading import ClockReading
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
@@ -192,15 +193,6 @@ def _newest(entry: MoveEntry, siblings: _YoungSiblings) -> tuple[datetime, tuple
 
 
 # Read
-
-
-class ClockReading(NamedTuple):
-    """One time on two clocks."""
-
-    now: float
-    """Seconds on a monotonic clock."""
-    time: float
-    """Seconds since the epoch."""
 
 
 def remembered_moves(

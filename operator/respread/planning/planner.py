@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
+from functools import cached_property
 from itertools import chain, count
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
@@ -87,16 +88,22 @@ def never_on_hold(_key: GroupKey, _policy: str) -> None:
     """Hold no group."""
 
 
-class PolicySetting(NamedTuple):
-    """The policies, and the objects that they refer to."""
+class PolicySetting(msgspec.Struct, frozen=True, dict=True):
+    """The policies, and the objects that they refer to, compiled once for all who ask about them."""
 
     policies: tuple[Policy, ...]
     """The policies in use, of both kinds."""
-    priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES
+    priority_classes: Mapping[str, int] = msgspec.field(default_factory=lambda: SYSTEM_PRIORITY_CLASSES)
     """The values of the cluster's PriorityClasses by name."""
 
-    def protections(self) -> dict[str, Protection]:
-        """Return the rules for victims of every valid policy, by the policies' names."""
+    @cached_property
+    def index(self) -> PolicyIndex:
+        """Which policies govern which pods."""
+        return PolicyIndex(self.policies)
+
+    @cached_property
+    def protections(self) -> Mapping[str, Protection]:
+        """The rules for victims of every valid policy, by the policies' names."""
         protections: dict[str, Protection] = {}
         for policy in self.policies:
             if policy.problems:
@@ -107,8 +114,9 @@ class PolicySetting(NamedTuple):
                 continue  # Its PriorityClass does not exist. Until it does, the policy evicts nothing.
         return protections
 
-    def ranks(self) -> dict[str, int]:
-        """Return by name how important policies are where room is not enough for all, the most important first.
+    @cached_property
+    def ranks(self) -> Mapping[str, int]:
+        """By name how important policies are where room is not enough for all, the most important first.
 
         Their `priority` decides, and those that only plan come last: what they would take is there for others.
         """
@@ -145,10 +153,10 @@ class Planner:
     def _set(self, setting: PolicySetting) -> None:
         """Take over policies, and forget what was found under others."""
         self._setting = setting
-        self._protections = setting.protections()
-        self._ranks = setting.ranks()
+        self._protections = setting.protections
+        self._ranks = setting.ranks
         self._placement = Placement.under(setting.policies, self._predictor)
-        self._selection = Selection(PolicyIndex(setting.policies))
+        self._selection = Selection(setting.index)
         self._tasks = Tasks()
         self._memory = Memory()
 
@@ -220,7 +228,7 @@ class Planner:
             planned,
             held_pods=self._held_pods.count(all_tasks, planned, spread.groups),
             owners=frozenset(owner for task in all_tasks for owner in task.owners),
-            changes_at=earliest((*(task.changes_at for task in all_tasks), *(each.held.until for _, each in drained))),
+            changes_at=earliest((*(task.changes_at for task in all_tasks), *(held.until for _, held in blocked))),
         )
 
     def _left_to_drains(

@@ -7,8 +7,8 @@ step of a scale-down may follow.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from math import inf
 from typing import Final, NamedTuple
@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 import msgspec
 from immutables import Map
 
+from respread.api.record import ContestedCosts, Recorded
+from respread.clock_reading import ClockReading
 from respread.cluster.pod import Pod
 from respread.growing_pause import GrowingPause
 from respread.prevention.replica_set import ReplicaSetPods
@@ -32,6 +34,7 @@ REPEATED: Final = 2
 HURRY_INTERVAL_SECONDS: Final = 10.0
 """The minimum time between two writes because pods go."""
 MOST_TIMES: Final = 1000
+_LONGEST_WRITER: Final = 128
 
 
 class Contest(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,3 +203,46 @@ class Contests:
         if unseen := unseen & here - {pod.uid for pod in gone}:
             self._written[uid] = unseen
         return gone + [pod for pod in replica_set.pods if pod.uid in missed]
+
+
+# Records
+
+
+def contested_to_remember(contested: Iterable[Contested]) -> dict[str, tuple[ContestedCosts, ...]]:
+    """Return what is recorded, by the policies' names, those that were lost most often first."""
+    found: defaultdict[str, list[ContestedCosts]] = defaultdict(list)
+    for replica_set, policy, contest in contested:
+        found[policy].append(
+            ContestedCosts(
+                namespace=replica_set.namespace,
+                kind=replica_set.workload.kind,
+                name=replica_set.workload.name,
+                replica_set=replica_set.controller.uid,
+                writer=contest.writer[:_LONGEST_WRITER],
+                times=contest.times,
+                until=contest.until_time.replace(microsecond=0),
+            )
+        )
+    return {
+        policy: tuple(sorted(each, key=lambda one: (-one.times, one.namespace, one.name, one.replica_set)))
+        for policy, each in found.items()
+    }
+
+
+def recalled_contests(records: Iterable[Recorded], moment: ClockReading) -> Contests:
+    """Return what an earlier leader has recorded. A time further away than any wait means that a clock was set."""
+    return Contests(
+        {each.replica_set: _recalled(each, moment) for record in records for each in record.contested_costs}
+    )
+
+
+def _recalled(each: ContestedCosts, moment: ClockReading) -> Contest:
+    left = (each.until - moment.time_of_day).total_seconds()
+    wait_seconds = left if 0 < left <= WAIT.longest_seconds else 0.0
+    return Contest(
+        times=each.times,
+        until=moment.now + wait_seconds,
+        until_time=each.until,
+        lost_at=moment.now,
+        writer=each.writer,
+    )

@@ -7,13 +7,13 @@ that were sent just now and are not visible yet must be remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from datetime import datetime
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from respread.allowance import Allowance
+from respread.clock_reading import ClockReading
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
@@ -58,15 +58,6 @@ class View(NamedTuple):
     """The same object while no policy changes."""
     leaving: Collection[str] = frozenset()
     """UIDs of pods that are being evicted."""
-
-
-class CostClock(NamedTuple):
-    """The time on two clocks."""
-
-    now: float
-    """Seconds on a monotonic clock."""
-    time: datetime
-    """With a time zone."""
 
 
 class Answered(NamedTuple):
@@ -143,7 +134,7 @@ class CostPlanner:
             self._unexamined.update(dict.fromkeys(self._index.by_uid))
         self._unexamined.update((each.controller.uid, None) for each in changes.changed)
 
-    def examine(self, moment: CostClock, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
+    def examine(self, moment: ClockReading, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
         """Decide what to patch, for everything that has changed or is due.
 
         Args:
@@ -225,7 +216,7 @@ class CostPlanner:
 
     # One ReplicaSet
 
-    def _examine(self, replica_set: ReplicaSetPods, view: View, moment: CostClock) -> Avoided | None:
+    def _examine(self, replica_set: ReplicaSetPods, view: View, moment: ClockReading) -> Avoided | None:
         uid, now = replica_set.controller.uid, moment.now
         self._due.pop(uid, None)
         self._assumptions.drop_confirmed(replica_set.pods, now)
@@ -253,14 +244,14 @@ class CostPlanner:
                 self._queue.replace(uid, ())
         return None
 
-    def _gives_way(self, replica_set: ReplicaSetPods, course: _Course, moment: CostClock) -> bool:
+    def _gives_way(self, replica_set: ReplicaSetPods, course: _Course, moment: ClockReading) -> bool:
         """Return whether nothing is written for a ReplicaSet now because somebody else writes its costs too."""
         uid = replica_set.controller.uid
         if course.selection.wish is not Wish.PROTECT:
             self.contests.forget(uid)
             return False
         contest = self.contests.observe(
-            replica_set, self._assumptions.may_have_ours, course.selection, moment.now, moment.time
+            replica_set, self._assumptions.may_have_ours, course.selection, moment.now, moment.time_of_day
         )
         if contest is None:
             return False
@@ -284,7 +275,7 @@ class CostPlanner:
                 self._queue.replace(replica_set.controller.uid, ())  # It was for the earlier state of the ReplicaSet.
         return course
 
-    def _protect(self, replica_set: ReplicaSetPods, course: _Course, moment: CostClock) -> Avoided | None:
+    def _protect(self, replica_set: ReplicaSetPods, course: _Course, moment: ClockReading) -> Avoided | None:
         uid = replica_set.controller.uid
         if len(replica_set.pods) == 1:
             # Whatever is deleted, nothing remains to be spread.
@@ -319,7 +310,9 @@ class CostPlanner:
         costs = rank_new(replica_set, roles)
         self._queue.replace(uid, self._patches(replica_set, costs, Purpose.RANK, course.selection.policy))
 
-    def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, moment: CostClock) -> Avoided | None:
+    def _at_rest(
+        self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, moment: ClockReading
+    ) -> Avoided | None:
         """Check whether the ranks are still the best, after everything has been at rest for long enough."""
         uid, now = replica_set.controller.uid, moment.now
         if self._queue.of(uid) or self._assumptions.under_way(replica_set.pods):
@@ -330,7 +323,7 @@ class CostPlanner:
         if course.since + rest > now:
             self._look_again(uid, course.since + rest)
             return None
-        avoided = avoided_between(course.at_rest, replica_set, course.selection, moment.time)
+        avoided = avoided_between(course.at_rest, replica_set, course.selection, moment.time_of_day)
         course.at_rest = replica_set
         found = rerank(replica_set, roles)
         if found is None:

@@ -8,26 +8,20 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
-from respread.controller.acting import put_together
-from respread.controller.announcements import Announcements
-from respread.controller.control_loop import ControlLoop
 from respread.controller.lease import leadership_of, own_namespace
+from respread.controller.loops import COUNTED, loops_of
 from respread.controller.options import OperatorOptions
-from respread.controller.permits.permission_needs import OPTIONAL, PermissionNeeds
+from respread.controller.permits.permission_needs import OPTIONAL
 from respread.controller.permits.permissions import Permissions
-from respread.controller.prevention_loop import PreventionLoop
-from respread.controller.records.evictor_names import others_by_name
-from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.waiting import heartbeat_of_loop
-from respread.eviction.answers import EvictionResult
+from respread.controller.waking import heartbeat_of_loop
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
@@ -35,13 +29,11 @@ from respread.kube.access import ClusterAccess, Renewal, load_access
 from respread.kube.events import record_events
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.requests import Requests, open_requests
-from respread.moves.entry import Outcome
-from respread.provisioning.room_loop import RoomLoop
-from respread.provisioning.room_objects import Buffers, Placeholders
-from respread.provisioning.term import RoomEnd
-from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
+from respread.stores.watched_kinds import watched_kinds
+from respread.telemetry.event_series import Event
+from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
-from respread.telemetry.metrics import CountedFromTheStart, Metrics
+from respread.telemetry.metrics import Metrics
 from respread.telemetry.server import serve_telemetry
 
 _log: Final = get_logger(__name__)
@@ -71,7 +63,6 @@ async def run(options: OperatorOptions) -> None:
     access = await asyncio.to_thread(find)
     renewal = Renewal(access, find, monotonic)
     kinds = watched_kinds(namespaced_policies=options.namespaced_policies)
-    policy_kinds = [kind for kind in kinds if kind in POLICY_KINDS]
     health = WatchHealth([kind.resource for kind in kinds])
     registry = CollectorRegistry()
     metrics = Metrics.create(
@@ -79,16 +70,14 @@ async def run(options: OperatorOptions) -> None:
         version=__version__,
         revision=os.environ.get(REVISION_VARIABLE, ""),
         kinds=health.kinds,
-        from_the_start=CountedFromTheStart(
-            results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome), room_results=tuple(RoomEnd)
-        ),
+        from_the_start=COUNTED,
         domain_pods=options.domain_metrics,
     )
     informers = Informers(kinds, health=health, metrics=metrics)
     informers.register_gauges(registry)
     heartbeat = heartbeat_of_loop(monotonic)
+    process = _Process(options, _identity(), access, renewal, metrics, informers, heartbeat)
     signalled, stop = asyncio.Event(), asyncio.Event()
-    identity = _identity()
     _log.info("Starting", version=__version__, server=access.server)
     async with (
         serve_telemetry(
@@ -97,95 +86,17 @@ async def run(options: OperatorOptions) -> None:
             live=partial(health.live, heartbeat),
             ready=health.ready,
         ),
-        _permitted(options, access, renewal, metrics, informers) as (requests, permissions),
-        record_events(requests, instance=identity) as events,
-        contextlib.AsyncExitStack() as acting,
+        process.permitted() as (requests, permissions),
+        record_events(requests, instance=process.identity) as events,
     ):
         feeding = asyncio.create_task(
-            run_operator(informers, metrics, identity=identity, renewal=renewal, stop=stop, signalled=signalled),
+            run_operator(
+                informers, metrics, identity=process.identity, renewal=renewal, stop=stop, signalled=signalled
+            ),
             name="operator",
         )
         try:
-            leadership = await acting.enter_async_context(
-                leadership_of(
-                    *(options, identity, access, renewal, metrics, informers),
-                    may_give_up=lambda: not (actors.journal.ledger.uncertain or actors.statuses.uncertain),
-                )
-            )
-            actors = put_together(
-                requests,
-                informers,
-                leadership.leading,
-                announcements=Announcements(events.record, informers.policies.current),
-                metrics=metrics,
-                clock=seconds_since_boot,
-                policy_kinds=policy_kinds,
-                exclusive_seconds=leadership.exclusive_seconds,
-            )
-            prevention = PreventionLoop(
-                requests,
-                leads=leadership.leading.leads,
-                exclusive_seconds=leadership.exclusive_seconds,
-                metrics=metrics,
-                notify=partial(informers.changes.notify, "costs"),
-                clock=seconds_since_boot,
-            )
-            others, evictor_names = others_by_name(requests, metrics)
-            room = RoomLoop(
-                Placeholders(requests, options.placeholder_image),
-                Buffers(requests, options.placeholder_image),
-                namespace=own_namespace(options, access, informers),
-                leads=leadership.leading.leads,
-                may_evict=lambda policy: actors.permission.of_policy(policy, policy.name) is None,
-                metrics=metrics,
-                notify=partial(informers.changes.notify, "room"),
-                clock=seconds_since_boot,
-            )
-            scheduler = SchedulerModel.of_cluster(
-                options.scheduler_configuration, requests, informers, seconds_since_boot
-            )
-            loop = ControlLoop(
-                informers,
-                actors,
-                leading=leadership.leading,
-                prevention=prevention,
-                room=room,
-                needs=PermissionNeeds(
-                    permissions,
-                    own_namespace=own_namespace(options, access, informers),
-                    announce=actors.announcements.permissions,
-                    helm_release=options.helm_release,
-                ),
-                metrics=metrics,
-                heartbeat=heartbeat,
-                others=others,
-                scheduler=scheduler,
-                clock=seconds_since_boot,
-            )
-            looping = asyncio.create_task(loop.run(), name="control-loop")
-            preventing = asyncio.create_task(prevention.run(), name="prevention")
-            provisioning = asyncio.create_task(room.run(), name="room")
-            try:
-                await _until_first(
-                    signalled.wait(),
-                    feeding,
-                    looping,
-                    preventing,
-                    provisioning,
-                    scheduler.run(),
-                    permissions.run(),
-                    evictor_names.run(),
-                    *leadership.tasks,
-                )
-            finally:
-                _log.info("Stopping")
-                # The acting tasks end first, after the answers to their requests and the last statuses, then the Lease,
-                # and last their inputs.
-                loop.stop()
-                prevention.stop()
-                room.stop()
-                await asyncio.gather(*(_ended(each, STOP_SECONDS) for each in (looping, preventing, provisioning)))
-                await acting.aclose()
+            await process.act(requests, permissions, events.record, signalled, feeding)
         finally:
             stop.set()
             await feeding
@@ -193,20 +104,68 @@ async def run(options: OperatorOptions) -> None:
             await asyncio.sleep(GOODBYE_SECONDS)
 
 
-@contextlib.asynccontextmanager
-async def _permitted(
-    options: OperatorOptions, access: ClusterAccess, renewal: Renewal, metrics: Metrics, informers: Informers
-) -> AsyncIterator[tuple[Requests, Permissions]]:
-    """Send requests, except those whose permission is known to be missing, while the context lasts."""
-    async with open_requests(access, renewal, metrics.observe_request) as requests:
-        permissions = Permissions(
-            requests,
-            OPTIONAL,
-            seconds_since_boot,
-            ask_again_seconds=options.permissions_seconds,
-            notify=partial(informers.changes.notify, "permissions"),
-        )
-        yield requests.through(permissions), permissions
+class _Process(NamedTuple):
+    """What the operator consists of, and how it acts."""
+
+    options: OperatorOptions
+    identity: str
+    access: ClusterAccess
+    renewal: Renewal
+    metrics: Metrics
+    informers: Informers
+    heartbeat: Heartbeat
+
+    @contextlib.asynccontextmanager
+    async def permitted(self) -> AsyncIterator[tuple[Requests, Permissions]]:
+        """Send requests, except those whose permission is known to be missing, while the context lasts."""
+        async with open_requests(self.access, self.renewal, self.metrics.observe_request) as requests:
+            permissions = Permissions(
+                requests,
+                OPTIONAL,
+                seconds_since_boot,
+                ask_again_seconds=self.options.permissions_seconds,
+                notify=partial(self.informers.changes.notify, "permissions"),
+            )
+            yield requests.through(permissions), permissions
+
+    async def act(
+        self,
+        requests: Requests,
+        permissions: Permissions,
+        record: Callable[[Event], None],
+        signalled: asyncio.Event,
+        feeding: asyncio.Task[None],
+    ) -> None:
+        """Take part in the election, and act while this replica leads, until signalled, or something ends."""
+        async with contextlib.AsyncExitStack() as acting:
+            leadership = await acting.enter_async_context(
+                leadership_of(
+                    *(self.options, self.identity, self.access, self.renewal, self.metrics, self.informers),
+                    may_give_up=lambda: not loops.uncertain,
+                )
+            )
+            loops = loops_of(
+                self.options,
+                requests,
+                self.informers,
+                leadership,
+                own_namespace=own_namespace(self.options, self.access, self.informers),
+                permissions=permissions,
+                record=record,
+                metrics=self.metrics,
+                heartbeat=self.heartbeat,
+            )
+            running = loops.start()
+            try:
+                beside = (each() for each in loops.beside)
+                await _until_first(signalled.wait(), feeding, *running, *beside, *leadership.tasks)
+            finally:
+                _log.info("Stopping")
+                # The loops end first, after the answers to their requests and the last statuses, then the Lease, and
+                # last their inputs.
+                loops.stop()
+                await asyncio.gather(*(_ended(each, STOP_SECONDS) for each in running))
+                await acting.aclose()
 
 
 async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:

@@ -21,7 +21,6 @@ from respread.planning.search.placement import Placement
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import Rules, why_held
 from respread.planning.victims.controllers import ActivePods
-from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.selection import Selection
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.node_sets import node_set
@@ -79,12 +78,12 @@ class Explainer:
             predictor: of the schedulers. Its view is at the snapshot.
             now: when the plan was made, with a time zone.
         """
-        index = PolicyIndex(setting.policies)
+        index = setting.index
         self._selection = Selection(index)
         self._selection.advance(snapshot, spread)
         self._rules = Rules(
             selection=self._selection,
-            protections=setting.protections(),
+            protections=setting.protections,
             budgets=BudgetLedger(snapshot),
             active_pods=ActivePods(snapshot),
             now=now,

@@ -16,9 +16,8 @@ from respread.api.reasons import Reason
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.lots import lots_of
-from respread.eviction.limits.remaining import PresentLimits, about, in_words
-from respread.eviction.limits.trust import Trust
+from respread.eviction.limits.remaining import PresentLimits, about, in_words, lots_of
+from respread.eviction.limits.standing import Trust
 from respread.planning.plan import Move, Plan
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.spread.group import GroupKey, SpreadGroup

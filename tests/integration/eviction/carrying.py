@@ -15,17 +15,16 @@ from respread.controller.accounts import Accounts
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch, Carried, Evictions
 from respread.controller.follow_up import FollowUp
-from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.lanes import Lanes
-from respread.controller.permits.limiters import Bounding
 from respread.controller.permits.permission import Permission, PlannedFor
-from respread.controller.records.exclusive_requests import ExclusiveRequests
 from respread.controller.records.journal import Journal
+from respread.controller.records.record_writer import ExclusiveRequests
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.limits.limiter import Bounding
 from respread.eviction.owners.last_look import Owners
-from respread.eviction.refusals import Refusals
+from respread.holds.refusals import Refusals
 from respread.kube.requests import Requests, Response
 from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.ledger import Ledger
@@ -84,7 +83,7 @@ class Written(Accounts):
             statuses,
             announcements=Announcements(lambda _: None, lambda _: None),
             metrics=parts.metrics,
-            held_lately=HeldLately(clock),
+            refusals=Refusals(clock),
             seen=Map,
         )
         self._unwritten = unwritten

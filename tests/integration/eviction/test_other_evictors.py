@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from respread.controller.records.other_evictions import ROUND, WAIT
+from respread.holds.other_evictions import ROUND, WAIT
 from respread_sandbox.binaries import cache_directory
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, audited, evictions

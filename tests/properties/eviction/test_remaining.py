@@ -17,7 +17,7 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.workload import WorkloadName
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.remaining import Lot, PresentLimits
-from respread.eviction.limits.trust import Trust
+from respread.eviction.limits.standing import Trust
 from tests.properties.instances import factor
 from tests.worlds import cluster
 

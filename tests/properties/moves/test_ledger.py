@@ -16,10 +16,11 @@ import pytest
 from immutables import Map
 
 from respread.api.record import Recorded, decode_record, encode_record
+from respread.clock_reading import ClockReading
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.moves.codec import ClockReading, RememberedMoves, group_name, remembered_moves
+from respread.moves.codec import RememberedMoves, group_name, remembered_moves
 from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.ledger import CERTAIN_SECONDS, Ledger
 from respread.planning.plan import Move

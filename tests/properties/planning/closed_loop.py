@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
 
-from respread.eviction.backoff import BackOffs
-from respread.moves.comparison import Comparison
+from respread.holds.backoff import BackOffs
 from respread.moves.entry import Outcome
+from respread.moves.following import Comparison
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup

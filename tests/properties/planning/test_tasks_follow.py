@@ -152,7 +152,7 @@ def rules_of(
 ) -> Rules:
     return Rules(
         selection=selection,
-        protections=SETTING.protections(),
+        protections=SETTING.protections,
         budgets=BudgetLedger(snapshot, leaving, index),
         active_pods=ActivePods(snapshot),
         now=NOW + timedelta(minutes=minutes),

@@ -20,11 +20,11 @@ from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.eviction.backoff import BackOffs
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace
-from respread.moves.comparison import Comparison
+from respread.holds.backoff import BackOffs
 from respread.moves.entry import Outcome
+from respread.moves.following import Comparison
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan

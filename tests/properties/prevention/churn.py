@@ -15,6 +15,7 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.policy import Prevention as PreventionSpec
+from respread.clock_reading import ClockReading
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
@@ -22,7 +23,7 @@ from respread.cluster.state import ClusterState
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import deletion_cost
 from respread.prevention.patches import Patch, Purpose
-from respread.prevention.prevention import Answered, CostClock, CostPlanner, View
+from respread.prevention.prevention import Answered, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.spread.index import SpreadIndex
 from tests.properties.prevention.replica_set_model import Model, ModelNode, ModelPod, ModelRule, deletion_order
@@ -172,7 +173,7 @@ class Churn:
         """Let the operator observe, and make its patches."""
         snapshot = self._state.snapshot
         self.prevention.observe(View(snapshot, self._spread.update(snapshot), self._policies))
-        self.prevention.examine(CostClock(self._now, NOW + timedelta(seconds=self._now)))
+        self.prevention.examine(ClockReading(self._now, (NOW + timedelta(seconds=self._now)).timestamp()))
         while (patch := self.prevention.take(self._now)) is not None:
             self._carry_out(patch)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from immutables import Map
 
+from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.controller.records.history import History
 from respread.moves.ledger import Ledger
 from respread.planning.planner import PolicySetting
-from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import NOTHING_REFUSED
 from tests.spreads import spread_of
 from tests.worlds import NOW
@@ -22,7 +22,6 @@ def observation(snapshot: ClusterSnapshot, **fields: Any) -> Observation:
     given: dict[str, Any] = {
         "spread": spread_of(snapshot),
         "policies": Map(),
-        "index": PolicyIndex(()),
         "statuses": {},
         "seen": {},
         "setting": PolicySetting(()),
@@ -30,9 +29,8 @@ def observation(snapshot: ClusterSnapshot, **fields: Any) -> Observation:
         "ledger": Ledger(),
         "history": History(NOW.timestamp),
         "refused": NOTHING_REFUSED,
-        "now": 0.0,
-        "time": NOW,
-        "leads": True,
+        "moment": ClockReading(0.0, NOW.timestamp()),
+        "term": 1,
         **fields,
     }
     return Observation(snapshot=snapshot, **given)

@@ -13,13 +13,14 @@ from typing import Any
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
+from respread.controller.loops import control_loop
 from respread.controller.permits.permission import Leading
 from respread.controller.permits.permission_needs import PermissionNeeds
 from respread.controller.permits.permissions import Permissions
-from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
-from respread.controller.records.other_evictions import OtherEvictions
+from respread.controller.records.journal import Journal
 from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.waking import PlanningThread
 from respread.kube.requests import Requests, Response
 from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
@@ -142,12 +143,11 @@ class SimulatedCluster(FakeRequests):
             requests,
             self.parts.informers,
             leading,
+            Journal(clock, lambda: EPOCH + clock()),
             announcements=Announcements(lambda _: None, self.parts.informers.policies.current),
             metrics=self.parts.metrics,
-            clock=clock,
-            wall_clock=lambda: EPOCH + clock(),
         )
-        return ControlLoop(
+        return control_loop(
             self.parts.informers,
             self.acting,
             leading=leading,
@@ -159,9 +159,6 @@ class SimulatedCluster(FakeRequests):
             metrics=self.parts.metrics,
             heartbeat=Heartbeat("control-loop", limit_seconds=1e9, clock=clock),
             scheduler=SchedulerModel(),
-            others=OtherEvictions(),
-            clock=clock,
-            wall_clock=lambda: EPOCH + clock(),
             thread=PlanningThread(AtOnce(), cpu_clock=clock),
         )
 

@@ -9,7 +9,7 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.begun_groups import begun_groups
+from respread.controller.choosing import begun_groups
 from respread.controller.records.history import History
 from respread.moves.entry import Counting, Outcome
 from respread.moves.ledger import Ledger

@@ -33,8 +33,8 @@ from respread.controller.records.checkpoint import (
     situation_of,
     without_expired,
 )
-from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
-from respread.eviction.breaker import PAUSES, Breakers
+from respread.holds.backoff import BackOff, BackOffRules, BackOffs
+from respread.holds.breaker import PAUSES, Breakers
 from respread.moves.codec import group_name
 from respread.moves.hour import HOUR_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
@@ -108,8 +108,10 @@ def test_a_back_off_survives_a_restart() -> None:
     assert until <= after.groups[group_name(key)].until <= until + 1
     assert after.held(group_name(key), situation, NOW + 1) is not None
     changed = situation_of(group(2, 1)[1])
-    floor = before.release(group_name(key), changed)
-    assert floor is not None
+    held = before.held(group_name(key), changed, NOW)
+    assert held is not None
+    assert held.until is not None
+    floor = held.until.timestamp()
     assert after.held(group_name(key), changed, floor - 0.1) is not None
     assert after.held(group_name(key), changed, floor + 1) is None
     assert after.held(group_name(key), situation, until + 1) is None

@@ -6,9 +6,16 @@ import asyncio
 
 from immutables import Map
 
-from respread.controller.permits.confirmations import AT_ONCE, READING_SECONDS, SLOW_AT_ONCE, Confirmations
+from respread.controller.permits.confirmations import (
+    AT_ONCE,
+    EVERYWHERE,
+    READING_SECONDS,
+    SLOW_AT_ONCE,
+    Confirmations,
+    PolicyReader,
+    PolicyVersions,
+)
 from respread.controller.permits.permission import CONFIRMED_SECONDS
-from respread.controller.permits.policy_versions import EVERYWHERE, PolicyReader, PolicyVersions
 from tests.virtual_time import run_in_virtual_time
 
 QUICK_SECONDS = 0.05

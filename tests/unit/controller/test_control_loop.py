@@ -17,13 +17,20 @@ from prometheus_client import CollectorRegistry
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
+from respread.controller.loops import control_loop
 from respread.controller.permits.permission import Leading
-from respread.controller.permits.staleness import STALE_SECONDS
-from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
-from respread.controller.records.other_evictions import OtherEvictions
+from respread.controller.records.journal import Journal
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, LOOP_LIMIT_SECONDS, Waiting, heartbeat_of_loop
+from respread.controller.waking import (
+    BEAT_SECONDS,
+    GATHER_SECONDS,
+    LOOP_LIMIT_SECONDS,
+    PlanningThread,
+    Waiting,
+    heartbeat_of_loop,
+)
+from respread.holds.holds import STALE_SECONDS
 from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
 from respread.moves.entry import Outcome
@@ -104,10 +111,9 @@ class Loop:
             self.requests,
             informers,
             self.leading,
+            Journal(self.clock, self.wall_clock),
             announcements=Announcements(lambda _: None, informers.policies.current),
             metrics=self.parts.metrics,
-            clock=self.clock,
-            wall_clock=self.wall_clock,
         )
         self.journal = self.acting.journal
         self.scheduler = scheduler or SchedulerModel()
@@ -115,7 +121,7 @@ class Loop:
 
     def made(self, thread: PlanningThread | None = None) -> ControlLoop:
         """Return a loop that computes in a thread."""
-        return ControlLoop(
+        return control_loop(
             self.parts.informers,
             self.acting,
             leading=self.leading,
@@ -130,9 +136,6 @@ class Loop:
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,
             scheduler=self.scheduler,
-            others=OtherEvictions(),
-            clock=self.clock,
-            wall_clock=self.wall_clock,
             thread=thread,
         )
 

@@ -26,10 +26,11 @@ from respread.controller.conclusions import Conclusions
 from respread.controller.evictions import Batch
 from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.controller.permits.confirmations import CONFIRM_SECONDS
-from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading
 from respread.controller.records.history import History
+from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer
+from respread.eviction.limits.limiter import Limiters, bounding
 from respread.eviction.owners.last_look import FRESH_SECONDS
 from respread.kube.requests import Requests
 from respread.planning.held import Held
@@ -148,10 +149,9 @@ class Cluster:
             requests,
             self.parts.informers,
             Leading(lambda: self.leads, lambda: 1),
+            Journal(lambda: self.seconds, NOW.timestamp),
             announcements=Announcements(lambda _: None, lambda _: self.present),
             metrics=self.parts.metrics,
-            clock=lambda: self.seconds,
-            wall_clock=NOW.timestamp,
         )
 
     @property
@@ -325,7 +325,7 @@ def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason: Reaso
             acting = world.acting(requests)
             await asyncio.gather(*acting.evictions.begin([move(A)], world.batch(acting, [move(A)])))
             await acting.aclose()
-            return acting.held_lately.why_not(move(A))
+            return acting.holds.refusals.why_not_chosen(move(A))
 
     held = asyncio.run(scenario())
     assert (held and held.reason) is reason

@@ -12,7 +12,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.controller.records.other_evictions import (
+from respread.holds.other_evictions import (
     EVICTED,
     FORGOTTEN,
     JUDGED_AFTER,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from respread.controller.permits.left_to_do import left_to_do
+from respread.controller.choosing import left_to_do
 from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
@@ -136,7 +136,7 @@ def test_the_rest_is_estimated_only_when_a_status_is_due(monkeypatch: pytest.Mon
         return make_plan(self, *given, **named)
 
     make_plan = Planner.plan
-    monkeypatch.setattr("respread.controller.control_loop.left_to_do", left)
+    monkeypatch.setattr("respread.controller.reporter.left_to_do", left)
     monkeypatch.setattr(Planner, "plan", plan)
     said, done = run_in_virtual_time(followed(cluster))
     in_the_storm = [at for at in estimated if at < done]

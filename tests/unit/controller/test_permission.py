@@ -13,9 +13,14 @@ from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec, Window
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
-from respread.controller.permits.confirmations import Confirmations
+from respread.controller.permits.confirmations import (
+    EVERYWHERE,
+    Confirmations,
+    PolicyReader,
+    PolicyVersions,
+    versions_of,
+)
 from respread.controller.permits.permission import CONFIRMED_SECONDS, OLD_SECONDS, Leading, Permission
-from respread.controller.permits.policy_versions import EVERYWHERE, PolicyReader, PolicyVersions, versions_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from tests.plans import plan_cluster

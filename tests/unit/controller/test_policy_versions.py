@@ -12,7 +12,7 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.decode.decoder import Kind
-from respread.controller.permits.policy_versions import (
+from respread.controller.permits.confirmations import (
     EVERYWHERE,
     MOST_POLICIES,
     PolicyReader,

@@ -7,15 +7,20 @@ from datetime import timedelta
 import pytest
 
 from respread.api.reasons import Reason
+from respread.clock_reading import ClockReading
 from respread.cluster.workload import WorkloadName
-from respread.controller.quiet_period import BEGUN_SECONDS, QuietPeriods
+from respread.holds.quiet_period import BEGUN_SECONDS, QuietPeriods
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of
-from tests.worlds import cluster, constraint, node, pods, spec
+from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
 QUIET = timedelta(seconds=30)
 WEB = spec(constraint())
 NODES = [node("a1", "a"), node("b1", "b")]
+
+
+def at(seconds: float) -> ClockReading:
+    return ClockReading(seconds, NOW.timestamp() + seconds)
 
 
 def groups_of(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
@@ -35,12 +40,12 @@ def test_a_group_is_held_from_its_first_observation() -> None:
     groups = groups_of(3, 0)
     (key,) = groups
     settling.observe(groups, (), now=100)
-    held = settling.held(key, QUIET, now=110)
+    held = settling.held(key, QUIET, at(110))
     assert held is not None
     assert held.reason is Reason.QUIET_PERIOD
     assert "10 s ago" in held.message
-    assert settling.release(key, QUIET) == 130
-    assert settling.held(key, QUIET, now=130) is None
+    assert held.until == at(130).time_of_day
+    assert settling.held(key, QUIET, at(130)) is None
 
 
 def test_a_change_restarts_the_quiet_period() -> None:
@@ -49,25 +54,25 @@ def test_a_change_restarts_the_quiet_period() -> None:
     (key,) = before
     settling.observe(before, (), now=0)
     settling.observe(before, (), now=20)
-    assert settling.held(key, QUIET, now=31) is None
+    assert settling.held(key, QUIET, at(31)) is None
     settling.observe(groups_of(4, 0), (), now=40)
-    assert settling.held(key, QUIET, now=69) is not None
+    assert settling.held(key, QUIET, at(69)) is not None
 
 
 def test_changes_by_respreads_own_moves_do_not_restart_the_quiet_period() -> None:
     settling, key = observed(3, 0)
     settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
-    assert settling.held(key, QUIET, now=41) is None
+    assert settling.held(key, QUIET, at(41)) is None
 
 
 @pytest.mark.parametrize("seconds", [20, BEGUN_SECONDS + 1])
 def test_room_is_kept_for_a_group_that_moves_have_begun_to_restore(seconds: float) -> None:
     settling, key = observed(5, 0)
-    assert settling.held(key, QUIET, now=1) is not None
+    assert settling.held(key, QUIET, at(1)) is not None
     assert not settling.begun, "nothing was done for it yet"
     settling.observe(groups_of(4, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
     settling.observe(groups_of(5, 1), (), now=40 + seconds)
-    assert settling.held(key, QUIET, now=40 + seconds) is not None
+    assert settling.held(key, QUIET, at(40 + seconds)) is not None
     assert (key in settling.begun) == (seconds < BEGUN_SECONDS)
 
 
@@ -75,5 +80,5 @@ def test_no_room_is_kept_once_a_group_was_restored() -> None:
     settling, key = observed(3, 0)
     settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
     settling.observe(groups_of(4, 1), (), now=60)
-    assert settling.held(key, QUIET, now=61) is not None
+    assert settling.held(key, QUIET, at(61)) is not None
     assert not settling.begun

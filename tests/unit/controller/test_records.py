@@ -16,9 +16,7 @@ from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.record import MAX_RECORD_LENGTH, NOTHING, MoveInFlight, Recorded, decode_record, encode_record
 from respread.api.status import PolicyStatus, Summary
 from respread.cluster.decode.decoder import Kind
-from respread.controller.records.exclusive_requests import ExclusiveRequests
-from respread.controller.records.record_writer import RecordWriter
-from respread.controller.records.status_reader import FoundStatus
+from respread.controller.records.record_writer import ExclusiveRequests, FoundStatus, RecordWriter
 from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS, StatusWriter, Wanted
 from respread.kube.listing import ListError
 from respread.kube.requests import Requests

@@ -11,15 +11,16 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, VictimRules
 from respread.api.record import MAX_NEWEST_PODS, Recorded, decode_record, encode_record
+from respread.clock_reading import ClockReading
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import AskingRules, resumed
 from respread.eviction.limits.limiter import Limiter
-from respread.moves.codec import ClockReading, RememberedMoves
-from respread.moves.comparison import Comparison
+from respread.moves.codec import RememberedMoves
 from respread.moves.entry import Ended, MovePhase, Outcome, Patience
+from respread.moves.following import Comparison
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting

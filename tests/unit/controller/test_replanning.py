@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respread.api.policy import ClusterPolicySpec, Limits, Mode, Policy
-from respread.controller.permits.replanning import (
+from respread.controller.waking import (
     ENDED_SECONDS,
     FULL_SECONDS,
     PROGRESS_SECONDS,

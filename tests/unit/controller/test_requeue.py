@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from respread.api.reasons import Reason
-from respread.controller.requeue import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_reconcile
+from respread.clock_reading import ClockReading
+from respread.controller.waking import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_reconcile
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
 from tests.eviction_moves import group, move
 
 NOW = 1000.0
+EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC)
 
 
 def look(
     *reasons: Reason,
     held: tuple[Reason, ...] = (),
     others: tuple[float | None, ...] = (),
-    release: Callable[[BlockedGroup], float | None] = lambda _: None,
+    changes_at: datetime | None = None,
 ) -> float:
     """Return the seconds until the next reconcile, for reasons of blocked groups and held moves."""
     blocked = tuple(
@@ -29,11 +31,10 @@ def look(
     )
     return (
         next_reconcile(
-            Plan(blocked=blocked),
+            Plan(blocked=blocked, changes_at=changes_at),
             [HeldMove(move("a"), Held(reason, "")) for reason in held],
-            now=NOW,
+            moment=ClockReading(NOW, EPOCH.timestamp()),
             others=others,
-            release=release,
         )
         - NOW
     )
@@ -64,5 +65,4 @@ def test_the_loop_reconciles_at_other_due_times_but_never_in_the_past() -> None:
 
 
 def test_the_loop_reconciles_when_a_held_group_is_released() -> None:
-    quiet = {Reason.QUIET_PERIOD: NOW + 30, Reason.BACKING_OFF: NOW + 20}
-    assert look(*quiet, Reason.NO_FEASIBLE_NODE, release=lambda blocked: quiet.get(blocked.reason)) == 20
+    assert look(Reason.NO_FEASIBLE_NODE, changes_at=EPOCH + timedelta(seconds=20)) == 20

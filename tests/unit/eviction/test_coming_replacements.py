@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from respread.eviction.owners.coming_replacements import ComingReplacements
+from respread.eviction.owners.replacements import ComingReplacements
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held

@@ -21,11 +21,9 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.limits.group_pace import GroupPace
 from respread.eviction.limits.hour import Begun
-from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.standing import Standings
-from respread.eviction.limits.trust import FEW, Trust
+from respread.eviction.limits.limiter import GroupPace, Limiter
+from respread.eviction.limits.standing import FEW, Standings, Trust
 from respread.eviction.pacing import Pace, Paced
 from respread.moves.hour import HOUR_SECONDS, EvictionHistory
 from respread.planning.held import Held

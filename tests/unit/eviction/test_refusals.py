@@ -8,7 +8,7 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.refusals import Budgets, Refusals
+from respread.holds.refusals import Budgets, Refusals
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC
 from tests.worlds import pod

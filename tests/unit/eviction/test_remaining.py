@@ -13,9 +13,18 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.workload import WorkloadName
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.lots import Later, lots_of, seconds_of_pods
-from respread.eviction.limits.remaining import Lot, PresentLimits, Remaining, about, in_short, in_words
-from respread.eviction.limits.trust import Trust
+from respread.eviction.limits.remaining import (
+    Later,
+    Lot,
+    PresentLimits,
+    Remaining,
+    about,
+    in_short,
+    in_words,
+    lots_of,
+    seconds_of_pods,
+)
+from respread.eviction.limits.standing import Trust
 from respread.moves.hour import EvictionHistory
 from respread.planning.victims.budget_index import BudgetIndex
 from tests.eviction_moves import SPEC, move

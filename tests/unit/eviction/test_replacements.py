@@ -14,9 +14,8 @@ from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.reading import OwnerReading
-from respread.eviction.owners.replacements import Replacements
+from respread.eviction.owners.replacements import ComingReplacements, Replacements
 from respread.kube.requests import Response
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from respread.cluster.meta import ObjectKey
-from respread.controller.records.status_reader import read_statuses
+from respread.controller.records.record_writer import read_statuses
 from respread.kube.requests import Response
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from tests.fake_requests import FakeRequests

@@ -7,8 +7,8 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
 from respread.cluster.pod import Pod
-from respread.moves.comparison import Comparison
 from respread.moves.entry import Outcome
+from respread.moves.following import Comparison
 from respread.planning.plan import Move
 from tests.plans import plan_cluster
 from tests.spreads import spread_of

@@ -19,9 +19,8 @@ from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.lots import lots_of
-from respread.eviction.limits.remaining import PresentLimits
-from respread.eviction.limits.trust import Trust
+from respread.eviction.limits.remaining import PresentLimits, lots_of
+from respread.eviction.limits.standing import Trust
 from respread.eviction.pacing import Pace, Paced
 from respread.moves.codec import RememberedMoves
 from respread.moves.entry import Outcome

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from immutables import Map
 
@@ -85,3 +87,10 @@ def test_the_counts_of_one_plan_after_the_other_are_those_of_a_new_planner() -> 
         hold: OnHold = never_on_hold if number % 2 else (lambda _key, _policy: Held(Reason.QUIET_PERIOD, "soon"))
         expected = {"default": {Reason.PROTECTED_POD: 3 + number}}
         assert counted(planner, snapshot, hold) == counted(Planner(), snapshot, hold) == expected
+
+
+def test_a_plan_changes_when_a_group_on_hold_is_released() -> None:
+    until = NOW + timedelta(seconds=20)
+    held = Held(Reason.QUIET_PERIOD, "it has changed", until)
+    plan = plan_of(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: held)
+    assert (plan.moves, plan.changes_at) == ((), until)

@@ -17,7 +17,7 @@ from respread.cluster.objects import PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.refusals import Refusals
+from respread.holds.refusals import Refusals
 from respread.planning.held import Held
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting

@@ -10,16 +10,18 @@ from immutables import Map
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
 from respread.api.record import Recorded, decode_record, encode_record
+from respread.clock_reading import ClockReading
 from respread.cluster.annotations import POD_DELETION_COST
-from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.prevention.contests import (
     FORGOTTEN_SECONDS,
     HURRY_INTERVAL_SECONDS,
     WAIT,
     WAIT_IF_REPLACING,
+    contested_to_remember,
+    recalled_contests,
 )
 from respread.prevention.patches import Patch
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostPlanner
 from respread.prevention.ranks import HeldCost
 from tests.unit.prevention.test_decisions import BARE, Cluster, names, web
 from tests.worlds import NOW
@@ -170,7 +172,7 @@ def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
 
     new = Cluster(*BARE)
     new.now = cluster.now
-    moment = CostClock(new.now, NOW + timedelta(seconds=new.now))
+    moment = ClockReading(new.now, (NOW + timedelta(seconds=new.now)).timestamp())
     record = decode_record(encode_record(Recorded(contested_costs=remembered["prevents"])))
     new.prevention = CostPlanner(new.now, recalled_contests([record], moment))
     assert new.taken(after=1) == []

@@ -11,6 +11,7 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
+from respread.clock_reading import ClockReading
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
@@ -28,7 +29,6 @@ from respread.prevention.prevention import (
     SEEN_WITHIN_SECONDS,
     UNREADY_REST_SECONDS,
     Answered,
-    CostClock,
     CostPlanner,
     View,
 )
@@ -81,7 +81,7 @@ class Cluster:
         self.now += after
         snapshot = self._state.snapshot
         self.prevention.observe(View(snapshot, self._spread.update(snapshot), self.policies, self.leaving))
-        return self.prevention.examine(CostClock(self.now, NOW + timedelta(seconds=self.now)))
+        return self.prevention.examine(ClockReading(self.now, (NOW + timedelta(seconds=self.now)).timestamp()))
 
     def taken(self, after: float = 0.0) -> list[Patch]:
         """Observe, and return the patches that may be sent now, without answering them."""

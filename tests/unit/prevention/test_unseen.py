@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
-from immutables import Map
 
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.decode.field_ownership import FIELD_MANAGER
@@ -19,6 +18,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import Response
+from respread.planning.planner import PolicySetting
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts
@@ -76,11 +76,11 @@ class Watchless:
         self._state.replace("nodes", [node(f"{zone}1", zone) for zone in "abc"])
         self._state.replace("namespaces", [Namespace(name="default")])
         self._state.apply("pods", [(each.key, each) for each in bare])
-        self._policies = Map({"prevents": policy()})
+        self._setting = PolicySetting((policy(),))
 
     def observe(self) -> None:
         snapshot = self._state.snapshot
-        self.loop.observe(snapshot, spread_of(snapshot), self._policies, (), 1, {})
+        self.loop.observe(snapshot, spread_of(snapshot), self._setting, (), 1, ())
 
     async def until(self, done: Callable[[], bool], *, seconds_a_look: float = 0.0) -> None:
         async with asyncio.timeout(120):

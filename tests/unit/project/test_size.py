@@ -14,15 +14,9 @@ ROOT = Path(__file__).parents[3]
 MOST_LINES_OF_A_FUNCTION = 60
 LONG_FUNCTIONS = {
     "metrics.create",
-    "operator.run",
     "solution.find_better",
-    "acting.put_together",
     "plan_report.plan_report",
     "planner.plan",
-    "control_loop.__init__",
-    "requests.prepare",
-    "kubeconfig.find_in_kubeconfig",
-    "choosing.choose",
 }
 """Those that are longer (none)."""
 
@@ -43,7 +37,7 @@ def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) 
 
 @pytest.mark.parametrize(
     ("module", "imports"),
-    [("program/operator", 28), ("controller/control_loop", 39), ("planning/planner", 38)],  # (20 each)
+    [("program/operator", 20), ("controller/control_loop", 20), ("planning/planner", 38)],  # (20 each)
 )
 def test_a_module_depends_on_no_more_of_ours_than_agreed(module: str, imports: int) -> None:
     tree = ast.parse((ROOT / f"operator/respread/{module}.py").read_text())

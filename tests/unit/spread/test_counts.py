@@ -13,10 +13,10 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
-from respread.controller.permits.begun_groups import begun_groups
+from respread.controller.choosing import begun_groups
 from respread.controller.records.history import History
-from respread.moves.comparison import Comparison
 from respread.moves.entry import Counting, Outcome
+from respread.moves.following import Comparison
 from respread.planning.plan import BlockedGroup
 from respread.planning.search.tally import Tally, domain_map
 from respread.prevention.layout import tallies_of

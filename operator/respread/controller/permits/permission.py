@@ -10,9 +10,8 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.controller.permits.confirmations import Confirmations
-from respread.controller.permits.policy_versions import EVERYWHERE, VersionsByName, versions_of
-from respread.eviction.windows import Windows
+from respread.controller.permits.confirmations import EVERYWHERE, Confirmations, VersionsByName, versions_of
+from respread.holds.windows import Windows
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.stores.policy_store import Policies
@@ -99,6 +98,11 @@ class Permission:
         self._told: dict[str, str] = {}
         """By namespace, the logged reason why nothing is evicted there now."""
         self._stopping = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads."""
+        return self._leading.leads()
 
     def planned_for(self, policies: Policies, at: float) -> PlannedFor:
         """Return the policies for which moves are planned.

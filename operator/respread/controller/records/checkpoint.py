@@ -24,9 +24,9 @@ from respread.api.record import (
     Recorded,
     RememberedBackOff,
 )
-from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
-from respread.eviction.breaker import Breakers, Failures
 from respread.growing_pause import GrowingPause
+from respread.holds.backoff import BackOff, BackOffRules, BackOffs
+from respread.holds.breaker import Breakers, Failures
 from respread.moves.codec import digest, group_name
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup

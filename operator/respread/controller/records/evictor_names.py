@@ -11,7 +11,7 @@ import msgspec
 from respread.api.nesting import decoded
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
-from respread.controller.records.other_evictions import OtherEvictions
+from respread.holds.other_evictions import OtherEvictions
 from respread.kube.events import REPORTING_CONTROLLER
 from respread.kube.requests import NoResponseError, Requests, TooLargeError
 from respread.telemetry.metrics import Metrics

@@ -30,11 +30,10 @@ from respread.controller.records.checkpoint import (
     situation_of,
     without_expired,
 )
-from respread.eviction.backoff import BackOffRules, BackOffs
-from respread.eviction.breaker import Breakers
-from respread.eviction.limits.group_pace import GroupPace
-from respread.eviction.limits.standing import Standings
-from respread.eviction.limits.trust import Trust
+from respread.eviction.limits.limiter import GroupPace
+from respread.eviction.limits.standing import Standings, Trust
+from respread.holds.backoff import BackOffRules, BackOffs
+from respread.holds.breaker import Breakers
 from respread.moves.codec import GroupNames
 from respread.moves.entry import Counting, Ended, Outcome
 from respread.moves.hour import EvictionHistory, GroupHistory
@@ -190,10 +189,6 @@ class History:
         if name not in self.back_offs.groups:
             return None
         return self.back_offs.held(name, situation_of(group), self._wall_clock())
-
-    def release(self, group: SpreadGroup) -> float | None:
-        """Return until when a group in back-off is left alone, in seconds since the epoch."""
-        return self.back_offs.release(self._names.of(group.key), situation_of(group))
 
     def pace_of(self, group: SpreadGroup) -> GroupPace:
         """Return the evictions of a group for `limits.perHourPerGroup`."""

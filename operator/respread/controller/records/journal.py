@@ -15,6 +15,7 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.record import MoveInFlight, Recorded
+from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
 from respread.eviction.answers import Answer
@@ -41,6 +42,10 @@ class Journal:
         self.history = History(wall_clock, expected=lambda: self.ledger.expected)
         """What was done, and its outcomes."""
         self._remembered = RememberedMoves()
+
+    def moment(self) -> ClockReading:
+        """Return now, on both clocks."""
+        return ClockReading(self.clock(), self.wall_clock())
 
     def for_records(self, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
         """Return the moves in flight and those that may be at any moment, for the next leader, by policy.

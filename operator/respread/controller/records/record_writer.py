@@ -1,20 +1,129 @@
-"""Writes the record of a policy: an object of its own, named after the policy's UID, and removed with the policy."""
+"""The record of a policy: an object of its own, named after the policy's UID, and removed with the policy.
+
+A new leader reads the records and statuses that the last one left before it does anything, because the watch may be
+behind at that moment, and no recorded data may be missed. Only the leader writes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any, Final, Literal
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
+from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
+from respread.api.decoding import decode_status
 from respread.api.owner_reference import owner_reference
 from respread.api.policy import API_VERSION, GROUP, VERSION, Policy
-from respread.api.record import MAX_RECORD_LENGTH, NOTHING, RECORD_KINDS, RECORD_PLURALS, Recorded, encode_record
-from respread.controller.records.exclusive_requests import ExclusiveRequests
-from respread.controller.records.status_reader import FoundStatus
+from respread.api.record import (
+    MAX_RECORD_LENGTH,
+    NOTHING,
+    RECORD_KINDS,
+    RECORD_PLURALS,
+    Recorded,
+    decode_record,
+    encode_record,
+)
+from respread.api.status import PolicyStatus
+from respread.cluster.decode.decoder import Kind
+from respread.cluster.meta import ObjectKey
 from respread.kube.api_status import Meaning
-from respread.kube.requests import NoResponseError, Response
+from respread.kube.listing import list_objects
+from respread.kube.requests import Method, NoResponseError, Requests, Response
+from respread.stores.watched_kinds import RECORDS
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
+
+TIMEOUT_SECONDS: Final = 10.0
+ARRIVAL_SECONDS: Final = 15.0
+"""For how long a request that nobody answered may still arrive. It would overwrite what the next leader has written, so
+that the Lease is not released meanwhile."""
+_PAGE_OBJECTS: Final = 20
+"""A record may be almost as large as the API server allows."""
+_decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class FoundStatus(NamedTuple):
+    """The status of the policy with this UID, and its record."""
+
+    uid: str
+    status: PolicyStatus
+    record: Recorded | None = None
+    """None if there is none yet."""
+
+
+async def read_statuses(requests: Requests, kinds: Iterable[Kind]) -> dict[str, FoundStatus]:
+    """Return the current statuses of all policies from the API server, with their records, by the policies' names.
+
+    Raises:
+        ListError: they could not be read.
+    """
+    found: dict[str, FoundStatus] = {}
+    for kind in kinds:
+        records = {_key(each): each for each in await _objects(requests, RECORDS[kind])}
+        for policy in await _objects(requests, kind):
+            key, uid = _key(policy), (policy.get("metadata") or {}).get("uid") or ""
+            stored = records.get(ObjectKey(key.namespace, uid))
+            record = None if stored is None else decode_record(stored.get("record"))
+            found[str(key)] = FoundStatus(uid, decode_status(policy), record)
+    return found
+
+
+async def _objects(requests: Requests, kind: Kind) -> list[dict[str, Any]]:
+    return await list_objects(requests, kind, _decode, page_objects=_PAGE_OBJECTS, timeout_seconds=TIMEOUT_SECONDS)
+
+
+def _key(document: dict[str, Any]) -> ObjectKey:
+    metadata = document.get("metadata") or {}
+    return ObjectKey(metadata.get("namespace") or "", metadata.get("name") or "")
+
+
+class ExclusiveRequests:
+    """Sends requests while no other replica can lead, and knows whether one of them may still arrive."""
+
+    __slots__ = ("_clock", "_exclusive_seconds", "_requests", "_unanswered_at")
+
+    def __init__(self, requests: Requests, clock: Callable[[], float], exclusive_seconds: Callable[[], float]) -> None:
+        """Send through the API server.
+
+        Args:
+            requests: sends requests.
+            clock: a monotonic clock in seconds.
+            exclusive_seconds: for how long no other replica can lead.
+        """
+        self._requests = requests
+        self._clock = clock
+        self._exclusive_seconds = exclusive_seconds
+        self._unanswered_at = -inf
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether a request may still be on its way: it was sent a short time ago, and was not answered."""
+        return self._clock() - self._unanswered_at < ARRIVAL_SECONDS
+
+    async def send(
+        self, method: Method, path: str, names: Mapping[str, str], body: Mapping[str, Any]
+    ) -> Response | None:
+        """Send a request once, and return the answer; None if this replica does not lead any more: nothing was sent.
+
+        Raises:
+            NoResponseError: no answer, or not all of it, arrived.
+        """
+        timeout_seconds = min(TIMEOUT_SECONDS, self._exclusive_seconds())
+        request = await self._requests.prepare(method, path, names, body=body, timeout_seconds=timeout_seconds)
+        if self._exclusive_seconds() <= 0:  # The next leader may have written its own.
+            return None
+        try:
+            return await request.send()
+        except NoResponseError as error:
+            if error.sent:
+                self._unanswered_at = self._clock()
+            raise
+        except asyncio.CancelledError:
+            self._unanswered_at = self._clock()
+            raise
 
 
 class RecordWriter:

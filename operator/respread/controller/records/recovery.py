@@ -13,11 +13,12 @@ from typing import NamedTuple
 import msgspec
 
 from respread.api.record import Recorded
+from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import without_one
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace
-from respread.moves.codec import ClockReading, group_name, remembered_moves
+from respread.moves.codec import group_name, remembered_moves
 from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
@@ -25,7 +26,6 @@ from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 from respread.planning.victims.controllers import siblings_of
-from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
@@ -43,8 +43,7 @@ class AskingRules(NamedTuple):
 
         Pods that their controllers have created since don't count as not Ready, because they are replacements.
         """
-        index = PolicyIndex(self.setting.policies)
-        protections, budgets = self.setting.protections(), BudgetLedger(snapshot)
+        index, protections, budgets = self.setting.index, self.setting.protections, BudgetLedger(snapshot)
 
         def may_go(move: Move) -> bool:
             namespace = snapshot.namespaces.get(move.pod.namespace)

@@ -20,9 +20,7 @@ from respread.api.policy import GROUP, PLURALS, VERSION, Policy
 from respread.api.record import Recorded
 from respread.api.status import PolicyStatus, Summary, encode_status
 from respread.cluster.decode.decoder import Kind
-from respread.controller.records.exclusive_requests import ExclusiveRequests
-from respread.controller.records.record_writer import RecordWriter
-from respread.controller.records.status_reader import FoundStatus, read_statuses
+from respread.controller.records.record_writer import ExclusiveRequests, FoundStatus, RecordWriter, read_statuses
 from respread.kube.api_status import Meaning, status_of
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.turns import in_turns

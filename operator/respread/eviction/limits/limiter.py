@@ -1,14 +1,21 @@
-"""Which evictions the limits of a policy bound."""
+"""The limits of policies, for an invalid one its last valid ones: which evictions they bound, and those of a group."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 import msgspec
+from immutables import Map
 
 from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Limits, Policy
+from respread.api.reasons import Reason
 from respread.cluster.meta import Labels
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.stores.policy_store import Policies
 
 
 class Limiter(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,4 +61,94 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
             namespace is not None
             and self.pods.matches(labels)
             and self.namespaces.matches(namespace.labels.set(NAMESPACE_NAME_LABEL, namespace_name))
+        )
+
+
+class Bounding(NamedTuple):
+    """Which policies' limits count which moves."""
+
+    policies: Mapping[str, tuple[str, ...]] = Map()
+    """Their names, by the UIDs of the moves' pods."""
+    with_hourly: frozenset[str] = frozenset()
+    """Names of those that have a limit for an hour."""
+
+    def of(self, move: Move) -> tuple[str, ...]:
+        """Return the names of the policies whose limits count a move."""
+        return self.policies.get(move.pod.uid, ())
+
+    def hourly(self, move: Move) -> tuple[str, ...]:
+        """Return the names of those with a limit per hour."""
+        return tuple(name for name in self.of(move) if name in self.with_hourly)
+
+
+def bounding(moves: Sequence[Move], limiters: Sequence[Limiter], snapshot: ClusterSnapshot) -> Bounding:
+    """Return which limits count which moves.
+
+    Args:
+        moves: the moves.
+        limiters: one for each policy.
+        snapshot: the cluster of the plan.
+    """
+    named = {move.policy for move in moves}
+    concerned = [each for each in limiters if each.shared or each.policy in named]
+    return Bounding(
+        {move.pod.uid: tuple(each.policy for each in concerned if each.bounds(move, snapshot)) for move in moves},
+        frozenset(each.policy for each in concerned if each.limits.per_hour is not None),
+    )
+
+
+class Limiters:
+    """Remembers the limits of each policy.
+
+    An invalid policy evicts nothing itself, but its limits still bound others and still count. If it were ignored, a
+    typo would let others do what it forbids, and forget what `limits.perHour` has counted.
+    """
+
+    __slots__ = ("_made", "_right")
+
+    def __init__(self) -> None:
+        self._made: tuple[Policies, tuple[Limiter, ...]] = (Map(), ())
+        self._right: dict[str, Limiter] = {}
+        """Those of policies that are valid, or were."""
+
+    def of(self, policies: Policies) -> tuple[Limiter, ...]:
+        """Return one limiter for each policy.
+
+        If a policy has been invalid since this process started, its limits are used as far as they can be read, with
+        defaults for invalid ones.
+        """
+        if policies is self._made[0]:
+            return self._made[1]
+        known = self._right
+        self._right = {
+            name: Limiter.of(policy) if not policy.problems else known[name]
+            for name, policy in policies.items()
+            if not policy.problems or name in known
+        }
+        made = tuple(self._right.get(name) or Limiter.of(policy) for name, policy in policies.items())
+        self._made = (policies, made)
+        return made
+
+
+class GroupPace(NamedTuple):
+    """The evictions of a spread group, for `limits.perHourPerGroup`."""
+
+    pods: int
+    """The number of pods that the group counts."""
+    in_last_hour: int
+    """The evictions for it in the last hour."""
+
+    def beyond(self, limiter: str, limits: Limits, more: int = 1) -> Held | None:
+        """Return that this many more evictions would exceed the limit of a policy, or None."""
+        limit = limits.per_hour_of_group(self.pods)
+        if self.in_last_hour + more <= limit:
+            return None
+        if limit == 0:
+            return Held(Reason.LIMIT_REACHED, f"limits.perHourPerGroup of policy {limiter} is 0: none is made")
+        made = "1 eviction was" if self.in_last_hour == 1 else f"{self.in_last_hour} evictions were"
+        return Held(
+            Reason.LIMIT_REACHED,
+            f"limits.perHourPerGroup of policy {limiter} is {limit} for this spread group, and {made} made for it "
+            "within the last hour; something may undo them, such as an autoscaler that scales up and down, node "
+            "consolidation or another descheduler",
         )

@@ -2,14 +2,16 @@
 
 Budgets are checked before an eviction is sent, so most refusals never happen. The others come from a watch that is
 behind, from admission webhooks or from missing permissions. Sending the same again at once would get the same answer.
-Lasting results of the last look at a pod's controllers are remembered too, so that another pod is planned instead.
+Lasting results of the last look at a pod's controllers are remembered too, so that another pod is planned instead. What
+held a move just now holds it, and the others of its groups, for a moment: the cause may be gone soon, but not at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable
+from math import inf
 from operator import is_
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,8 +19,11 @@ from respread.api.reasons import Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
+from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
+from respread.planning.plan import Move
 from respread.planning.victims.refused import Refused
+from respread.spread.group import GroupKey
 
 Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]
 """The budgets that select a pod, as from `BudgetLedger.budgets_of`."""
@@ -55,16 +60,26 @@ _OF_CONTROLLER: Final = frozenset(
 _LOOK_AGAIN_SECONDS: Final = 60.0
 """After this time, the last look is repeated."""
 
+PAUSE: Final = GrowingPause(first_seconds=1.0, longest_seconds=10.0)
+"""For this time after it was held, neither a move nor another one for its groups is chosen. It grows only where what is
+needed could not be read again and again."""
+_FORGET_SECONDS: Final = 60.0
+"""How long after a pause it is remembered how long it was."""
+
 _Key: TypeAlias = tuple[str, ...]
 """The namespace first, then what was refused there."""
+_ALL: Final[_Key] = ()
+_K = TypeVar("_K", bound=Hashable)
 
 
-class _Refusal(msgspec.Struct, frozen=True):
+class _Hold(msgspec.Struct, frozen=True):
     held: Held
     until: float
     budgets: Budgets | None = None
     """It ends when the pod's budgets are no longer these objects. A snapshot keeps unchanged objects, and a budget that
     changed back is another object. None: only time ends it."""
+    times: int = 1
+    """How often in a row it was held for the same reason, if that makes the pause longer."""
 
     def lasts(self, budgets: Budgets, now: float) -> bool:
         if self.budgets is not None:
@@ -73,16 +88,32 @@ class _Refusal(msgspec.Struct, frozen=True):
         return now < self.until
 
 
-class Refusals:
-    """What was refused, by pod or budget, while it is valid."""
+class _Table(dict[_K, _Hold], Generic[_K]):
+    """What is held, by key. The first of several keys that is held says why."""
 
-    __slots__ = ("_clock", "_of_all", "_refusals")
+    def why(self, keys: Collection[_K], now: float, budgets: Budgets = ()) -> Held | None:
+        holds = (hold for key in keys if (hold := self.get(key)) is not None)
+        return next((hold.held for hold in holds if hold.lasts(budgets, now)), None)
+
+    def forget_ended(self, now: float) -> None:
+        for key in [key for key, hold in self.items() if hold.until <= now]:
+            del self[key]
+
+    def next_end(self, after: float = -inf) -> float | None:
+        return min((hold.until for hold in self.values() if after < hold.until), default=None)
+
+
+class Refusals:
+    """What was refused or held, while it is valid. It belongs to one event loop."""
+
+    __slots__ = ("_clock", "_lately", "_refusals")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Start empty. `clock` returns seconds of a monotonic clock."""
         self._clock = clock
-        self._refusals: dict[_Key, _Refusal] = {}
-        self._of_all: _Refusal | None = None
+        self._refusals: _Table[_Key] = _Table()
+        self._lately: _Table[str | GroupKey] = _Table()
+        """By the UIDs of pods, and by the groups of moves."""
 
     def note(self, pod: Pod, budgets: Budgets, answer: Answer) -> None:
         """Remember the API server's answer to a pod's eviction, if it was a refusal.
@@ -92,19 +123,16 @@ class Refusals:
             budgets: the budgets that selected it in the snapshot at that time.
             answer: the API server's answer.
         """
-        held = answer.held
+        held, now, result = answer.held, self._clock(), answer.result
         if held is None or answer.may_have_evicted:
             return
-        now = self._clock()
-        self._forget_ended(now)
-        if answer.result in _BY_BUDGET:
-            self._refusals[_key(pod, budgets)] = _Refusal(held, now + _AT_MOST_SECONDS, budgets)
-        elif answer.result in _FOR_ALL_SECONDS:
-            seconds = answer.retry_after_seconds or _FOR_ALL_SECONDS[answer.result]
-            self._of_all = _Refusal(held, now + seconds)
-        elif answer.result in _FOR_SECONDS:
-            seconds = answer.retry_after_seconds or _FOR_SECONDS[answer.result]
-            self._refusals[_key(pod, ())] = _Refusal(held, now + seconds)
+        self._refusals.forget_ended(now)
+        if result in _BY_BUDGET:
+            self._refusals[_key(pod, budgets)] = _Hold(held, now + _AT_MOST_SECONDS, budgets)
+        elif (seconds := _FOR_ALL_SECONDS.get(result)) is not None:
+            self._refusals[_ALL] = _Hold(held, now + (answer.retry_after_seconds or seconds))
+        elif (seconds := _FOR_SECONDS.get(result)) is not None:
+            self._refusals[_key(pod, ())] = _Hold(held, now + (answer.retry_after_seconds or seconds))
 
     def hold(self, pod: Pod, held: Held) -> None:
         """Remember the result of the last look at a pod's controllers, if it is a lasting one.
@@ -113,12 +141,11 @@ class Refusals:
             pod: the pod that was to be evicted.
             held: why it was not.
         """
-        if held.reason not in _OF_POD | _OF_CONTROLLER:
-            return
-        now = self._clock()
-        self._forget_ended(now)
-        key = _key(pod, ()) if held.reason in _OF_POD else _controller_key(pod)
-        self._refusals[key] = _Refusal(held, now + _LOOK_AGAIN_SECONDS)
+        if held.reason in _OF_POD | _OF_CONTROLLER:
+            now = self._clock()
+            self._refusals.forget_ended(now)
+            key = _key(pod, ()) if held.reason in _OF_POD else _controller_key(pod)
+            self._refusals[key] = _Hold(held, now + _LOOK_AGAIN_SECONDS)
 
     def why_not(self, pod: Pod, budgets: Budgets) -> Held | None:
         """Return why evicting a pod would be useless now, or None.
@@ -127,35 +154,44 @@ class Refusals:
             pod: the pod.
             budgets: the budgets that select it now.
         """
-        now = self._clock()
-        if self._of_all is not None and self._of_all.lasts((), now):
-            return self._of_all.held
-        return _why_not(self._refusals, pod, budgets, now)
+        return self._refusals.why((_ALL, *_keys(pod, budgets)), self._clock(), budgets)
 
     def for_planning(self) -> Refused:
         """Return the current refusals for single pods and budgets. What holds all pods is over soon."""
         now = self._clock()
-        self._forget_ended(now)
-        refusals = self._refusals.copy()
+        self._refusals.forget_ended(now)
+        refusals = _Table(self._refusals)
         return Refused(
-            lambda pod, budgets: _why_not(refusals, pod, budgets, now),
-            frozenset(namespace for namespace, *_ in refusals),
+            lambda pod, budgets: refusals.why(_keys(pod, budgets), now, budgets),
+            frozenset(key[0] for key in refusals if key is not _ALL),
         )
 
+    # Held just now
+
+    def held_back(self, move: Move, held: Held) -> None:
+        """Record that a move was not made, and why."""
+        now = self._clock()
+        keys: tuple[str | GroupKey, ...] = (move.pod.uid, *move.groups)
+        for key in keys:
+            times, before = 1, self._lately.get(key)
+            if before is not None and before.held.reason is held.reason is Reason.API_UNAVAILABLE:
+                times = before.times + (now >= before.until)
+            self._lately[key] = _Hold(held, now + PAUSE.seconds(times), times=times)
+
+    def why_not_chosen(self, move: Move) -> Held | None:
+        """Return why a move is not chosen now, or None if it may be."""
+        return self._lately.why((move.pod.uid, *move.groups), self._clock())
+
     def next_end(self) -> float | None:
-        """Return when a refusal ends without an event, on the clock; None if none does."""
-        return min((each.until for each in self._refusals.values()), default=None)
+        """Return when something ends without an event, on the clock; None if nothing does."""
+        now = self._clock()
+        self._lately.forget_ended(now - _FORGET_SECONDS)
+        ends = (self._refusals.next_end(), self._lately.next_end(now))
+        return min((end for end in ends if end is not None), default=None)
 
-    def _forget_ended(self, now: float) -> None:
-        self._refusals = {key: refusal for key, refusal in self._refusals.items() if refusal.until > now}
 
-
-def _why_not(refusals: Mapping[_Key, _Refusal], pod: Pod, budgets: Budgets, now: float) -> Held | None:
-    for key in (_key(pod, budgets), _key(pod, ()), _controller_key(pod)):
-        refusal = refusals.get(key)
-        if refusal is not None and refusal.lasts(budgets, now):
-            return refusal.held
-    return None
+def _keys(pod: Pod, budgets: Budgets) -> tuple[_Key, ...]:
+    return _key(pod, budgets), _key(pod, ()), _controller_key(pod)
 
 
 def _key(pod: Pod, budgets: Budgets) -> _Key:

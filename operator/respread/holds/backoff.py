@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from datetime import UTC, datetime
 
 import msgspec
 from immutables import Map
@@ -78,23 +79,17 @@ class BackOffs(msgspec.Struct, frozen=True):
         known = self.groups.get(group)
         if known is None or not now < known.until <= now + self._longest_seconds:
             return None
-        floor_seconds = self._floor(group, known) - now
+        floor = self._floor(group, known)
+        floor_seconds = floor - now
         left = f"{_moves(known.failures)} in a row did not improve it; it is left alone for another"
         if known.situation != situation:
             if floor_seconds <= 0:
                 return None
-            return Held(
-                Reason.BACKING_OFF, f"{left} {floor_seconds:.0f} s at least, although its situation has changed"
-            )
+            message = f"{left} {floor_seconds:.0f} s at least, although its situation has changed"
+            return Held(Reason.BACKING_OFF, message, datetime.fromtimestamp(floor, UTC))
         sooner = f"for {floor_seconds:.0f} s if" if floor_seconds > 0 else "until"
-        return Held(Reason.BACKING_OFF, f"{left} {known.until - now:.0f} s, or {sooner} its situation changes")
-
-    def release(self, group: str, situation: str) -> float | None:
-        """Return when a group is released, in seconds since the epoch; None if unknown."""
-        known = self.groups.get(group)
-        if known is None:
-            return None
-        return known.until if known.situation == situation else self._floor(group, known)
+        message = f"{left} {known.until - now:.0f} s, or {sooner} its situation changes"
+        return Held(Reason.BACKING_OFF, message, datetime.fromtimestamp(known.until, UTC))
 
     def without_others(self, groups: Collection[str]) -> BackOffs:
         """Forget all groups except these, because they no longer exist or are no longer violated."""

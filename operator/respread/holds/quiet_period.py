@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
+from respread.clock_reading import ClockReading
 from respread.cluster.workload import WorkloadName
 from respread.planning.held import Held
 from respread.spread.group import GroupKey, SpreadGroup
@@ -65,18 +66,15 @@ class QuietPeriods:
         """The groups that our moves have begun to restore, and for which room is kept."""
         return self._begun.keys()
 
-    def held(self, key: GroupKey, quiet_period: timedelta, now: float) -> Held | None:
+    def held(self, key: GroupKey, quiet_period: timedelta, moment: ClockReading) -> Held | None:
         """Return why a group is left alone, or None once it has been quiet for long enough."""
         known = self._known[key]
-        left = known.since + quiet_period.total_seconds() - now
+        left = known.since + quiet_period.total_seconds() - moment.now
         if left <= 0:
             return None
         return Held(
             Reason.QUIET_PERIOD,
-            f"it changed {now - known.since:.0f} s ago, and the policy's quietPeriod is "
+            f"it changed {moment.now - known.since:.0f} s ago, and the policy's quietPeriod is "
             f"{quiet_period.total_seconds():.0f} s",
+            until=moment.time_of_day + timedelta(seconds=left),
         )
-
-    def release(self, key: GroupKey, quiet_period: timedelta) -> float:
-        """Return when the group's quiet period ends, in seconds on the same clock."""
-        return self._known[key].since + quiet_period.total_seconds()

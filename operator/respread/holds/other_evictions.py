@@ -1,4 +1,4 @@
-"""Evictions by somebody else, such as another descheduler, and how Respread gives way to them.
+"""What others do to pods: evictions by somebody else, and nodes that lose their pods; and how Respread gives way.
 
 The API server marks each pod that it evicts with the condition `DisruptionTarget` and the reason
 `EvictionByEvictionAPI`. If Respread did not evict such a pod, and its node stays, somebody else did, for a reason that
@@ -8,10 +8,10 @@ Respread leaves the constraints of the workload alone, each time for twice as lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from immutables import Map
@@ -23,7 +23,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
-from respread.planning.leaving_nodes import loses_its_pods
+from respread.planning.leaving_nodes import MarkedNodes, loses_its_pods
 from respread.spread.group import SpreadGroup
 
 EVICTED: Final = "EvictionByEvictionAPI"
@@ -42,6 +42,7 @@ WAIT: Final = GrowingPause(first_seconds=60.0, longest_seconds=3600.0)
 FORGOTTEN: Final = timedelta(hours=1)
 """Evictions longer ago than this, and than the last wait, are forgotten."""
 MOST_TIMES: Final = 1000
+_NO_PODS: Map[ObjectKey, Pod] = Map()
 
 
 class OtherEvictor(msgspec.Struct, frozen=True):
@@ -148,9 +149,11 @@ class OtherEvictions:
 
     def held(self, group: SpreadGroup, now: datetime) -> Held | None:
         """Return why a group is held; None unless another client evicts its pods repeatedly."""
+        if not self._known:
+            return None
         found = [
             (workload, known)
-            for workload in (group.workloads if self._known else ())
+            for workload in group.workloads
             if (known := self._known.get(workload)) is not None and known.repeated and now < known.until
         ]
         if not found:
@@ -162,3 +165,39 @@ class OtherEvictions:
             f"{known.last:%H:%M:%S} UTC: the constraint is left alone until {known.until:%H:%M:%S} UTC",
             until=known.until,
         )
+
+
+class _Departure(NamedTuple):
+    pods: Map[ObjectKey, Pod]
+    since: datetime
+
+
+class Departures:
+    """Remembers of each node that is losing its pods when it lost one last.
+
+    A cordoned node is one of them from the first pod that somebody else evicts there until it takes pods again.
+    """
+
+    __slots__ = ("_known", "_marked")
+
+    def __init__(self) -> None:
+        self._marked = MarkedNodes()
+        self._known: dict[str, _Departure] = {}
+
+    def observe(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], now: datetime) -> Mapping[str, datetime]:
+        """Return when each node that is losing its pods lost one last, or began to.
+
+        Args:
+            snapshot: the cluster.
+            ours: the pods that we have evicted.
+            now: the time, with a time zone.
+        """
+        self._marked.advance(snapshot)
+        drained = self._marked.drained(snapshot, ours, self._known)
+        known: dict[str, _Departure] = {}
+        for name in self._marked.tainted.keys() | drained:
+            pods, before = snapshot.pods_by_node.get(name, _NO_PODS), self._known.get(name)
+            lost = before is None or any(key not in pods for key in before.pods)
+            known[name] = _Departure(pods, now if before is None or lost else before.since)
+        self._known = known
+        return {name: each.since for name, each in known.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from respread.api.reasons import Reason
-from respread.controller.permits.held_lately import PAUSE, HeldLately
+from respread.holds.refusals import PAUSE, Refusals
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import pod
@@ -18,15 +18,15 @@ class Tried:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.lately = HeldLately(lambda: self.seconds)
+        self.lately = Refusals(lambda: self.seconds)
 
     def tries(self, held: Held, seconds: int) -> int:
         """Return how often it is tried in this many seconds."""
         tried, end = 0, self.seconds + seconds
         while self.seconds < end:
-            if self.lately.why_not(A) is None:
+            if self.lately.why_not_chosen(A) is None:
                 tried += 1
-                self.lately.note(A, held)
+                self.lately.held_back(A, held)
             next_end = self.lately.next_end()
             assert next_end is not None
             assert self.seconds < next_end <= self.seconds + PAUSE.longest_seconds
@@ -36,11 +36,11 @@ class Tried:
 
 def test_a_held_move_and_the_others_of_its_group_wait_for_a_pause() -> None:
     tried = Tried()
-    assert tried.lately.why_not(A) is None
-    tried.lately.note(A, MOVING)
-    assert tried.lately.why_not(A) == tried.lately.why_not(B) == MOVING
+    assert tried.lately.why_not_chosen(A) is None
+    tried.lately.held_back(A, MOVING)
+    assert tried.lately.why_not_chosen(A) == tried.lately.why_not_chosen(B) == MOVING
     tried.seconds = PAUSE.first_seconds
-    assert tried.lately.why_not(A) is None
+    assert tried.lately.why_not_chosen(A) is None
     assert tried.lately.next_end() is None
 
 
@@ -53,15 +53,15 @@ def test_reads_that_keep_failing_are_tried_less_and_less_often() -> None:
 def test_failed_reads_for_several_moves_at_once_count_once() -> None:
     tried = Tried()
     for each in (A, B, A, B):
-        tried.lately.note(each, UNREAD)
+        tried.lately.held_back(each, UNREAD)
     tried.seconds = PAUSE.first_seconds
-    assert tried.lately.why_not(A) is None
+    assert tried.lately.why_not_chosen(A) is None
 
 
 def test_a_successful_read_resets_the_pause() -> None:
     tried = Tried()
     tried.tries(UNREAD, 60)
-    tried.lately.note(A, MOVING)
+    tried.lately.held_back(A, MOVING)
     tried.seconds += PAUSE.first_seconds
     assert tried.tries(UNREAD, 15) == 4
     tried.seconds += 120

@@ -1,28 +1,132 @@
-"""The spread groups that need evictions and are left alone only for the moment, as while they are in motion."""
+"""Chooses which planned moves are made now, by limits, pauses and windows, and says how long the others take."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
 
 from immutables import Map
 
+from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.eviction.limits.hour import Begun
-from respread.eviction.limits.lots import Later
+from respread.eviction.limits.limiter import GroupPace
+from respread.eviction.limits.remaining import Later, PresentLimits, Remaining, lots_of
+from respread.eviction.pacing import Pace, Paced
 from respread.moves.entry import MoveEntry, still_there
-from respread.planning.plan import BlockedGroup
+from respread.planning.held import Held
+from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.search.closed_form import fewest_evictions
+from respread.planning.victims.budget_index import BudgetIndex
 from respread.spread.group import GroupKey, SpreadGroup
 
 _Entries: TypeAlias = dict[GroupKey, list[tuple[str, MoveEntry]]]
 _FOR_THE_MOMENT: Final = frozenset({Reason.IN_MOTION, Reason.QUIET_PERIOD})
 _WHILE_IN_FLIGHT: Final = frozenset({Reason.HELD_BY_BUDGET, Reason.PODS_NOT_READY})
 """Reasons that end with the moves in flight of a group, if it has any."""
+_WAITS_FOR_LIMITS: Final = frozenset({Reason.LIMIT_REACHED, Reason.PODS_NOT_READY})
+
+
+def choose(
+    planned: Plan,
+    observation: Observation,
+    *,
+    closed_by: Callable[[Policy | None, str], Held | None],
+    held_lately: Callable[[Move], Held | None],
+    room: Callable[[str], int],
+) -> Paced:
+    """Return the moves to make now, and why the others are held.
+
+    Args:
+        planned: the plan with the moves.
+        observation: what it was made for.
+        closed_by: returns why a policy may evict nothing, given the policy and its name.
+        held_lately: what held a move, or others of its groups, just now.
+        room: how many moves of a namespace can be sent before their plan is too old.
+    """
+    history, policies, moves = observation.history, observation.policies, planned.moves
+    in_flight, names = observation.ledger.moves, {move.policy for move in moves}
+    closed = {name: held for name in names if (held := closed_by(policies.get(name), name)) is not None}
+    single = {
+        name: tried
+        for name in names - closed.keys()
+        if (policy := policies.get(name)) is not None and (tried := history.single(policy)) is not None
+    }
+    undecided = [each.move for each in observation.ledger.steadying]
+    trying: defaultdict[str, set[str]] = defaultdict(set)
+    for move in (*in_flight, *undecided):
+        trying[move.policy].add(move.pod.namespace)
+
+    def failed_before(move: Move) -> Held | None:
+        if move.policy not in single:
+            return held_lately(move)
+        policy, namespace = policies[move.policy], move.pod.namespace
+        held = history.why_not_tried(policy, namespace, trying[move.policy], observation.snapshot)
+        return held or held_lately(move)
+
+    def group_pace(key: GroupKey) -> GroupPace | None:
+        group = observation.spread.groups.get(key)
+        return None if group is None else history.pace_of(group)
+
+    return Pace(
+        snapshot=observation.snapshot,
+        limiters=observation.limiters,
+        in_flight=in_flight,
+        replacements=observation.ledger.replacements,
+        history=history.history,
+        standings=history.standings,
+        trust=history.trust,
+        groups=group_pace,
+        single=single,
+        failed_before=failed_before,
+        closed=closed,
+        ranks=observation.setting.ranks,
+        unrestored=frozenset(each.group for each in planned.blocked),
+        begun=lambda: begun_groups(planned.blocked, observation),
+        room=room,
+        now=observation.moment.time,
+    ).of(moves)
+
+
+def left_to_do(
+    planned: Plan, chosen: Paced, in_flight: Iterable[Move], observation: Observation, budgets: BudgetIndex
+) -> Mapping[str, Remaining]:
+    """Return what is left for each policy with moves, by name.
+
+    Args:
+        planned: the plan.
+        chosen: which of its moves are made now.
+        in_flight: the moves in flight, with those.
+        observation: what it was made for.
+        budgets: which budgets select which pods. It is advanced to the snapshot.
+    """
+    away = tuple(in_flight)
+    made = {move.pod.uid for move in away}
+    left = [each for each in chosen.held if each.move.pod.uid not in made]
+    history, now = observation.history, observation.moment.time
+    lots = lots_of(
+        observation.snapshot,
+        budgets,
+        [
+            *(move for move in chosen.now if move.pod.uid not in made),  # by the leader, if this replica is not
+            *(each.move for each in left if each.held.reason in _WAITS_FOR_LIMITS),
+        ],
+        away,
+        waiting=[each.move for each in left if each.held.reason not in _WAITS_FOR_LIMITS],
+        later=later_moves(planned.blocked, observation),
+        measured=lambda workload: history.trust.seconds(workload, now),
+    )
+    return PresentLimits(
+        snapshot=observation.snapshot,
+        limiters=observation.limiters,
+        now=now,
+        history=history.history,
+        trust=history.trust,
+    ).remaining(lots)
 
 
 class _Needed(NamedTuple):

@@ -1,0 +1,191 @@
+"""The loops that act, put together: the control loop, and those beside it that write costs and ask for room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from respread.controller.acting import Acting, put_together
+from respread.controller.announcements import Announcements
+from respread.controller.control_loop import ControlLoop
+from respread.controller.lease import Leadership
+from respread.controller.observation import Observer
+from respread.controller.options import OperatorOptions
+from respread.controller.permits.permission import Leading
+from respread.controller.permits.permission_needs import PermissionNeeds
+from respread.controller.permits.permissions import Permissions
+from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.records.evictor_names import others_by_name
+from respread.controller.records.journal import Journal
+from respread.controller.reporter import Reporter
+from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.waking import PlanningThread
+from respread.eviction.answers import EvictionResult
+from respread.handlers.informers import Informers
+from respread.kube.leadership import seconds_since_boot
+from respread.kube.requests import Requests
+from respread.moves.entry import Outcome
+from respread.provisioning.room_loop import RoomLoop
+from respread.provisioning.room_objects import Buffers, Placeholders
+from respread.provisioning.term import RoomEnd
+from respread.stores.watched_kinds import POLICY_KINDS
+from respread.telemetry.event_series import Event
+from respread.telemetry.health import Heartbeat
+from respread.telemetry.metrics import CountedFromTheStart, Metrics
+
+COUNTED: Final = CountedFromTheStart(
+    results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome), room_results=tuple(RoomEnd)
+)
+"""What the metrics show from the start, although it has not happened yet."""
+
+
+class Loops(NamedTuple):
+    """The loops, and what they use. They belong to one event loop."""
+
+    acting: Acting
+    control: ControlLoop
+    prevention: PreventionLoop
+    room: RoomLoop
+    beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
+    """What else must run for them."""
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether something was sent that may still be on its way. The Lease must not be released meanwhile."""
+        return self.acting.journal.ledger.uncertain or self.acting.statuses.uncertain
+
+    def start(self) -> tuple[asyncio.Task[None], ...]:
+        """Start the loops, and return their tasks."""
+        return (
+            asyncio.create_task(self.control.run(), name="control-loop"),
+            asyncio.create_task(self.prevention.run(), name="prevention"),
+            asyncio.create_task(self.room.run(), name="room"),
+        )
+
+    def stop(self) -> None:
+        """End the tasks that `start` returned after the answers to their requests and the last statuses."""
+        for loop in (self.control, self.prevention, self.room):
+            loop.stop()
+
+
+def control_loop(
+    informers: Informers,
+    acting: Acting,
+    *,
+    leading: Leading,
+    prevention: PreventionLoop,
+    room: RoomLoop,
+    needs: PermissionNeeds,
+    metrics: Metrics,
+    heartbeat: Heartbeat,
+    scheduler: SchedulerModel,
+    thread: PlanningThread | None = None,
+) -> ControlLoop:
+    """Return a control loop; see `ControlLoop`, `Observer` and `Reporter`. `thread` is one of its own by default."""
+    thread = PlanningThread() if thread is None else thread
+    return ControlLoop(
+        informers,
+        acting,
+        Observer(
+            informers,
+            acting,
+            leading=leading,
+            prevention=prevention,
+            metrics=metrics,
+            scheduler=scheduler,
+            thread=thread,
+        ),
+        Reporter(
+            acting, prevention=prevention, room=room, needs=needs, metrics=metrics, scheduler=scheduler, thread=thread
+        ),
+        scheduler=scheduler,
+        room=room,
+        metrics=metrics,
+        heartbeat=heartbeat,
+    )
+
+
+def loops_of(
+    options: OperatorOptions,
+    requests: Requests,
+    informers: Informers,
+    leadership: Leadership,
+    *,
+    own_namespace: Callable[[], str | None],
+    permissions: Permissions,
+    record: Callable[[Event], None],
+    metrics: Metrics,
+    heartbeat: Heartbeat,
+) -> Loops:
+    """Return the loops of the operator.
+
+    Args:
+        options: how the operator runs.
+        requests: sends requests.
+        informers: the informers with their stores.
+        leadership: whether this replica leads.
+        own_namespace: returns the operator's own namespace; None while unknown.
+        permissions: which optional permissions there are.
+        record: records an Event.
+        metrics: count.
+        heartbeat: beats at every reconcile.
+    """
+    clock, leading = seconds_since_boot, leadership.leading
+    others, evictor_names = others_by_name(requests, metrics)
+    acting = put_together(
+        *(requests, informers, leading, Journal(clock)),
+        announcements=Announcements(record, informers.policies.current),
+        metrics=metrics,
+        policy_kinds=[each.kind for each in informers.all if each.kind in POLICY_KINDS],
+        exclusive_seconds=leadership.exclusive_seconds,
+        others=others,
+    )
+    prevention = PreventionLoop(
+        requests,
+        leads=leading.leads,
+        exclusive_seconds=leadership.exclusive_seconds,
+        metrics=metrics,
+        notify=partial(informers.changes.notify, "costs"),
+        clock=clock,
+    )
+    room = _room_loop(options.placeholder_image, requests, informers, acting, own_namespace, metrics)
+    announce = acting.announcements.permissions
+    needs = PermissionNeeds(
+        permissions, own_namespace=own_namespace, announce=announce, helm_release=options.helm_release
+    )
+    scheduler = SchedulerModel.of_cluster(options.scheduler_configuration, requests, informers, clock)
+    control = control_loop(
+        *(informers, acting),
+        leading=leading,
+        prevention=prevention,
+        room=room,
+        needs=needs,
+        metrics=metrics,
+        heartbeat=heartbeat,
+        scheduler=scheduler,
+    )
+    return Loops(acting, control, prevention, room, (scheduler.run, permissions.run, evictor_names.run))
+
+
+def _room_loop(
+    image: str,
+    requests: Requests,
+    informers: Informers,
+    acting: Acting,
+    own_namespace: Callable[[], str | None],
+    metrics: Metrics,
+) -> RoomLoop:
+    """Return what asks for room for policies that may evict."""
+    permission = acting.permission
+    return RoomLoop(
+        Placeholders(requests, image),
+        Buffers(requests, image),
+        namespace=own_namespace,
+        leads=lambda: permission.leads,
+        may_evict=lambda policy: permission.of_policy(policy, policy.name) is None,
+        metrics=metrics,
+        notify=partial(informers.changes.notify, "room"),
+        clock=acting.journal.clock,
+    )

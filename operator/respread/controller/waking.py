@@ -1,0 +1,227 @@
+"""When the next reconcile starts and the next plan is made: after collected changes, or when something is due.
+
+Long computations run in a thread, so that the Lease is renewed and probes are answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from time import thread_time
+from typing import Final, ParamSpec, TypeVar
+
+from respread.api.policy import Policy
+from respread.api.reasons import Reason
+from respread.clock_reading import ClockReading
+from respread.eviction.pacing import HeldMove
+from respread.growing_pause import GrowingPause
+from respread.planning.plan import Plan
+from respread.stores.changes import ChangeSignal
+from respread.telemetry.health import Heartbeat
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+GATHER_SECONDS: Final = 0.05
+"""The minimum time for which changes are collected, because they rarely come alone."""
+LONGEST_GATHER_SECONDS: Final = 5.0
+"""If reconciles compute for long, changes are collected for as long as the CPU time of the last one, so that planning
+takes at most half of a core. Waiting does not count, for answers as for a CPU."""
+BEAT_SECONDS: Final = 10.0
+"""The heartbeat beats this often, however quiet the cluster is."""
+FAILURE_PAUSE: Final = GrowingPause(first_seconds=2.0, longest_seconds=60.0)
+"""The pause after failed reconciles."""
+LOOP_LIMIT_SECONDS: Final = 2 * FAILURE_PAUSE.longest_seconds + BEAT_SECONDS
+"""A control loop that has not run for this long is stuck, or fails again and again."""
+WAITING_SECONDS: Final = 1.0
+"""While something waits for a condition without events."""
+IDLE_SECONDS: Final = 60.0
+"""In any case: for a window that opens, an hour that is over, a bug in change notifications."""
+SOON_SECONDS: Final = 10.0
+"""While moves are held by something that ends within minutes: `limits.perHour`, a window."""
+
+_SOON: Final = frozenset({Reason.LIMIT_REACHED, Reason.WINDOW_CLOSED})
+ENOUGH_SHARE: Final = 0.1
+"""A plan is made at once when this share of the moves in flight has ended, and at least one."""
+ENDED_SECONDS: Final = 0.2
+"""The maximum time for which places stay free until enough are. A replacement takes much longer."""
+PROGRESS_SECONDS: Final = 0.5
+"""How soon after the last plan the next one is made if no move has ended. An eviction brings about five changes (the
+pod is being deleted, is gone, its replacement exists, has a node, is Ready); only the last one makes a place free."""
+FULL_SECONDS: Final = 5.0
+"""The same, if every policy has as many moves in flight as it may: no plan could let go more, and only statuses and
+metrics show the changes."""
+
+
+def heartbeat_of_loop(clock: Callable[[], float]) -> Heartbeat:
+    """Return the heartbeat that `Waiting` beats, for the control loop."""
+    return Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=clock)
+
+
+class Waiting:
+    """Waits between reconciles, while the heartbeat beats. It belongs to one event loop."""
+
+    __slots__ = ("_changes", "_clock", "_failures", "_gather_seconds", "_heartbeat", "_stop")
+
+    def __init__(self, changes: ChangeSignal, heartbeat: Heartbeat, clock: Callable[[], float]) -> None:
+        """Create it.
+
+        Args:
+            changes: report that the cluster has changed.
+            heartbeat: beats after every successful reconcile, and during every wait for a change.
+            clock: a monotonic clock in seconds.
+        """
+        self._changes = changes
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self._failures = 0
+        self._gather_seconds = GATHER_SECONDS
+        self._stop = asyncio.Event()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether there will be no more reconciles."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """End every wait at once."""
+        self._stop.set()
+        self._changes.notify("stop")
+
+    def succeeded(self, computed_seconds: float) -> None:
+        """Record that a reconcile succeeded, and its CPU time."""
+        self._failures = 0
+        self._heartbeat.beat()
+        self._gather_seconds = min(max(GATHER_SECONDS, computed_seconds), LONGEST_GATHER_SECONDS)
+
+    def failed(self) -> float:
+        """Record that a reconcile failed, and return the pause in seconds, longer each time."""
+        self._failures += 1
+        return FAILURE_PAUSE.seconds(self._failures)
+
+    async def until(self, wake_at: float) -> None:
+        """Wait for a change or a time on the clock, then collect more changes."""
+        while not self.stopped and (left := wake_at - self._clock()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, BEAT_SECONDS)):
+                    await self._changes.wait()
+                    break
+            self._heartbeat.beat()
+        await self.pause(self._gather_seconds)
+        self._changes.take()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but not for long after a stop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+
+
+def next_reconcile(
+    planned: Plan,
+    held: Iterable[HeldMove],
+    *,
+    moment: ClockReading,
+    others: Iterable[float | None],
+) -> float:
+    """Return when the next reconcile is due, on the clock.
+
+    Args:
+        planned: the plan.
+        held: its moves that are not made now.
+        moment: now.
+        others: when other things are due, on the clock; None for what is not.
+    """
+    now = moment.now
+    due = [now + IDLE_SECONDS, *(at for at in others if at is not None)]
+    if planned.changes_at is not None:
+        due.append(moment.on_the_clock(planned.changes_at))
+    reasons = {each.reason for each in planned.blocked} | {each.held.reason for each in held}
+    if Reason.API_UNAVAILABLE in reasons:
+        due.append(now + WAITING_SECONDS)
+    if reasons & _SOON:
+        due.append(now + SOON_SECONDS)
+    return max(min(due), now)
+
+
+class Replanning:
+    """Remembers what was in flight after the last plan. It belongs to one event loop."""
+
+    __slots__ = ("_due", "_full", "_in_flight", "_planned_at")
+
+    def __init__(self) -> None:
+        """Start without a plan: the first one is due at once."""
+        self._planned_at = 0.0
+        self._due = 0.0
+        self._full = False
+        self._in_flight: AbstractSet[str] = frozenset()
+
+    def planned(self, in_flight: AbstractSet[str], now: float, due: float, *, full: bool = False) -> None:
+        """Record a plan.
+
+        Args:
+            in_flight: the UIDs of the pods of all moves in flight after it.
+            now: the time on the clock.
+            due: when the next plan is due if nothing changes, on the clock.
+            full: whether every policy has as many moves in flight as its `limits.inFlight`.
+        """
+        self._in_flight, self._planned_at, self._due, self._full = in_flight, now, due, full
+
+    def due_at(self, in_flight: AbstractSet[str]) -> float:
+        """Return when the next plan is due, on the clock, given the UIDs of the pods of the moves now in flight."""
+        if not self._in_flight:
+            return self._planned_at
+        ended = len(self._in_flight - in_flight)
+        if ended >= max(1.0, ENOUGH_SHARE * len(self._in_flight)):
+            return self._planned_at
+        pause = ENDED_SECONDS if ended else FULL_SECONDS if self._full else PROGRESS_SECONDS
+        return min(self._due, self._planned_at + pause)
+
+
+def is_full(policies: Iterable[Policy], moves: Mapping[str, int]) -> bool:
+    """Return whether every policy that evicts has as many moves in flight as its `limits.inFlight`, by their names."""
+    evicting = [policy for policy in policies if policy.spec.mode != "DryRun" and not policy.problems]
+    return bool(evicting) and all(moves.get(policy.name, 0) >= policy.spec.limits.in_flight for policy in evicting)
+
+
+class PlanningThread:
+    """A thread of its own, because asyncio's threads are for credentials and name resolution, which can't wait."""
+
+    __slots__ = ("_computed_seconds", "_cpu_clock", "_executor")
+
+    def __init__(self, executor: Executor | None = None, cpu_clock: Callable[[], float] = thread_time) -> None:
+        """Create it.
+
+        Args:
+            executor: computes instead of a thread, for simulated time.
+            cpu_clock: the CPU time of the thread that calls it, in seconds.
+        """
+        self._cpu_clock = cpu_clock
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="planning") if executor is None else executor
+        self._computed_seconds = 0.0
+
+    async def compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Compute in the thread, while the event loop continues."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._executor, self._timed, partial(work, *args, **kwargs)
+        )
+
+    def _timed(self, work: Callable[[], _T]) -> _T:
+        started = self._cpu_clock()
+        try:
+            return work()
+        finally:
+            self._computed_seconds += self._cpu_clock() - started
+
+    def take_seconds(self) -> float:
+        """Return the CPU time of what was computed since the last call.
+
+        Not the time that passed: where other processes have the CPUs, it is many times as long, and says nothing of
+        what the next computation takes from others.
+        """
+        seconds, self._computed_seconds = self._computed_seconds, 0.0
+        return seconds
