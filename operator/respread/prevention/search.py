@@ -189,7 +189,7 @@ def _top(heap: list[tuple[int, int, _Class]], count: int, finest: DomainTally) -
     return None
 
 
-class Order(NamedTuple):
+class DeletionOrder(NamedTuple):
     """An order of deletion and its violation."""
 
     pods: list[int]
@@ -198,7 +198,7 @@ class Order(NamedTuple):
     """As returned by `layout.violation`."""
 
 
-def greedy_order(layout: Layout) -> Order:
+def greedy_order(layout: Layout) -> DeletionOrder:
     """Return an order of deletion and its violation."""
     tallies = tallies_of(layout)
     weighted = [(tally, constraint.weight) for tally, constraint in zip(tallies, layout.constraints, strict=True)]
@@ -216,7 +216,7 @@ def greedy_order(layout: Layout) -> Order:
         for tally, weight in weighted:
             if tally.excess:
                 total += tally.excess * weight
-    return Order(order, total)
+    return DeletionOrder(order, total)
 
 
 BREADTH: Final = 8
@@ -226,7 +226,7 @@ LARGEST: Final = 2_500
 """The product of pods and distinct places up to which the search runs. Above, it would take tens of milliseconds."""
 
 
-def best_order(layout: Layout) -> Order:
+def best_order(layout: Layout) -> DeletionOrder:
     """Return the order of deletion with the least total violation over all numbers of remaining pods."""
     greedy = greedy_order(layout)
     if not greedy.violation or greedy.violation == least_violation(layout):
@@ -271,7 +271,7 @@ def _least_excesses(constraint: Constraint, domains: list[int]) -> list[int]:
     return [min(by_number_inside[max(0, left - outside) : left + 1]) for left in range(len(domains) - 1, -1, -1)]
 
 
-def broad_order(layout: Layout, stacks: Sequence[Sequence[int]]) -> Order:
+def broad_order(layout: Layout, stacks: Sequence[Sequence[int]]) -> DeletionOrder:
     """Return the best of several orders that are followed side by side.
 
     Args:
@@ -289,7 +289,7 @@ def broad_order(layout: Layout, stacks: Sequence[Sequence[int]]) -> Order:
     while last is not None:
         order.append(last.pod)
         last = last.before
-    return Order(order[::-1], front[0].violation)
+    return DeletionOrder(order[::-1], front[0].violation)
 
 
 class _Deleted(NamedTuple):
@@ -353,7 +353,7 @@ def _without(tally: DomainTally, domain: int) -> DomainTally:
     return after
 
 
-def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
+def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> DeletionOrder:
     """Return an order of deletion in which the ranked pods keep their order, and its violation.
 
     Args:
@@ -375,7 +375,7 @@ def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
     return broad if broad.violation < found.violation else found
 
 
-def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
+def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> DeletionOrder:
     """Build an order from its end, each time with the best of the next ranked pod and all new ones."""
     tallies = [tally_of(constraint) for constraint in layout.constraints]
     weighted = [(tally, constraint.weight) for tally, constraint in zip(tallies, layout.constraints, strict=True)]
@@ -397,7 +397,7 @@ def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
             if domain != OUTSIDE:
                 tally.change(domain, 1)
         coming.moved(layout.places[pod])
-    return Order(backwards[::-1], total)
+    return DeletionOrder(backwards[::-1], total)
 
 
 def _score(coming: Candidates, layout: Layout, pod: int) -> Score:
