@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from respread.cluster.pod import PodSpec, TopologySpreadConstraint
-from respread.cluster.selectors import compile_selector
 from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.rules import judge
 from respread.planning.audit.subject import Subject, subjects_of
@@ -111,14 +110,6 @@ def _rejected(constraint: _Constraint, all_of_them: Sequence[_Constraint]) -> It
             "matchLabelKeys",
             "The API server rejects it: matchLabelKeys needs a labelSelector.",
             "Add a labelSelector that matches the pods.",
-        )
-    selected = {each.key for each in compile_selector(value.label_selector).requirements}
-    if twice := sorted(selected.intersection(value.match_label_keys)):
-        yield constraint.finding(
-            "RejectedConstraint",
-            "matchLabelKeys",
-            f"The API server rejects it: {', '.join(twice)} is in matchLabelKeys and in labelSelector.",
-            "Remove it from one of the two.",
         )
 
 

@@ -58,6 +58,7 @@ def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
         ("overlays/prevention", ("prevention.enabled=true",)),
         ("overlays/room", ("room.enabled=true",)),
         ("overlays/network-policy", ("networkPolicy.enabled=true",)),
+        ("overlays/admission-warnings", ("admissionWarnings.enabled=true",)),
         (
             "overlays/monitoring",
             (
@@ -120,6 +121,7 @@ EVERYTHING = (
     "prevention.enabled=true",
     "room.enabled=true",
     "networkPolicy.enabled=true",
+    "admissionWarnings.enabled=true",
     "monitoring.dashboard.enabled=true",
     "monitoring.serviceMonitor.enabled=true",
     "monitoring.serviceMonitor.interval=15s",

@@ -59,7 +59,7 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
             [deployment({**GOOD, "matchLabelKeys": ["statefulset.kubernetes.io/pod-name"]})],
         ),
         ("RejectedConstraint", ".minDomains", [deployment({**SOFT, "minDomains": 2})]),
-        ("RejectedConstraint", ".matchLabelKeys", [deployment({**GOOD, "matchLabelKeys": ["app"]})]),
+        ("RejectedConstraint", ".matchLabelKeys", [deployment({**GOOD, "labelSelector": None})]),
         ("RejectedConstraint", ".maxSkew", [deployment({**GOOD, "maxSkew": 0})]),
         ("RejectedConstraint", "", [deployment({key: each for key, each in GOOD.items() if key != "maxSkew"})]),
         ("MissingMatchLabelKeys", ".matchLabelKeys", [deployment({**SOFT, "matchLabelKeys": []})]),
