@@ -2,7 +2,7 @@
 
     python -m bench.peer_cases
 
-The cases are not copied: `go test` runs the test of the downloaded module, with an overlay that also writes each case,
+The cases are not kept here: `go test` runs the test of the downloaded module, changed so that it also writes each case,
 and what descheduler evicted, as JSON. Then `respread plan` plans for the same nodes and pods, as they are written and
 with the same constraints on all pods of equal labels, as a Deployment would have them.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -124,17 +125,18 @@ def _write(file: Path) -> None:
     after = 'written["evicted"] = podsEvicted\nwriteCase(t, written)\n'
     text = text.replace(_BEFORE, before + _BEFORE).replace(_AFTER, _AFTER + after)
     with tempfile.TemporaryDirectory() as directory:
-        changed, writer, overlay = (Path(directory) / name for name in ("changed.go", "writer.go", "overlay.json"))
-        changed.write_text(text, encoding="utf-8")
-        writer.write_text(_WRITER, encoding="utf-8")
-        replaced = {str(source): str(changed), str(source.with_name("respread_writer_test.go")): str(writer)}
-        overlay.write_text(json.dumps({"Replace": replaced}), encoding="utf-8")
+        # Go replaces no file of its module cache by an overlay, so the module is laid out once more, for this run.
+        copy = Path(directory) / "module"
+        shutil.copytree(module, copy, copy_function=shutil.copyfile)
+        for each in (copy, copy / PACKAGE):
+            each.chmod(0o755)
+        (copy / PACKAGE / TEST).write_text(text, encoding="utf-8")
+        (copy / PACKAGE / "respread_writer_test.go").write_text(_WRITER, encoding="utf-8")
         partial = file.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         run_go(
-            *("test", "-count=1", "-mod=readonly", f"-overlay={overlay}", "-run=^TestTopologySpreadConstraint$"),
-            f"./{PACKAGE}",
-            directory=module,
+            *("test", "-count=1", "-mod=readonly", "-run=^TestTopologySpreadConstraint$", f"./{PACKAGE}"),
+            directory=copy,
             variables={"RESPREAD_CASES": str(partial)},
         )
         partial.rename(file)

@@ -267,7 +267,7 @@ def skew_report(
     *,
     findings: Findings = Map(),
     problems: bool = False,
-    order: Order = "severity",
+    order: SortOrder = "severity",
     limit: int | None = None,
 ) -> SkewReport:
     """Return how the requested groups are spread.
@@ -303,8 +303,8 @@ def skew_report(
     )
 
 
-Order = Literal["severity", "skew", "pods", "namespace", "workload", "key"]
-_ORDERS: Final[Mapping[Order, Callable[[GroupReport], tuple[object, ...]] | None]] = {
+SortOrder = Literal["severity", "skew", "pods", "namespace", "workload", "key"]
+_ORDERS: Final[Mapping[SortOrder, Callable[[GroupReport], tuple[object, ...]] | None]] = {
     "severity": None,
     "skew": lambda group: (-group.skew,),
     "pods": lambda group: (-group.pods,),

@@ -27,9 +27,9 @@ from respread_cli.report.scale_down_report import protection_reports
 from respread_cli.report.skew_report import (
     GroupFilter,
     GroupReport,
-    Order,
     Origin,
     SkewReport,
+    SortOrder,
     WorkloadReference,
     joined_words,
     skew_report,
@@ -176,7 +176,7 @@ def test_an_unknown_name_is_reported_and_an_unmatched_pattern_is_not() -> None:
     assert unknown_workloads(three_zones(), GroupFilter(workloads=("bad",), namespace="shop")) == ["bad"]
 
 
-def ordered(order: Order, limit: int | None = None) -> SkewReport:
+def ordered(order: SortOrder, limit: int | None = None) -> SkewReport:
     return skew_report(three_zones(), GroupFilter(), Origin("a test", NOW), order=order, limit=limit)
 
 
@@ -191,7 +191,7 @@ def ordered(order: Order, limit: int | None = None) -> SkewReport:
         ("key", ["worst", "bad", "soft", "fine"]),
     ],
 )
-def test_groups_are_sorted_as_requested(order: Order, names: list[str]) -> None:
+def test_groups_are_sorted_as_requested(order: SortOrder, names: list[str]) -> None:
     assert [group.workloads[0].name for group in ordered(order).groups] == names
 
 
