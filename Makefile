@@ -119,7 +119,7 @@ screenshots: setup browser ## Make the pictures in docs/ui.md again, in Chromium
 architecture: setup ## Draw the diagram in docs/architecture.md again, from the imports between packages.
 	@$(BIN)/python -m tests.package_imports
 
-reference: setup ## Write the generated pages: options of the command line, and docs/examples as a page.
+reference: setup ## Write the generated pages: options of the command line, docs/examples as a page, and the values of the chart.
 	@$(BIN)/python -m tests.reference
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.

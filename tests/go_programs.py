@@ -37,6 +37,7 @@ PROGRAMS: Final = {
     each.name: each
     for each in (
         GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", "v1.7.12"),
+        GoProgram("argo-cd", "github.com/argoproj/argo-cd/v3", "cmd", "v3.4.4"),
         GoProgram("argo-rollouts", "github.com/argoproj/argo-rollouts", "cmd/rollouts-controller", "v1.8.3"),
         *(
             GoProgram(name, _CONTAINERD[0], f"cmd/{name}", *_CONTAINERD[1:])
@@ -45,6 +46,10 @@ PROGRAMS: Final = {
         GoProgram("cosign", "github.com/sigstore/cosign/v2", "cmd/cosign", "v2.6.1"),
         GoProgram("crane", "github.com/google/go-containerregistry", "cmd/crane", "v0.20.6"),
         GoProgram("crdify", "sigs.k8s.io/crdify", "", "v0.5.0"),
+        *(
+            GoProgram(f"flux-{name}-controller", f"github.com/fluxcd/{name}-controller", "", version)
+            for name, version in (("helm", "v1.6.0"), ("kustomize", "v1.7.3"), ("source", "v1.8.0"))
+        ),
         GoProgram("glua", "github.com/yuin/gopher-lua", "cmd/glua", "v1.1.2"),
         GoProgram("helm", "helm.sh/helm/v4", "cmd/helm", "v4.3.1"),
         GoProgram("lws", "sigs.k8s.io/lws", "cmd", "v0.7.0"),

@@ -1,4 +1,4 @@
-"""Generated pages of docs/: the options of every command, and the examples of policies.
+"""Generated pages: the options of every command, the examples of policies, and the values of the chart.
 
     python -m tests.reference
 
@@ -16,6 +16,7 @@ import click
 
 from respread.program.command_line import CommandWithExamples
 from respread_cli.main import COMMANDS, load
+from tests.chart_values import VALUES, values_table
 from tests.generated_parts import GeneratedParts
 
 ROOT: Final = Path(__file__).parents[1]
@@ -48,9 +49,15 @@ def pages() -> dict[Path, str]:
     Raises:
         ValueError: a page has no place for a generated part.
     """
+    values = values_table()
+    generated = {
+        DOCS / "command-line-options.md": ("command-line-options", options()),
+        DOCS / "examples.md": ("examples", examples()),
+        DOCS / "chart-values.md": ("chart-values", values),
+        VALUES.with_name("README.md"): ("chart-values", values),
+    }
     found = {}
-    for name, content in (("command-line-options", options()), ("examples", examples())):
-        path = DOCS / f"{name}.md"
+    for path, (name, content) in generated.items():
         found[path] = PARTS.write(path.read_text(encoding="utf-8"), name, content)
     return found
 

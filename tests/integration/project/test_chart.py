@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,135 @@ def test_the_api_server_knows_every_rendered_field(helm: Helm, sandbox: Sandbox,
     assert len(said.splitlines()) == len([each for each in yaml.safe_load_all(rendered) if each is not None])
 
 
+COMMON_LABEL = ("example.com/team", "platform")
+COMMON_ANNOTATION = ("example.com/cost-center", "42")
+ADAPTED: dict[str, Any] = {
+    "fullnameOverride": "spread",
+    "commonLabels": dict([COMMON_LABEL]),
+    "commonAnnotations": dict([COMMON_ANNOTATION]),
+    "crds": {"enabled": True},
+    "prevention": {"enabled": True},
+    "room": {"enabled": True},
+    "policies": [
+        {"name": "nights", "spec": {"mode": "DryRun", "prevention": {"podDeletionCost": "Enabled"}}},
+        {"name": "own", "namespace": "default", "spec": {"mode": "Enforce"}},
+    ],
+    "serviceAccount": {"create": False, "name": "made-elsewhere"},
+    "deployment": {"labels": {"tier": "ops"}, "annotations": {"note": "1"}, "strategy": {"type": "Recreate"}},
+    "service": {"labels": {"tier": "ops"}, "annotations": {"note": "2"}},
+    "podLabels": {"tier": "ops"},
+    "podAnnotations": {"note": "3"},
+    "podSecurityContext": {"runAsUser": 1000, "runAsNonRoot": True},
+    "securityContext": {"readOnlyRootFilesystem": True},
+    "terminationGracePeriodSeconds": 10,
+    "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["192.0.2.1"]},
+    "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
+    "extraVolumes": [{"name": "authority", "configMap": {"name": "authority"}}],
+    "extraVolumeMounts": [{"name": "authority", "mountPath": "/etc/authority", "readOnly": True}],
+    "extraContainers": [{"name": "proxy", "image": "registry.example.com/proxy:1"}],
+    "extraObjects": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "authority"}},
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-more}\n",
+    ],
+    "podDisruptionBudget": {"minAvailable": "50%"},
+    "schedulerConfiguration": {"content": "kind: KubeSchedulerConfiguration"},
+    "networkPolicy": {"enabled": True, "apiServerTo": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]},
+    "monitoring": {
+        "serviceMonitor": {
+            "enabled": True,
+            "namespace": "default",
+            "annotations": {"note": "4"},
+            "labels": {"release": "monitoring"},
+            "scrapeTimeout": "9s",
+            "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}],
+            "metricRelabelings": [{"sourceLabels": ["__name__"], "regex": "python_.*", "action": "drop"}],
+        },
+        "prometheusRule": {"enabled": True, "namespace": "default"},
+        "dashboard": {"enabled": True, "namespace": "default", "annotations": {"grafana_folder": "Operators"}},
+    },
+}
+"""Values as a platform team with rules of its own sets them: each that adds to an object or renames one."""
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with these values."""
+    file = tmp_path_factory.mktemp("values") / "values.yaml"
+    file.write_text(yaml.safe_dump(ADAPTED), encoding="utf-8")
+    return file
+
+
+def test_the_api_server_knows_every_field_of_an_adapted_release(
+    helm: Helm, sandbox: Sandbox, schemas: Path, adapted: Path
+) -> None:
+    namespace = sandbox.create_namespace(f"adapted-{secrets.token_hex(3)}")
+    rendered = helm("template", "respread", str(CHART), "--namespace", namespace, "--values", str(adapted))
+    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-")
+    said = sandbox.kubectl(*apply, "--namespace", namespace, stdin=rendered)
+    assert len(said.splitlines()) == len([each for each in yaml.safe_load_all(rendered) if each is not None])
+    judged = conforming(schemas, rendered)
+    assert (judged["summary"]["invalid"], judged["summary"]["errors"]) == (0, 0), judged
+
+
+def test_names_labels_and_annotations_are_those_of_the_values(helm: Helm, adapted: Path) -> None:
+    rendered = helm("template", "respread", str(CHART), "--namespace", "elsewhere", "--values", str(adapted))
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(rendered)}
+    for (kind, name), each in found.items():
+        if kind == "ConfigMap" and name in ("authority", "respread-more"):
+            continue  # of extraObjects, which are what users write
+        assert COMMON_LABEL in each["metadata"]["labels"].items(), name
+        assert COMMON_ANNOTATION in each["metadata"]["annotations"].items(), name
+        assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "respread"
+    named = {name for kind, name in found if kind != "CustomResourceDefinition" and not name.startswith("spread")}
+    assert named == {"respread", "respread-placeholder", "default", "nights", "own", "authority", "respread-more"}
+    assert [kind for kind, name in found if name == "respread"] == ["Lease"]
+    assert ("ServiceAccount", "made-elsewhere") not in found
+    bindings = [each for (kind, _), each in found.items() if kind.endswith("RoleBinding")]
+    assert len(bindings) == 4
+    assert {each["subjects"][0]["name"] for each in bindings} == {"made-elsewhere"}
+
+    deployment = found["Deployment", "spread"]
+    assert {"tier": "ops"}.items() <= deployment["metadata"]["labels"].items()
+    assert deployment["metadata"]["annotations"]["note"] == "1"
+    template = deployment["spec"]["template"]
+    assert {"tier": "ops", **deployment["spec"]["selector"]["matchLabels"]}.items() <= template["metadata"][
+        "labels"
+    ].items()
+    pod = template["spec"]
+    assert (pod["serviceAccountName"], pod["securityContext"]["runAsUser"]) == ("made-elsewhere", 1000)
+    container, proxy = pod["containers"]
+    assert (container["name"], proxy["name"]) == ("respread", "proxy")
+    assert {each["name"] for each in pod["volumes"]} == {"scheduler-configuration", "authority"}
+    assert {each["name"] for each in container["volumeMounts"]} == {"scheduler-configuration", "authority"}
+    assert found["Service", "spread"]["metadata"]["annotations"]["note"] == "2"
+    assert found["PodDisruptionBudget", "spread"]["spec"]["minAvailable"] == "50%"
+    assert "maxUnavailable" not in found["PodDisruptionBudget", "spread"]["spec"]
+    monitor = found["ServiceMonitor", "spread"]
+    assert monitor["metadata"]["namespace"] == "default"
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["elsewhere"]}
+    assert found["RebalancePolicy", "own"]["metadata"]["namespace"] == "default"
+    assert found["ClusterRebalancePolicy", "nights"]["spec"]["prevention"] == {"podDeletionCost": "Enabled"}
+
+
+def test_labels_of_users_do_not_replace_those_that_select_the_pods(helm: Helm) -> None:
+    chosen = ("--set", r"podLabels.app\.kubernetes\.io/name=mine,commonLabels.app\.kubernetes\.io/component=mine")
+    deployment = objects(helm("template", "respread", str(CHART), *chosen))["Deployment", "respread"]
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert selector == {"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator"}
+    assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_alerts_name_the_namespace_and_the_deployment_of_the_release(helm: Helm) -> None:
+    where = ("--namespace", "elsewhere", "--set", "monitoring.prometheusRule.enabled=true,fullnameOverride=spread")
+    rendered = objects(helm("template", "respread", str(CHART), *where))
+    (rule,) = (each for (kind, _), each in rendered.items() if kind == "PrometheusRule")
+    text = json.dumps(rule)
+    assert "respread-system" not in text
+    assert "the Deployment spread in elsewhere" in text
+    assert "the Lease respread in elsewhere" in text
+
+
 def define_all(sandbox: Sandbox) -> None:
     """Define Respread's kinds, and those of the Prometheus operator."""
     sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
@@ -224,6 +354,10 @@ def test_the_files_named_for_artifact_hub_exist() -> None:
     ("value", "named"),
     [
         ("replicas=two", "replicas"),
+        ("replicas=0", "replicas"),
+        ("fullnameOverride=Spread", "fullnameOverride"),
+        ("serviceAccount.create=false", "serviceAccount"),
+        ("policies[0].name=nights", "spec"),
         ("policy.spec.mode=Evict", "mode"),
         ("image.digest=sha256:short", "digest"),
         ("replica=3", "replica"),
@@ -257,21 +391,28 @@ def test_scheduler_configuration_reaches_the_operator(helm: Helm) -> None:
     assert rendered["ConfigMap", "respread-scheduler"]["data"]["scheduler.yaml"] == content
 
 
-def test_the_commands_in_the_notes_work(helm: Helm, sandbox: Sandbox) -> None:
+def test_the_notes_name_commands_that_work_and_objects_that_exist(helm: Helm, sandbox: Sandbox) -> None:
+    def commands_of(notes: str) -> list[str]:
+        return re.findall(r"^  kubectl ([^#\n]*)", notes, re.MULTILINE)
+
     notes = helm(*INSTALL)
-    assert "It evicts nothing yet: the policy `default` plans and reports" in notes
-    commands = re.findall(r"^  ((?:kubectl|helm) [^#\n]*)", notes, re.MULTILINE)
-    assert len(commands) == 4
-    for command in commands:
-        program, *arguments = command.strip().split(" ")
-        if "logs" in arguments:  # simulated nodes have no logs
-            continue
-        if program == "kubectl":
-            assert "default" in sandbox.kubectl(*arguments)
-        else:
-            said = helm(*(str(CHART) if each == "CHART" else each for each in arguments))
-            assert "The policy `default` evicts pods where that restores their topology spread" in said
+    assert "By the policy `default` it plans and reports, and evicts nothing." in notes
+    assert (
+        "To let it evict, upgrade this release with the same chart and values, and policy.spec.mode=Enforce." in notes
+    )
+    assert len(commands_of(notes)) == 3
+    for command in commands_of(notes):
+        if "logs" not in command:  # simulated nodes have no logs
+            assert "default" in sandbox.kubectl(*command.split())
+    notes = helm(*INSTALL, "--set", "policy.spec.mode=Enforce")
+    assert "The policy `default` evicts pods where that restores their topology spread." in notes
+    assert "To let it evict" not in notes
     assert sandbox.api.get(f"{POLICIES}/default")["spec"]["mode"] == "Enforce"
+    notes = helm(*INSTALL, "--set", "policy.create=false,fullnameOverride=spread")
+    assert "It does nothing yet, because there is no policy" in notes
+    assert not [each for each in commands_of(notes) if "default" in each]
+    assert sandbox.api.exists(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/spread")
+    assert any(each.strip().endswith("deployment/spread") for each in commands_of(notes))
     helm("uninstall", "respread", "--namespace", NAMESPACE)
 
 
@@ -310,6 +451,57 @@ def test_a_release_is_installed_upgraded_and_uninstalled(helm: Helm, sandbox: Sa
     helm("uninstall", "respread", "--namespace", NAMESPACE)
     names = [each["metadata"]["name"] for each in sandbox.api.get(POLICIES)["items"]]
     assert names == ["mine"]  # the CRDs stay, and so do the policies of users
+
+
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterrebalancepolicies.respread.dev"
+
+
+def test_upgrades_bring_the_definitions_of_the_new_version_if_the_release_has_them(
+    helm: Helm, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    newer = tmp_path / "newer"
+    shutil.copytree(CHART, newer)
+    file = newer / "crds" / "clusterrebalancepolicies.respread.dev.yaml"
+    definition = yaml.safe_load(file.read_text(encoding="utf-8"))
+    definition["spec"]["names"]["shortNames"].append("newer")
+    file.write_text(yaml.safe_dump(definition), encoding="utf-8")
+
+    def upgrade(chart: Path, *options: str) -> None:
+        helm("upgrade", "--install", "respread", str(chart), "-n", NAMESPACE, "--create-namespace", *options)
+
+    def is_newer() -> bool:
+        return "newer" in sandbox.api.get(DEFINITION)["spec"]["names"]["shortNames"]
+
+    upgrade(CHART)
+    upgrade(newer)
+    assert not is_newer()  # Helm's own rule for a chart's folder `crds`
+    with pytest.raises(AssertionError, match="invalid ownership metadata"):
+        upgrade(newer, "--set", "crds.enabled=true")
+    upgrade(newer, "--set", "crds.enabled=true", "--take-ownership")
+    assert is_newer()
+    upgrade(CHART, "--set", "crds.enabled=true")
+    assert not is_newer()
+    upgrade(CHART)
+    assert sandbox.api.exists(DEFINITION)  # kept, although the release has none any more
+    helm("uninstall", "respread", "-n", NAMESPACE)
+    assert sandbox.api.exists(DEFINITION)
+
+
+def test_a_first_installation_takes_the_definitions_over_and_deletes_them_only_if_told(
+    helm: Helm, sandbox: Sandbox
+) -> None:
+    def exist() -> bool:
+        return any(
+            sandbox.api.exists(f"{DEFINITION.rpartition('/')[0]}/{each.stem}") for each in (CHART / "crds").iterdir()
+        )
+
+    helm(*INSTALL, "--set", "crds.enabled=true", "--take-ownership")
+    helm("uninstall", "respread", "-n", NAMESPACE)
+    assert exist()
+    notes = helm(*INSTALL, "--set", "crds.enabled=true,crds.keep=false", "--take-ownership")
+    assert "`helm uninstall` deletes the CustomResourceDefinitions" in notes
+    helm("uninstall", "respread", "-n", NAMESPACE)
+    wait_until(lambda: not exist(), "the definitions to be deleted")
 
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/respread"
