@@ -31,7 +31,12 @@ $(STAMP): requirements-dev.txt $(PROJECTS:%=%/pyproject.toml)
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(PROJECTS:%=-e %)
-	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true # compiles the tests once, instead of in each worker of `make test`
+	@touch $@
+
+# Compiles the tests once, instead of in each worker of `make test`.
+COMPILED := $(VENV)/.compiled
+$(COMPILED): $(STAMP)
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 	@touch $@
 
 LOCK = UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-emit-package respread-operator
@@ -46,8 +51,10 @@ lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile
 	@base=$$(sed -nE 's/^ARG PYTHON_IMAGE=([^@]*)@.*/\1/p' Dockerfile) && digest=$$($$($(GO_TOOL) crane) digest "$$base") && \
 	sed -i -E "s/^(ARG PYTHON_IMAGE=.*@).*/\1$$digest/" Dockerfile && echo "$$base@$$digest"
 
-demo: setup ## Scale-downs on a real control plane without and with prevention, and the restored spread (UI=1: also as a page).
-	@$(BIN)/respread demo $(if $(UI),--ui)
+demo: ## Scale-downs on a real control plane without and with prevention, and the restored spread (UI=1: also as a page).
+	@# On a new machine, Go downloads what it builds while pip downloads what it installs.
+	@if [ -e $(STAMP) ]; then :; else (cd operator/respread_sandbox && go mod download) >/dev/null 2>&1 & fi; \
+	$(MAKE) --no-print-directory setup && wait && $(BIN)/respread demo $(if $(UI),--ui)
 
 demo-picture: setup ## Draw the README's picture again: the demo's output on a terminal, as SVG.
 	@$(BIN)/python -m tests.demo_picture docs/demo.svg
@@ -55,10 +62,10 @@ demo-picture: setup ## Draw the README's picture again: the demo's output on a t
 # A control plane then takes less of the processor than by default, and a few hundred MiB more.
 test test-all: export GOGC = 400
 
-test: setup ## The tests, with those against the real control plane, but without the long ones (T=planning: those in folders of that name).
+test: setup $(COMPILED) ## The tests, with those against the real control plane, but without the long ones (T=planning: those in folders of that name).
 	@$(BIN)/python -m pytest -n auto -m "not long" $(EACH_FILE_WHOLE) $(SELECTED)
 
-test-all: setup ## Every test, with 25 times as many random clusters as test has: 20 minutes on two cores.
+test-all: setup $(COMPILED) ## Every test, with 25 times as many random clusters as test has: 20 minutes on two cores.
 	@RESPREAD_INSTANCES_FACTOR=25 $(BIN)/python -m pytest -n auto $(EACH_FILE_WHOLE) $(SELECTED)
 
 test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): ten minutes each.
@@ -83,7 +90,7 @@ test-image: setup container-tools ## Build the image and restore a scale-down wi
 	@$(BIN)/python -m pytest -n 0 tests/image
 
 # Many of the fast tests wait: with one worker per processor, a third of the processors' time is unused.
-check: check-static ## Lint, types, layers and the fast tests: a minute and a quarter.
+check: check-static $(COMPILED) ## Lint, types, layers and the fast tests: a minute and a quarter.
 	@$(BIN)/python -m pytest -q -n $$($(BIN)/python -c 'import os; print(2 * os.cpu_count())') --dist worksteal -m "not controlplane" tests/unit tests/conformance
 
 test-node: setup ## Respread in real pods on two real nodes, installed by chart and manifests (needs root; `make node-tools` installs what it needs).

@@ -74,7 +74,7 @@ def load(entry: Entry) -> click.Command:
         return command
     raise CommandError(
         f"respread {entry.name} comes with the package respread-sandbox, which is not installed here. Install it with: "
-        "pip install 'respread[sandbox]'"
+        "pip install 'respread[sandbox]'; in a clone: pip install ./operator/respread ./operator/respread_sandbox ."
     )
 
 

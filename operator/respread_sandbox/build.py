@@ -22,6 +22,10 @@ from respread_sandbox.progress import BuildProgress
 GO_MINIMUM: Final = (1, 26)
 FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN")
 """Environment variables of the user that would build for another machine or break this build."""
+SAME_PROGRAM_SOONER: Final = ("-gcflags=all=-dwarf=false",)
+"""A flag of the compiler only: the linker leaves what debuggers read out of the programs anyway."""
+COMPILER_GOGC: Final = "400"
+"""How much garbage the compiler may have, in percent of what it uses, unless the user's environment says it."""
 _REMEDY: Final = (
     "The sandbox builds a Kubernetes control plane once, for which it needs Go"
     f" {'.'.join(map(str, GO_MINIMUM))} or newer. Install it (see https://go.dev/dl) so that `go` is on the PATH, or"
@@ -36,8 +40,9 @@ PARTIAL_SUFFIX: Final = ".partial"
 def build_missing(
     module: Module, names: Sequence[str], directory: Path, environment: Mapping[str, str], progress: BuildProgress
 ) -> None:
-    """Build programs of a module into a directory one after another. Each appears there completely or not at all.
+    """Build programs of a module into a directory, by one `go build`. Each appears there completely or not at all.
 
+    One command for all loads the packages once, and compiles for one program while it links another.
     Only one process builds at a time; another one that wants the same waits and then finds them there.
 
     Raises:
@@ -52,11 +57,10 @@ def build_missing(
             return
         go = _go(module, environment)
         for leftover in directory.glob(f".*{PARTIAL_SUFFIX}"):
-            leftover.unlink()
-        for number, name in enumerate(left, 1):
-            progress.building(name, number, len(left))
-            _build(go, module, name, directory, environment, progress)
-            progress.built()
+            shutil.rmtree(leftover)
+        progress.building(left)
+        _build(go, module, left, directory, environment, progress)
+        progress.built()
 
 
 def is_whole(program: Path) -> bool:
@@ -72,10 +76,17 @@ def _size_file(program: Path) -> Path:
 
 
 def _build(
-    go: str, module: Module, name: str, directory: Path, environment: Mapping[str, str], progress: BuildProgress
+    go: str,
+    module: Module,
+    names: Sequence[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    progress: BuildProgress,
 ) -> None:
-    partial = directory / f".{name}.{os.getpid()}{PARTIAL_SUFFIX}"  # a killed builder's go may still write to its own
-    command = [go, "build", *module.build_flags(), "-v", "-o", str(partial), module.packages[name]]
+    partial = directory / f".{os.getpid()}{PARTIAL_SUFFIX}"  # a killed builder's go may still write to its own
+    partial.mkdir()
+    packages = [module.packages[name] for name in names]
+    command = [go, "build", *module.build_flags(), *SAME_PROGRAM_SOONER, "-v", "-o", f"{partial}/", *packages]
     process = subprocess.Popen(  # noqa: S603  # the go command from the person's PATH is what is wanted
         command,
         cwd=module.folder,
@@ -97,11 +108,20 @@ def _build(
     if process.returncode != 0:
         said = "\n".join(f"  {line}" for line in tail)
         raise BuildError(
-            f"building {name} failed: {' '.join(command)}\n{said}\nIt needs the Go module proxy (`go env GOPROXY`) and"
-            " some 6 GB of disk space. Or set KUBEBUILDER_ASSETS to a folder that holds the programs."
+            f"building {', '.join(names)} failed: {' '.join(command)}\n{said}\nIt needs the Go module proxy"
+            " (`go env GOPROXY`) and some 6 GB of disk space. Or set KUBEBUILDER_ASSETS to a folder that holds the"
+            " programs."
         )
-    _size_file(directory / name).write_text(str(partial.stat().st_size), encoding="ascii")
-    partial.rename(directory / name)
+    for name, package in zip(names, packages, strict=True):
+        program = partial / _name_by_go(package)
+        _size_file(directory / name).write_text(str(program.stat().st_size), encoding="ascii")
+        program.rename(directory / name)
+    partial.rmdir()
+
+
+def _name_by_go(package: str) -> str:
+    """Return how Go names the program of a package: as the package's folder, without that of a major version."""
+    return re.sub(r"/v[0-9]+$", "", package).rpartition("/")[2]
 
 
 def _lines(process: subprocess.Popen[bytes]) -> Iterator[tuple[int, str | None]]:
@@ -126,7 +146,7 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[tuple[int, str | None]]
 def build_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the user's environment without the settings that would break a build."""
     kept = {name: value for name, value in environment.items() if name not in FOREIGN_VARIABLES}
-    return kept | {"CGO_ENABLED": "0", "GOWORK": "off"}
+    return {"GOGC": COMPILER_GOGC} | kept | {"CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def find_go(environment: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
 
@@ -28,14 +29,14 @@ class BuildProgress(Protocol):
     def waiting(self) -> None:
         """Another process builds the same programs and this one waits; called repeatedly."""
 
-    def building(self, name: str, number: int, total: int) -> None:
-        """The build of a program starts: the number-th of total."""
+    def building(self, names: Sequence[str]) -> None:
+        """The build of these programs starts."""
 
     def working(self, packages: int, line: str) -> None:
         """The build continues; called at least once a second with how many lines Go has printed, and the last one."""
 
     def built(self) -> None:
-        """The program is built."""
+        """The programs are built."""
 
 
 def choose_progress(stream: TextIO | None = None) -> BuildProgress:
@@ -45,11 +46,10 @@ def choose_progress(stream: TextIO | None = None) -> BuildProgress:
 
 
 class PlainProgress:
-    """Prints lines for a log: when the build of a program starts, every 15 s, and when it ends."""
+    """Prints lines for a log: when the build starts, every 15 s, and when it ends."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._doing = ""
         self._begun = self._said = float("-inf")
 
     def __enter__(self) -> Self:
@@ -65,22 +65,20 @@ class PlainProgress:
         if self._is_time(WAITING_EVERY_SECONDS):  # the builder has more to tell
             self._say(WAITING)
 
-    def building(self, name: str, number: int, total: int) -> None:
+    def building(self, names: Sequence[str]) -> None:
         """See BuildProgress."""
-        if number == 1:
-            self._say(INTRODUCTION)
-        self._doing = name
+        self._say(INTRODUCTION)
         self._begun = time.monotonic()
-        self._say(f"Building {name} ({number} of {total}) …")
+        self._say(f"Building {', '.join(names)} …")
 
     def working(self, packages: int, line: str) -> None:
         """See BuildProgress."""
         if self._is_time(LINE_EVERY_SECONDS):
-            self._say(f"  {self._doing}: {time.monotonic() - self._begun:.0f} s, {packages} steps, last {line}")
+            self._say(f"  {time.monotonic() - self._begun:.0f} s, {packages} packages, last {line}")
 
     def built(self) -> None:
         """See BuildProgress."""
-        self._say(f"Built {self._doing} in {time.monotonic() - self._begun:.0f} s.")
+        self._say(f"Built in {time.monotonic() - self._begun:.0f} s.")
 
     def _is_time(self, every_seconds: float) -> bool:
         return time.monotonic() - self._said > every_seconds
@@ -92,7 +90,7 @@ class PlainProgress:
 
 
 class TerminalProgress:
-    """Shows a line for each program, with the time taken and the last output of Go; updates the last line."""
+    """Shows a line with the time taken and the last output of Go, and updates it."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
@@ -118,18 +116,17 @@ class TerminalProgress:
         if self._task is None:
             self._task = self._progress.add_task(WAITING, total=None, said="")
 
-    def building(self, name: str, number: int, total: int) -> None:
+    def building(self, names: Sequence[str]) -> None:
         """See BuildProgress."""
-        if self._task is not None and number == 1:
+        if self._task is not None:
             self._progress.remove_task(self._task)  # the wait is over
-        if number == 1:
-            self._progress.console.print(INTRODUCTION)
-        self._task = self._progress.add_task(f"{name} ({number} of {total})", total=1, said="")
+        self._progress.console.print(f"{INTRODUCTION}\n{', '.join(names)}")
+        self._task = self._progress.add_task("Building", total=1, said="")
 
     def working(self, packages: int, line: str) -> None:
         """See BuildProgress."""
         if self._task is not None:
-            self._progress.update(self._task, said=f"{packages} steps, {line}")
+            self._progress.update(self._task, said=f"{packages} packages, {line}")
 
     def built(self) -> None:
         """See BuildProgress."""

@@ -116,6 +116,12 @@ def with_sandbox(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return environment
 
 
+def install_line() -> list[str]:
+    """Return the command by which the README installs from a clone."""
+    (line,) = re.findall(r"^pip install .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return str(line).split()
+
+
 def run(environment: Path, *arguments: str, cwd: Path, program: str = "respread") -> subprocess.CompletedProcess[str]:
     variables = {"PATH": os.defpath, "HOME": "/nonexistent", "TMPDIR": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
     command: list[str | Path] = [environment / "bin" / program, *arguments]
@@ -284,7 +290,18 @@ def test_without_the_sandbox_wheel_its_commands_say_what_to_install(
     refused = run(commands, *command, cwd=tmp_path)
     assert refused.returncode == 2
     assert "pip install 'respread[sandbox]'" in refused.stderr
+    assert f"in a clone: {' '.join(install_line())}" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_the_install_line_of_the_readme_installs_every_command(tmp_path: Path) -> None:
+    environment = tmp_path / "respread"
+    needed = pinned("requirements.txt") | pinned("requirements-build.txt")
+    install(environment, needed, "--no-build-isolation", *(ROOT / each for each in install_line()[2:]))
+    for command in (["--help"], ["demo", "--help"], ["sandbox", "up", "--help"], ["ui", "--help"], ["run", "--help"]):
+        shown = run(environment, *command, cwd=tmp_path)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "Usage:" in shown.stdout
 
 
 def test_with_the_sandbox_wheel_its_commands_exist(with_sandbox: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ case "$1" in
 env) echo go1.26.3 ;;
 mod) cat "$GO_SAYS"; exit 1 ;;
 build) grep '^go ' go.mod > "$GO_CALLS.go"; shift; while [ "$1" != -o ]; do shift; done
-  printf '#!/bin/sh\\n' > "$2"; chmod +x "$2" ;;
+  printf "#!/bin/sh\\n" > "$2/kwok"; chmod +x "$2/kwok" ;;
 esac
 """
 
