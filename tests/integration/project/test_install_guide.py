@@ -1,4 +1,4 @@
-"""The commands of the install guide work on a cluster, from the installation to the removal."""
+"""The commands of the install guide and of the README work on a cluster, from the installation to the removal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Final
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from respread_cli.main import respread
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import wait_until_policies_are_served
 from tests.integration.prometheus_operator import define_monitoring
@@ -19,6 +21,7 @@ from tests.shown_commands import commands
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "install.md"
 IMAGE: Final = ROOT / "docs" / "image.md"
+README: Final = ROOT / "README.md"
 OPERATOR: Final = "respread-system"
 POLICY: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 
@@ -35,10 +38,10 @@ def cluster(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def type_kubectl(cluster: Sandbox, section: str) -> list[str]:
+def type_kubectl(cluster: Sandbox, section: str, page: Path = PAGE) -> list[str]:
     """Run the kubectl commands of a section, and return the output of each."""
     said = []
-    for program, *arguments in commands(PAGE, section):
+    for program, *arguments in filter(None, commands(page, section)):
         if program != "kubectl" or "logs" in arguments or arguments[0] in {"krew", "respread"}:
             continue  # Simulated pods have no logs; tests/release and test_chart.py have the rest.
         said.append(cluster.kubectl(*(str(ROOT / each) if (ROOT / each).exists() else each for each in arguments)))
@@ -70,6 +73,24 @@ def test_the_commands_of_the_install_guide_have_the_documented_result(cluster: S
         yaml.safe_load((ROOT / "crds" / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
     )
     assert not cluster.api.exists(f"/apis/apps/v1/namespaces/{OPERATOR}/deployments/respread")
+
+
+def test_the_commands_of_the_readme_install_it_and_show_the_cluster(cluster: Sandbox) -> None:
+    type_kubectl(cluster, "Install it", README)
+    assert cluster.api.get(POLICY)["spec"]["mode"] == "DryRun"
+    shown = [words for words in commands(README, "Look at your own cluster") if words[0] == "respread"]
+    assert len(shown) == 5
+    for _, *typed in shown:
+        arguments = ["ui", "--help"] if typed == ["ui"] else typed  # it serves until it is stopped
+        done = CliRunner().invoke(respread, arguments, env={"KUBECONFIG": str(cluster.kubeconfig)})
+        assert done.exit_code == 0, done.output
+    cluster.create_namespace("shop")
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^`(kubectl apply .*)`$", page, re.MULTILINE)
+    assert len(examples) >= 10
+    for _, *arguments in map(str.split, examples):
+        said = cluster.kubectl(*arguments[:-1], str(ROOT / arguments[-1]), "--dry-run=server")
+        assert "serverside-applied" in said
 
 
 def test_the_kustomizations_of_the_install_guide_render(cluster: Sandbox, tmp_path: Path) -> None:
