@@ -49,12 +49,10 @@ def pages() -> dict[Path, str]:
     Raises:
         ValueError: a page has no place for a generated part.
     """
-    values = values_table()
     generated = {
         DOCS / "command-line-options.md": ("command-line-options", options()),
         DOCS / "examples.md": ("examples", examples()),
-        DOCS / "chart-values.md": ("chart-values", values),
-        VALUES.with_name("README.md"): ("chart-values", values),
+        VALUES.with_name("README.md"): ("chart-values", values_table()),
     }
     found = {}
     for path, (name, content) in generated.items():
