@@ -10,9 +10,7 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-ROW = re.compile(
-    r"^\| (the cluster|its namespace)(, with \S+)?[^|]* \| `(\S+)` \| ([^|]+) \| ([^|]+) \| [^|]+ \|$", re.MULTILINE
-)
+ROW = re.compile(r"^\| (cluster|namespace)(, with \S+)?[^|]* \| `(\S+)` \| ([^|]+) \| ([^|]+) \|[^|]+\|$", re.MULTILINE)
 Right = tuple[str, str, str, str]
 
 
@@ -29,7 +27,7 @@ def documented(component: str) -> set[Right]:
 
 def granted(*files: str) -> set[Right]:
     return {
-        ("the cluster" if role["kind"] == "ClusterRole" else "its namespace", group, resource, verb)
+        ("cluster" if role["kind"] == "ClusterRole" else "namespace", group, resource, verb)
         for file in files
         for role in yaml.safe_load_all((ROOT / "manifests" / file).read_text(encoding="utf-8"))
         if role["kind"] in ("ClusterRole", "Role")
