@@ -1,4 +1,4 @@
-"""The table of permissions in the install guide is that of the roles."""
+"""The table of permissions in the threat model is that of the roles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (cluster|namespace)(, with \S+)?[^|]* \| `(\S+)` \| ([^|]+) \| ([^|]+) \|[^|]+\|$", re.MULTILINE)
 Right = tuple[str, str, str, str]
 
@@ -46,6 +46,6 @@ def granted(*files: str) -> set[Right]:
         ("room", ("components/room/role.yaml",)),
     ],
 )
-def test_the_install_guide_lists_every_permission(component: str, files: tuple[str, ...]) -> None:
+def test_the_threat_model_lists_every_permission(component: str, files: tuple[str, ...]) -> None:
     assert documented(component) == granted(*files)
     assert documented(component)
