@@ -276,7 +276,7 @@ check-dist: $(VENV)/.release check-checksums ## Check the output of `make dist`:
 	@$(BIN)/python -m pytest -n 0 tests/release
 
 # Each names the version, as it is or as the image to install.
-VERSIONED = Dockerfile operator/respread/__init__.py pyproject.toml operator/respread_sandbox/pyproject.toml charts/respread/Chart.yaml manifests/base/kustomization.yaml docs/image.md docs/install.md docs/quick-start.md
+VERSIONED = Dockerfile operator/respread/__init__.py pyproject.toml operator/respread_sandbox/pyproject.toml charts/respread/Chart.yaml manifests/base/kustomization.yaml docs/image.md docs/gitops.md docs/install.md docs/quick-start.md
 set-version: ## Set the version TO=0.2.0 wherever it is named.
 	@echo "$(TO)" | grep -qE '^[0-9]+\.[0-9]+\.[0-9]+$$' || { echo "TO=$(TO) is no version such as 0.2.0" >&2; exit 1; }
 	@sed -i -E 's/(^|[^0-9.])$(subst .,\.,$(VERSION))([^0-9]|$$)/\1$(TO)\2/g' $(VERSIONED)
