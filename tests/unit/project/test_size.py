@@ -26,7 +26,7 @@ LONG_FUNCTIONS = {
     [
         ("operator", 443, 63_600),  # (300, 44,000)
         ("operator/respread", 312, 44_450),  # (-, 31,000)
-        ("tests", 452, 70_900),  # (-, 75,000)
+        ("tests", 456, 71_100),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
