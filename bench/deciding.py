@@ -20,9 +20,10 @@ from unittest.mock import patch
 
 from hypothesis import assume
 
+from respread.planning import solution, solving
 from respread.planning.planner import Planner
-from respread.planning.search import search, solution, solving
-from respread.planning.search.beam import Beam
+from respread.planning.search import search
+from respread.planning.search.search import Beam
 from tests.plans import plan_cluster
 from tests.properties.instances import try_on
 from tests.properties.planning import closed_loop, tight_loop

@@ -67,7 +67,7 @@ EQUIVALENT: Final = {
         "board.placement.view.uncertain → True",
     ): "without objects that can't be decoded, the same nodes are possible: it only saves the look",
     (
-        "planning/search/solving.py",
+        "planning/solving.py",
         "Solver.solve",
         "claims → True",
     ): "without claims nobody waits for room: it only saves the look",

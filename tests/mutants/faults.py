@@ -128,7 +128,7 @@ FAULTS: Final = (
     ),
     Fault(
         "preemption is ignored: no pod is preempted for a pod of higher priority",
-        "planning/preemption.py",
+        "planning/room/preemption.py",
         "return Preemptor(seeker, reach) if reach else None",
         "return None",
     ),

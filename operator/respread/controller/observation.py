@@ -22,7 +22,7 @@ from respread.handlers.informers import Informers
 from respread.holds.holds import why_stale
 from respread.moves.ledger import Ledger
 from respread.planning.planner import PolicySetting
-from respread.planning.victims.refused import Refused
+from respread.planning.victims.candidates import Refused
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
 from respread.telemetry.metrics import Metrics

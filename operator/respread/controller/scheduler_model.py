@@ -15,8 +15,7 @@ from respread.kube.requests import Requests
 from respread.kube.server_version import ServerVersion
 from respread.planning.audit.auditor import Auditor
 from respread.planning.planner import Planner
-from respread.planning.victims.default_constraints import kinds_restored
-from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex, kinds_restored
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.default_selector import SelectingOwner
 from respread.scheduling.predictor import Predictor

@@ -22,7 +22,7 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.planning.victims.refused import Refused
+from respread.planning.victims.candidates import Refused
 from respread.spread.group import GroupKey
 
 Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]

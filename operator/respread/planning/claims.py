@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from respread.cluster.pod import Pod
-from respread.planning.search.placement import Placement
-from respread.planning.search.solution import Claim, Taken
+from respread.planning.placement import Placement
+from respread.planning.room.book import Claim, Taken
+from respread.planning.room.demand import PLACED_WITHIN, Seeker, is_recent
 from respread.planning.search.tally import domain_map
-from respread.planning.seekers import PLACED_WITHIN, Seeker, is_recent
 from respread.planning.tasks import Task
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS

@@ -18,8 +18,8 @@ from respread.cluster.node import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
-from respread.planning.search.placement import Placement
-from respread.planning.seekers import Seeker
+from respread.planning.placement import Placement
+from respread.planning.room.demand import Seeker
 from respread.planning.tasks import Task
 from respread.scheduling.filters.taint_toleration import toleration_of
 from respread.scheduling.filters.topology_spread import counts_as_pod

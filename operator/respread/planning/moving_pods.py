@@ -1,4 +1,4 @@
-"""The pods of moves in flight, as far as plans reckon with them: what is to come, and for which component."""
+"""Pods in motion: those of moves in flight, with what is to come for which component, and those of lost nodes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,69 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.tasks import FiledPods, Task
+from respread.planning.victims.protection import why_not_replaced
+
+EVERYWHERE = ""
+"""Stands for all namespaces."""
+
+
+def uncounted(snapshot: ClusterSnapshot) -> Mapping[str, Held]:
+    """Return why groups are left alone because they may count an object that can't be decoded, by namespace.
+
+    The groups of a pod's namespace may count the pod, and a node may be a domain of any group.
+    """
+    if not snapshot.unread:
+        return {}
+    found: dict[str, Held] = {}
+    for resource in ("pods", "nodes"):
+        for key, each in snapshot.unread.get(resource, Map()).items():
+            if not each.labels_read and key.namespace not in found:
+                found[key.namespace] = Held(
+                    Reason.UNREAD_OBJECT,
+                    f"it is not known whether its constraint counts an object that can't be read: {each.fault}",
+                )
+    return found
+
+
+def why_uncounted(found: Mapping[str, Held], namespace: str) -> Held | None:
+    """Return why the groups of a namespace are left alone, or None."""
+    return found.get(EVERYWHERE) or found.get(namespace)
+
+
+class LostPods:
+    """The pods of one snapshot after the other that have lost their node and will be replaced on another one.
+
+    The pod garbage collector of Kubernetes deletes them about a minute after their node, and only then do their
+    controllers create others. Until then, the scheduler counts them in no domain, and no Pending pod shows that they
+    need room.
+    """
+
+    __slots__ = ("_names", "pods")
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] = frozenset()
+        """Nodes that don't exist and have pods."""
+        self.pods: tuple[Pod, ...] = ()
+        """Those of the last snapshot, except terminating ones."""
+
+    def advance(self, snapshot: ClusterSnapshot, changed: Iterable[str]) -> None:
+        """Look at another snapshot.
+
+        Args:
+            snapshot: the cluster.
+            changed: the names of all nodes that came or went since the last one, or whose pods changed.
+        """
+        by_node = snapshot.pods_by_node
+        self._names = frozenset(
+            name for name in (*self._names, *changed) if name in by_node and name not in snapshot.nodes
+        )
+        unread = {key.name for key in snapshot.unread.get("nodes", Map())} if self._names else set()
+        self.pods = tuple(
+            pod
+            for name in sorted(self._names - unread)
+            for _, pod in sorted(by_node[name].items())
+            if not pod.terminating and why_not_replaced(pod) is None
+        )
 
 
 class UnderWay(NamedTuple):

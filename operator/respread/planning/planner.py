@@ -25,30 +25,34 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.claims import Claims, Kept
-from respread.planning.contention import Contention
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.explain.held_pods import HeldPods
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import Drained, LeavingNodes, seekers_among, waits_for_drain
-from respread.planning.lost_pods import LostPods
-from respread.planning.moving_pods import NOTHING_UNDER_WAY, BegunTasks, MovingPods, UnderWay
-from respread.planning.plan import BlockedGroup, Move, Plan
-from respread.planning.preemption import Priorities, preemptors_among
-from respread.planning.search.placement import Placement, is_replaced_when_gone
-from respread.planning.search.solution import Finder, Precedence, Solution
-from respread.planning.search.solving import ORDINARY_LIMITS, Changes, Memory, SearchLimits, Solver
-from respread.planning.seekers import Leaving, Seeker, largest_of, seekers_in
+from respread.planning.moving_pods import (
+    NOTHING_UNDER_WAY,
+    BegunTasks,
+    LostPods,
+    MovingPods,
+    UnderWay,
+    uncounted,
+    why_uncounted,
+)
+from respread.planning.placement import Placement, is_replaced_when_gone
+from respread.planning.plan import BlockedGroup, Move, Plan, in_turns
+from respread.planning.room.contention import Contention
+from respread.planning.room.demand import Leaving, Seeker, largest_of, seekers_in
+from respread.planning.room.preemption import Priorities, preemptors_among
+from respread.planning.solution import Finder, Precedence, Solution
+from respread.planning.solving import ORDINARY_LIMITS, Changes, Memory, SearchLimits, Solver
 from respread.planning.tasks import FiledPods, Task, Tasks, earliest
-from respread.planning.turns import in_turns
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
-from respread.planning.victims.candidates import Rules
+from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection
-from respread.planning.victims.refused import NOTHING_REFUSED, Refused
 from respread.planning.victims.selection import Selection
-from respread.planning.victims.uncounted import uncounted, why_uncounted
 from respread.planning.waiting_moves import WaitingMoves
 from respread.planning.wave import Seekers, Wave
 from respread.scheduling.predictor import Predictor

@@ -18,12 +18,11 @@ from respread.cluster.meta import Labels
 from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.components import labels_of
 from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetState
 from respread.planning.victims.candidates import Rules, why_protected, why_refused
 from respread.planning.victims.controllers import controller_of, ordinal_of
-from respread.planning.victims.selection import Violated
+from respread.planning.victims.selection import Violated, labels_of
 from respread.scheduling.default_selector import SelectingOwner, selecting_owner
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -335,9 +334,10 @@ def _task(violated: Violated, labels: frozenset[Labels], parts: Sequence[_Part],
         else:
             protected.append((pod, held))
     pods = tuple(pod for pod, _ in judged)
+    groups = tuple(sorted(violated.groups, key=_order))
     return Task(
-        groups=tuple(sorted(violated.groups, key=_order)),
-        cure=violated.cure,
+        groups=groups,
+        cure={key: violated.cure[key] for group in groups if (key := group.key) in violated.cure},
         pods=pods,
         victims=tuple(victims),
         protected=tuple(protected),

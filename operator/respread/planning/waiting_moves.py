@@ -8,7 +8,7 @@ import msgspec
 
 from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.planning.search.solution import Solution
+from respread.planning.solution import Solution
 
 
 class _Known(NamedTuple):

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
-from respread.planning.contention import Contention
 from respread.planning.held import Held
-from respread.planning.preemption import Preemptor, Priorities, enabled_by
-from respread.planning.search.placement import Placement, is_replaced_when_gone
-from respread.planning.seekers import Conflict, Leaving, Seeker, held_by, wanted_by
+from respread.planning.placement import Placement, is_replaced_when_gone
+from respread.planning.room.contention import Contention
+from respread.planning.room.demand import Conflict, Leaving, Seeker, held_by, wanted_by
+from respread.planning.room.preemption import Preemptor, Priorities, enabled_by
 from respread.planning.victims.budgets import BudgetLedger
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.node_sets import NodeSet, slots_of

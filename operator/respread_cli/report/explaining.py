@@ -15,9 +15,9 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.pending import why_pending
 from respread.planning.explain.blocked import why_none_there
 from respread.planning.held import Held
+from respread.planning.placement import Placement
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import PolicySetting
-from respread.planning.search.placement import Placement
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import Rules, why_held
 from respread.planning.victims.controllers import ActivePods

@@ -12,7 +12,7 @@ from respread.api.policy import Policy
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner, PolicySetting
-from respread.planning.victims.default_constraints import kinds_restored
+from respread.planning.victims.policies import kinds_restored
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
 from respread.scheduling.configuration import SchedulerConfiguration

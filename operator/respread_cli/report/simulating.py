@@ -11,8 +11,7 @@ from respread.cluster.workload import WorkloadName
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner
-from respread.planning.victims.default_constraints import kinds_restored
-from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex, kinds_restored
 from respread.program.command_line import CommandError
 from respread.scheduling.predictor import Predictor
 from respread.spread.carried import DefaultConstraints

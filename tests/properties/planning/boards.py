@@ -9,9 +9,9 @@ from hypothesis import assume
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.planning.placement import Placement
 from respread.planning.search.board import Board, Spot
 from respread.planning.search.board_builder import set_up
-from respread.planning.search.placement import Placement
 from respread.planning.tasks import Task
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView

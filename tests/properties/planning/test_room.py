@@ -10,10 +10,9 @@ from typing import Final
 from immutables import Map
 
 from respread.cluster.pod import HostPort, Pod
+from respread.planning.placement import Placement
+from respread.planning.room.book import Claim, Room, RoomForAll, Taken
 from respread.planning.search.board import Ample
-from respread.planning.search.placement import Placement
-from respread.planning.search.room import Room, RoomForAll
-from respread.planning.search.solution import Claim, Taken
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import POD_SLOTS

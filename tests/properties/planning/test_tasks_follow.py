@@ -22,10 +22,9 @@ from respread.planning.planner import PolicySetting
 from respread.planning.tasks import Task, Tasks
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
-from respread.planning.victims.candidates import Rules
+from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicyIndex
-from respread.planning.victims.refused import NOTHING_REFUSED, Refused
 from respread.planning.victims.selection import Selection
 from respread.spread.index import SpreadIndex
 from tests.spreads import spread_of

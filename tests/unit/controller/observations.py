@@ -12,7 +12,7 @@ from respread.controller.observation import Observation
 from respread.controller.records.history import History
 from respread.moves.ledger import Ledger
 from respread.planning.planner import PolicySetting
-from respread.planning.victims.refused import NOTHING_REFUSED
+from respread.planning.victims.candidates import NOTHING_REFUSED
 from tests.spreads import spread_of
 from tests.worlds import NOW
 

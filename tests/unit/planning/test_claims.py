@@ -13,8 +13,8 @@ from immutables import Map
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod
 from respread.planning.claims import Claims, Kept
-from respread.planning.search.placement import Placement
-from respread.planning.seekers import Leaving, seekers_in
+from respread.planning.placement import Placement
+from respread.planning.room.demand import Leaving, seekers_in
 from respread.planning.tasks import Task
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView

@@ -13,7 +13,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
-from respread.planning.victims.refused import Refused
+from respread.planning.victims.candidates import Refused
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, three_in_a, two_zones
 from tests.unit.planning.test_expected_domains import expecting

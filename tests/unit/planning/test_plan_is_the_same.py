@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from tests.plans import plan_cluster
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 
 def test_processes_with_different_hash_seeds_make_the_same_plan(tmp_path: Path) -> None:
@@ -32,3 +37,18 @@ def test_processes_with_different_hash_seeds_make_the_same_plan(tmp_path: Path) 
         plans.append(plan)
     assert plans[0]["moves"]
     assert plans[0] == plans[1] == plans[2]
+
+
+def test_groups_of_a_component_are_named_in_the_order_of_their_topology_keys() -> None:
+    """A set of groups is in another order in each process."""
+    of = spec(constraint(), constraint(HOSTNAME))
+    there = [
+        msgspec.structs.replace(each, namespace=f"team-{team}")
+        for team in range(12)
+        for each in (*pods({"a1": 3, "b1": 1}, of), pod("new", "", of))
+    ]
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
+    plan = plan_cluster(cluster([node("a1", "a"), node("b1", "b")], there), [policy], now=NOW)
+    for team in range(12):
+        keys = [each.group.topology_key for each in plan.blocked if each.group.namespace == f"team-{team}"]
+        assert keys == sorted((HOSTNAME, ZONE))

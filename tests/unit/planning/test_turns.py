@@ -12,12 +12,12 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.planning import solving
+from respread.planning.plan import in_turns
 from respread.planning.planner import Planner, PolicySetting
-from respread.planning.search import solving
-from respread.planning.search.search_budget import SearchBudget
-from respread.planning.search.solution import Finder, Solution
+from respread.planning.search.cost import SearchBudget
+from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
-from respread.planning.turns import in_turns
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pods, spec

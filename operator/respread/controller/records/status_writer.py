@@ -23,7 +23,7 @@ from respread.cluster.decode.decoder import Kind
 from respread.controller.records.record_writer import ExclusiveRequests, FoundStatus, RecordWriter, read_statuses
 from respread.kube.api_status import Meaning, status_of
 from respread.kube.requests import NoResponseError, Requests
-from respread.planning.turns import in_turns
+from respread.planning.plan import in_turns
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread.telemetry.logs import get_logger
 

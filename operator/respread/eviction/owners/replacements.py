@@ -26,8 +26,8 @@ from respread.kube.api_status import Meaning
 from respread.kube.requests import Requests
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
+from respread.planning.placement import is_replaced_when_gone
 from respread.planning.plan import Move
-from respread.planning.search.placement import is_replaced_when_gone
 
 Usage = dict[str, int]
 """Amounts by the names in a quota."""

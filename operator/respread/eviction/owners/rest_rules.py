@@ -18,8 +18,8 @@ from respread.cluster.pod import Pod
 from respread.eviction.owners.ordinals import why_replacement_waits
 from respread.eviction.owners.reading import ControllerObject, ListedPod, OwnerReading
 from respread.planning.held import Held
+from respread.planning.victims.candidates import why_too_few
 from respread.planning.victims.controllers import ordinal_of
-from respread.planning.victims.replicas import why_too_few
 
 _REVISION_LABEL: Final = "controller-revision-hash"
 

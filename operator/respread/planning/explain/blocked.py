@@ -14,7 +14,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.workload import workload_of
 from respread.planning.held import Held
 from respread.planning.search.board import Board, Piece, Spot
-from respread.planning.search.path import Path
+from respread.planning.search.search import Path
 from respread.planning.search.tally import Tally
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Plugin, Rejection

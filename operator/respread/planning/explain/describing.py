@@ -9,8 +9,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.workload import workload_of
 from respread.planning.plan import Move
 from respread.planning.search.board import Board, Spot
-from respread.planning.search.path import Choice
 from respread.planning.search.safety import BoardStep
+from respread.planning.search.search import Choice
 from respread.planning.search.tally import Tally
 from respread.planning.victims.selection import Selection
 from respread.scheduling.filters.taint_toleration import DELETION_CANDIDATE, shunned_taints

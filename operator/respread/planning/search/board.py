@@ -14,8 +14,8 @@ from typing import NamedTuple
 from immutables import Map
 
 from respread.cluster.pod import Pod
+from respread.planning.placement import Placement
 from respread.planning.search.cost import Cost
-from respread.planning.search.placement import Placement
 from respread.planning.search.tally import Tally
 from respread.scheduling.filters.taint_toleration import ShunnedNodes
 from respread.scheduling.prepared_pod import PreparedPod

@@ -9,9 +9,9 @@ from zlib import crc32
 
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
+from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.closed_form import Bounds
-from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.search.tally import DomainMap, Tally, domain_map
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import victim_order

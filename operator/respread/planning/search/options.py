@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.search.board import Board, Potential, Spot
+from respread.planning.search.cost import SearchBudget
 from respread.planning.search.safety import MOST_TOGETHER, Assessment, BoardStep, StepOutcome, assess
-from respread.planning.search.search_budget import SearchBudget
 from respread.scheduling.view.node_sets import NodeSet
 
 _MOST_AT_ONCE: Final = 12

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from respread.planning.search.board import Board, Spot
+from respread.planning.search.cost import SearchBudget
 from respread.planning.search.landings import Landing, feasible_nodes, landings_of, united
-from respread.planning.search.search_budget import SearchBudget
 from respread.scheduling.view.node_sets import NodeSet
 
 _T = TypeVar("_T")

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 from respread.planning.victims.controllers import ActivePods, controller_of
 from respread.planning.victims.protection import Protection, why_owner_unknown
-from respread.planning.victims.refused import NOTHING_REFUSED, Refused
-from respread.planning.victims.replicas import why_too_few
 from respread.planning.victims.selection import Selection
+
+
+def why_too_few(controller: str, replicas: int, min_replicas: int) -> Held | None:
+    """Return why the pods of a workload are left alone because it is too small, or None if it is not.
+
+    Args:
+        controller: the name of the workload for the message.
+        replicas: how many pods it wants, or how many it has, if only that is known.
+        min_replicas: the value of the policy.
+    """
+    if replicas >= min_replicas:
+        return None
+    number = f"{replicas} replica{'' if replicas == 1 else 's'}"
+    return Held(
+        Reason.TOO_FEW_REPLICAS,
+        f"{controller} has {number}, fewer than the policy's victims.minReplicas of {min_replicas}; more replicas, or "
+        "a lower victims.minReplicas, would allow it",
+    )
+
+
+class Refused(NamedTuple):
+    """Refusals that are still valid."""
+
+    why_not: Callable[[Pod, tuple[PodDisruptionBudget, ...]], Held | None]
+    """Takes a pod and the budgets that select it, and returns why its eviction would be refused again; None if it would
+    not."""
+    namespaces: frozenset[str] = frozenset()
+    """The namespaces with such refusals."""
+
+
+NOTHING_REFUSED: Final = Refused(lambda _pod, _budgets: None)
 
 
 class Rules(NamedTuple):

@@ -14,10 +14,18 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Policy
+from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Policy, WhenUnsatisfiable
 from respread.cluster.meta import Labels
 from respread.cluster.selectors import Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
+
+
+def kinds_restored(policies: Iterable[Policy]) -> frozenset[WhenUnsatisfiable]:
+    """Return the kinds of default constraints that matter to some policies."""
+    soft = any("ScheduleAnyway" in policy.spec.constraints.when_unsatisfiable for policy in policies)
+    return ALL_DEFAULTS if soft else HARD_DEFAULTS
+
 
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _MOST_LABEL_SETS: Final = 4096

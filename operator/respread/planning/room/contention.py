@@ -17,9 +17,9 @@ from heapq import heappop, heappush
 from typing import Final
 
 from respread.cluster.pod import Pod
-from respread.planning.relations import Relations
-from respread.planning.search.placement import Placement
-from respread.planning.seekers import Conflict, Leaving, Seeker, held_by, largest_of, wanted_by
+from respread.planning.placement import Placement
+from respread.planning.room.demand import Conflict, Leaving, Seeker, held_by, largest_of, wanted_by
+from respread.planning.room.relations import Relations
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_LOOKS: Final = 20_000

@@ -16,8 +16,8 @@ from immutables import Map
 
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
-from respread.planning.search.placement import Placement
-from respread.planning.seekers import Leaving, Seeker, held_by, is_recent
+from respread.planning.placement import Placement
+from respread.planning.room.demand import Leaving, Seeker, held_by, is_recent
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_PREEMPTORS: Final = 32

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
-from respread.planning.search.placement import Placement, is_replaced_when_gone
+from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
@@ -12,16 +12,15 @@ from respread.planning.explain.blocked import why_blocked
 from respread.planning.explain.describing import StepPosition, moves_of
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import LeavingNodes
+from respread.planning.placement import Placement
 from respread.planning.plan import Move
+from respread.planning.room.book import Claim, Taken
 from respread.planning.search.board import Ample, Board, Potential, Spot
 from respread.planning.search.board_builder import set_up
-from respread.planning.search.cost import Cost
+from respread.planning.search.cost import Cost, SearchBudget
 from respread.planning.search.landings import feasible_nodes, landings_of
-from respread.planning.search.path import Path
-from respread.planning.search.placement import Placement
 from respread.planning.search.safety import assess
-from respread.planning.search.search import SearchRules, best_path
-from respread.planning.search.search_budget import SearchBudget
+from respread.planning.search.search import Path, SearchRules, best_path
 from respread.planning.search.together import Places, places_together
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import VictimOrder, victim_order
@@ -39,24 +38,6 @@ _NOT_EXPECTED: Final = Held(
 )
 _MOST_LATER: Final = 16
 """For so many moves after the first step room is kept while that is made."""
-
-
-class Taken(NamedTuple):
-    """Room that a solution uses on a node."""
-
-    slot: int
-    pod: Pod
-    """A pod like the replacement that is placed there."""
-
-
-class Claim(NamedTuple):
-    """Room that is kept for somebody."""
-
-    taken: tuple[Taken, ...]
-    holder: str
-    """Whose it is, for people."""
-    is_waiting: bool
-    """Whether it is for pods that wait for a node, rather than for moves that are still to be planned."""
 
 
 class OpenNodes(NamedTuple):
@@ -104,7 +85,8 @@ class Solution(NamedTuple):
     can't be shown. Of these, the replacements may land on more nodes than that of the first step alone."""
     waiting: tuple[Member, ...]
     """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
-    taken: tuple[Taken, ...]
+    claim: Claim
+    """The room that it uses."""
     share: float
     """How much it takes of what is free on its nodes, in nodes: that of the scarcest resource."""
     precedence: Precedence
@@ -142,9 +124,9 @@ class Solution(NamedTuple):
     """An estimate of the room that it may use on a node, for each resource."""
 
     @property
-    def holder(self) -> str:
-        """Who takes its room, for people."""
-        return f"the moves that restore {next(iter(self.tasks[0].cure))}"
+    def taken(self) -> tuple[Taken, ...]:
+        """The room that its replacements use, in the order of its moves."""
+        return self.claim.taken
 
     @property
     def cured(self) -> tuple[int, ...]:
@@ -164,10 +146,6 @@ class Solution(NamedTuple):
     def follows_same_rules(self, placement: Placement) -> bool:
         """Whether the scheduler's rules for its pods are still the same."""
         return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)
-
-
-Taker: TypeAlias = Solution | Claim
-"""What takes room."""
 
 
 class Finder:
@@ -203,7 +181,7 @@ class Finder:
         """Sets of nodes that solutions keep, which are mostly equal: each once."""
         self._numbers = numbers
 
-    def find(self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Taker] = ()) -> Solution:
+    def find(self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Claim] = ()) -> Solution:
         """Return the best path for tasks that are solved together; the cluster is left as it was.
 
         Args:
@@ -214,7 +192,7 @@ class Finder:
         return self.find_better(tasks, search_budget, others, None)
 
     def find_better(
-        self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Taker], known: Cost | None
+        self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Claim], known: Cost | None
     ) -> Solution:
         """Return the best path for tasks as `find` does, or any path if none costs less than what is known.
 
@@ -252,9 +230,13 @@ class Finder:
             later=(),
             together=(),
             waiting=(),
-            taken=tuple(
-                Taken(spot.slot, board.pieces[spot.piece].sample)
-                for spot in chain(expected, *(choice.outcome.placed for choice in path.choices))
+            claim=Claim(
+                tuple(
+                    Taken(spot.slot, board.pieces[spot.piece].sample)
+                    for spot in chain(expected, *(choice.outcome.placed for choice in path.choices))
+                ),
+                f"the moves that restore {next(iter(tasks[0].cure))}",
+                is_waiting=False,
             ),
             share=0,
             precedence=Precedence(0, 0, 0),

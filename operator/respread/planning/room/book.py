@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from respread.cluster.pod import Pod
-from respread.planning.search.placement import Placement
-from respread.planning.search.solution import Taken, Taker
+from respread.planning.placement import Placement
 from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 from respread.scheduling.view.volume_usage import has_volumes
+
+
+class Taken(NamedTuple):
+    """Room that a solution uses on a node."""
+
+    slot: int
+    pod: Pod
+    """A pod like the replacement that is placed there."""
+
+
+class Claim(NamedTuple):
+    """Room that is kept for somebody."""
+
+    taken: tuple[Taken, ...]
+    holder: str
+    """Whose it is, for people."""
+    is_waiting: bool
+    """Whether it is for pods that wait for a node, rather than for moves that are still to be planned."""
 
 
 class Room:
@@ -48,12 +66,12 @@ class Room:
 
 
 class RoomForAll:
-    """What is taken by a plan in all, kept from plan to plan at the cost of those takers that are new or gone."""
+    """What is taken by a plan in all, kept from plan to plan at the cost of those claims that are new or gone."""
 
-    __slots__ = ("_amounts", "_short", "_takers", "_unclear")
+    __slots__ = ("_amounts", "_claims", "_short", "_unclear")
 
     def __init__(self) -> None:
-        self._takers: dict[int, Taker] = {}
+        self._claims: dict[int, Claim] = {}
         """By identity."""
         self._amounts: dict[int, dict[str, int]] = {}
         """By slot."""
@@ -62,21 +80,21 @@ class RoomForAll:
         self._short: set[int] = set()
         """The slots where it is not certain that all fit."""
 
-    def holds(self, takers: Iterable[Taker], changed: NodeSet, placement: Placement) -> bool:
-        """Whether it is certain that there is room for all takers beside one another.
+    def holds(self, claims: Iterable[Claim], changed: NodeSet, placement: Placement) -> bool:
+        """Whether it is certain that there is room for all claims beside one another.
 
         Args:
-            takers: each of which has room if it is alone.
+            claims: each of which has room if it is alone.
             changed: the nodes that are not as they were when this was called last.
             placement: the current cluster.
         """
-        before = self._takers
-        self._takers = {id(each): each for each in takers}
+        before = self._claims
+        self._claims = {id(each): each for each in claims}
         touched = set(slots_of(changed)) & self._amounts.keys()
         for identity, each in before.items():
-            if identity not in self._takers:
+            if identity not in self._claims:
                 touched.update(self._count(each, -1))
-        for identity, each in self._takers.items():
+        for identity, each in self._claims.items():
             if identity not in before:
                 touched.update(self._count(each, 1))
         for slot in touched:
@@ -86,12 +104,12 @@ class RoomForAll:
                 self._short.add(slot)
         return not self._short
 
-    def _count(self, taker: Taker, by: int) -> Iterable[int]:
-        for each in taker.taken:
+    def _count(self, claim: Claim, by: int) -> Iterable[int]:
+        for each in claim.taken:
             _take(self._amounts.setdefault(each.slot, {}), each.pod, by)
             if _may_want_more(each.pod):
                 self._unclear[each.slot] = self._unclear.get(each.slot, 0) + by
-        return (each.slot for each in taker.taken)
+        return (each.slot for each in claim.taken)
 
     def _is_certain(self, slot: int, placement: Placement) -> bool:
         amounts = self._amounts[slot]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
-from respread.planning.search.placement import Placement
-from respread.planning.seekers import Conflict, Seeker
+from respread.planning.placement import Placement
+from respread.planning.room.demand import Conflict, Seeker
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.volume_usage import has_volumes
 

@@ -14,13 +14,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.planning.search.cost import Cost, total
-from respread.planning.search.placement import Placement
-from respread.planning.search.room import Room, RoomForAll
-from respread.planning.search.search_budget import SearchBudget
-from respread.planning.search.solution import Claim, Finder, Solution, Taker
+from respread.planning.placement import Placement
+from respread.planning.plan import in_turns
+from respread.planning.room.book import Claim, Room, RoomForAll
+from respread.planning.search.cost import Cost, SearchBudget, total
+from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
-from respread.planning.turns import in_turns
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 MOST_PODS: Final = 60
@@ -62,7 +61,7 @@ _Question: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], Cost | None]
 class _Beside(NamedTuple):
     """What was found with room gone that others take."""
 
-    others: tuple[Taker, ...]
+    others: tuple[Claim, ...]
     known: Cost | None
     """What it had to be better than."""
     solution: Solution
@@ -99,7 +98,7 @@ class Memory:
     def beside(
         self,
         tasks: tuple[Task, ...],
-        others: Sequence[Taker],
+        others: Sequence[Claim],
         known: Cost | None,
         changes: Changes,
         placement: Placement,
@@ -114,7 +113,7 @@ class Memory:
         self._joint = {_question(each.solution.tasks, each.others, each.known): each for each in beside}
 
 
-def _question(tasks: Iterable[Task], others: Iterable[Taker], known: Cost | None) -> _Question:
+def _question(tasks: Iterable[Task], others: Iterable[Claim], known: Cost | None) -> _Question:
     """Return what identifies a search for tasks beside others, as long as the tasks and others exist."""
     return tuple(map(id, tasks)), tuple(map(id, others)), known
 
@@ -163,7 +162,7 @@ class Solver:
         self._claims = claims
         alone = self._each_alone(list(tasks))
         tried: list[_Beside] = []
-        if self._memory.room.holds((*alone, *claims), changes.nodes, self._placement):
+        if self._memory.room.holds((*(each.claim for each in alone), *claims), changes.nodes, self._placement):
             solutions = alone
         else:
             solutions = self._in_turn(alone, tried)
@@ -265,7 +264,7 @@ class Solver:
     def _known(self, task: Task) -> Solution | None:
         return self._memory.alone(task, self._changes, self._placement)
 
-    def _find(self, tasks: tuple[Task, ...], others: Sequence[Taker] = (), known: Cost | None = None) -> Solution:
+    def _find(self, tasks: tuple[Task, ...], others: Sequence[Claim] = (), known: Cost | None = None) -> Solution:
         is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS
         wanted, wanted_reserve = (self._limits.of_small, self._limits.reserve) if is_small else (self._limits.of_one, 0)
         given, reserve = min(wanted, max(self._left, 0)), min(wanted_reserve, max(self._reserve, 0))
@@ -288,7 +287,7 @@ class Solver:
         known: Cost | None = None,
     ) -> Solution:
         """Return the solution of tasks with the room gone that others take, as far as they may want it too."""
-        placing: tuple[Taker, ...] = (*self._claims, *(other for other in others if other.taken))
+        placing = (*self._claims, *(other.claim for other in others if other.taken))
         found = self._memory.beside(tasks, placing, known, self._changes, self._placement)
         if found is None:
             found = self._find(tasks, placing, known)

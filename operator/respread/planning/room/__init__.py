@@ -1,0 +1,1 @@
+"""Room: who needs it, who has it, and whether everybody keeps it."""
