@@ -129,7 +129,7 @@ FAULTS: Final = (
     Fault(
         "preemption is ignored: no pod is preempted for a pod of higher priority",
         "planning/room/preemption.py",
-        "return Preemptor(seeker, reach) if reach else None",
+        "return Preemptor(demand, reach) if reach else None",
         "return None",
     ),
     Fault(
@@ -603,8 +603,8 @@ FAULTS: Final = (
     ),
     Fault(
         "too little room is kept for a group that lacks domains",
-        "planning/claims.py",
-        "return self.group.key.counts(self.counts, len(self.counts))",
-        "return self.group.key.counts(self.counts, self.group.key.min_domains)",
+        "planning/room/simulation.py",
+        "return group.key.counts(left, len(left))",
+        "return group.key.counts(left, group.key.min_domains)",
     ),
 )

@@ -19,13 +19,13 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Seeker
+from respread.planning.room.demand import Demand
+from respread.planning.room.simulation import Simulation
 from respread.planning.tasks import Task
 from respread.scheduling.filters.taint_toleration import toleration_of
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.scheduling.view.node_sets import node_set
-from respread.spread.counts import Counts
-from respread.spread.group import GroupKey, SpreadGroup, template_of
+from respread.spread.group import template_of
 
 _TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
 """Cluster-autoscaler evicts pods from such a node whether they tolerate the taint or not."""
@@ -201,7 +201,7 @@ def waits_for_drain(
     return Drained(held, tuple(going))
 
 
-def seekers_among(going: Iterable[Pod], leaving: LeavingNodes, placement: Placement) -> Iterator[Seeker]:
+def demands_of_drained(going: Iterable[Pod], leaving: LeavingNodes, placement: Placement) -> Iterator[Demand]:
     """Yield the replacements of pods that lose their nodes, which need others."""
     gone = node_set([slot for name in leaving.names if (slot := placement.table.slot_of.get(name)) is not None])
     number = Counter(template_of(pod).identity for pod in going)
@@ -210,58 +210,53 @@ def seekers_among(going: Iterable[Pod], leaving: LeavingNodes, placement: Placem
         nodes = 0 if prepared.unknown is not None else prepared.admitted(spread=False) & ~gone
         if nodes:
             of_it = number[template_of(pod).identity]
-            yield Seeker(pod, prepared, nodes, nodes, nodes, number=of_it, is_replacement=True)
+            yield Demand(pod, prepared, nodes, nodes, nodes, number=of_it, is_replacement=True)
 
 
 def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, placement: Placement) -> bool:
     """Whether the groups to be cured hold once some pods are replaced, on the worst of the likely nodes each."""
-    view = placement.view
-    counts = {group.key: Counter(group.counts) for group in task.groups}
-    cured = tuple(group for group in task.groups if group.key in task.cure)
-    replacing = _Replacing(task.groups, cured, counts, frozenset(leaving.names), frozenset(leaving.going), placement)
-    mark = view.mark()
-    for pod in going:
-        view.remove(pod)
-        replacing.note(pod, pod.node_name, -1)
-    placed = all(map(replacing.replace, (*task.coming, *going)))
-    view.revert(mark)
-    return placed and not any(map(replacing.is_violated, cured))
+    with Simulation(placement, task.groups) as simulation:
+        replacing = _Replacing(task, frozenset(leaving.names), frozenset(leaving.going), simulation)
+        for pod in going:
+            simulation.remove(pod)
+        return all(map(replacing.replace, (*task.coming, *going))) and replacing.is_cured
 
 
-class _Replacing(NamedTuple):
+class _Replacing:
     """What becomes of groups while pods of leaving nodes are replaced."""
 
-    groups: tuple[SpreadGroup, ...]
-    cured: tuple[SpreadGroup, ...]
-    """Those among them that are to be restored."""
-    counts: Mapping[GroupKey, Counter[str]]
-    leaving: frozenset[str]
-    going: frozenset[str]
-    """The nodes among these that are gone in the end."""
-    placement: Placement
+    __slots__ = ("_cured", "_going", "_groups", "_leaving", "_simulation")
+
+    def __init__(self, task: Task, leaving: frozenset[str], going: frozenset[str], simulation: Simulation) -> None:
+        self._groups = task.groups
+        self._cured = [group for group in task.groups if group.key in task.cure]
+        self._leaving = leaving
+        self._going = going
+        """The nodes among these that are gone in the end."""
+        self._simulation = simulation
 
     def replace(self, pod: Pod) -> bool:
         """Place a replacement on the worst of the likely nodes, and return whether there is one."""
-        prepared = self.placement.prepare(pod)
+        placement = self._simulation.placement
+        prepared = placement.prepare(pod)
         if prepared.unknown is not None:
             return False
-        best = prepared.names(self.placement.likely_nodes(prepared, prepared.admitted()))
-        names = [name for name in best if name not in self.leaving]
-        if not names and self.going:
+        best = prepared.names(placement.likely_nodes(prepared, prepared.admitted()))
+        names = [name for name in best if name not in self._leaving]
+        if not names and self._going:
             names = self._open_then(pod, prepared.names(prepared.admitted(spread=False)))
         if not names:
             return False
-        worst = max(names, key=lambda name: [self._count_of(group, name) for group in self.cured])
-        self.placement.view.place(pod, worst)
-        self.note(pod, worst, 1)
+        worst = max(names, key=lambda name: [self._simulation.count_on(group, name) for group in self._cured])
+        self._simulation.place(pod, placement.table.slot_of[worst])
         return True
 
     def _open_then(self, pod: Pod, names: Iterable[str]) -> list[str]:
         """Return the nodes among some that the spread leaves open once those that go are no domains any more."""
-        identity = template_of(pod).identity
+        identity, simulation = template_of(pod).identity, self._simulation
         own = [
-            (group, self._left(group, self.going).limit, pod.labels in group.matched)
-            for group in self.groups
+            (group, simulation.levels(group, self._going).limit, pod.labels in group.matched)
+            for group in self._groups
             if group.key.namespace == pod.namespace
             and group.key.when_unsatisfiable == "DoNotSchedule"
             and any(template.identity == identity for template in group.carriers)
@@ -269,36 +264,15 @@ class _Replacing(NamedTuple):
         return [
             name
             for name in names
-            if name not in self.leaving
+            if name not in self._leaving
             and all(
-                name in group.domains.of_node and self._count_of(group, name) + counts_itself <= limit
+                name in group.domains.of_node and simulation.count_on(group, name) + counts_itself <= limit
                 for group, limit, counts_itself in own
             )
         ]
 
-    def note(self, pod: Pod, node: str, by: int) -> None:
-        """Count a pod in or out."""
-        if not counts_as_pod(pod):
-            return
-        for group in self.groups:
-            domain = group.domains.of_node.get(node)
-            if domain is not None and pod.namespace == group.key.namespace and pod.labels in group.matched:
-                self.counts[group.key][domain] += by
-
-    def is_violated(self, group: SpreadGroup) -> bool:
-        """Whether a group is violated, leaving nodes aside that have no pods of it any more."""
-        return self._left(group, self.leaving).skew > group.key.max_skew
-
-    def _left(self, group: SpreadGroup, gone: frozenset[str]) -> Counts:
-        """Return a group's counts without the domains of which no other node and no pod is left."""
-        counts = self.counts[group.key]
-        left = {
-            domain: counts[domain]
-            for domain, nodes in group.domains.nodes.items()
-            if counts[domain] or not gone.issuperset(nodes)
-        }
-        return group.key.counts(left, len(left))
-
-    def _count_of(self, group: SpreadGroup, node: str) -> int:
-        domain = group.domains.of_node.get(node)
-        return 0 if domain is None else self.counts[group.key][domain]
+    @property
+    def is_cured(self) -> bool:
+        """Whether the groups hold, leaving nodes aside that have no pods of them any more."""
+        levels = (self._simulation.levels(group, self._leaving) for group in self._cured)
+        return all(each.skew <= each.max_skew for each in levels)

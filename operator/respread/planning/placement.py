@@ -72,6 +72,13 @@ class Placement:
             return nodes
         return replacement.best_nodes(nodes)
 
+    def own(self, pod: Pod) -> Pod | None:
+        """Return the pod that is gone when a pod's replacement is created, as it is on the view; None if none is."""
+        if not is_replaced_when_gone(pod):
+            return None
+        there = self.view.snapshot.pods.get(pod.key)
+        return there if there is not None and there.uid == pod.uid and there.node_name else None
+
     def names(self, nodes: NodeSet) -> list[str]:
         """Return the names of nodes."""
         return members(nodes, self.table.names)

@@ -28,7 +28,7 @@ from respread.planning.claims import Claims, Kept
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.explain.held_pods import HeldPods
 from respread.planning.held import Held
-from respread.planning.leaving_nodes import Drained, LeavingNodes, seekers_among, waits_for_drain
+from respread.planning.leaving_nodes import Drained, LeavingNodes, demands_of_drained, waits_for_drain
 from respread.planning.moving_pods import (
     NOTHING_UNDER_WAY,
     BegunTasks,
@@ -41,7 +41,7 @@ from respread.planning.moving_pods import (
 from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.plan import BlockedGroup, Move, Plan, in_turns
 from respread.planning.room.contention import Contention
-from respread.planning.room.demand import Leaving, Seeker, largest_of, seekers_in
+from respread.planning.room.demand import Current, Demand, Leaving, demands_in, largest_of
 from respread.planning.room.preemption import Priorities, preemptors_among
 from respread.planning.solution import Finder, Precedence, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Changes, Memory, SearchLimits, Solver
@@ -54,7 +54,7 @@ from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection
 from respread.planning.victims.selection import Selection
 from respread.planning.waiting_moves import WaitingMoves
-from respread.planning.wave import Seekers, Wave
+from respread.planning.wave import Wave
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
 from respread.scheduling.view.node_sets import NodeSet, node_set
@@ -225,7 +225,7 @@ class Planner:
         expected = MissingDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
         going = [pod for _, each in drained for pod in each.going]
-        later = (*kept.coming, *seekers_among(going, self._leaving, placement))
+        later = (*kept.coming, *demands_of_drained(going, self._leaving, placement))
         wave = self._wave(placement, budgets, solutions, queue, later, self._most(under_way.of_policies), now)
         planned = _plan(solutions, complete, wave, kept.missed, self._waiting, self._selection.selected)
         return msgspec.structs.replace(
@@ -259,7 +259,7 @@ class Planner:
         budgets: BudgetLedger,
         solutions: Iterable[Solution],
         queue: _Queue,
-        coming: Sequence[Seeker],
+        coming: Sequence[Demand],
         most: Mapping[str, int],
         now: datetime,
     ) -> Wave | None:
@@ -273,8 +273,8 @@ class Planner:
         if not members:
             return None
         leaving = queue.leaving
-        seekers = Seekers(placement)
-        of_solutions = (_of_solution(each, leaving, placement, seekers, now) for each in solutions if each.is_begun)
+        current = Current(placement)
+        of_solutions = (_of_solution(each, leaving, placement, current, now) for each in solutions if each.is_begun)
         waiting = (*queue.waiting, *chain.from_iterable(of_solutions))
         largest = largest_of(member.pod for member in members)
         contention = Contention(placement, (*waiting, *coming), leaving, largest)
@@ -283,7 +283,7 @@ class Planner:
         fragile = [each for each in contention.fragile if id(each) in made]
         without = [each for each in waiting if each.counts_on_leaving]
         return Wave(
-            seekers,
+            current,
             budgets,
             most,
             contention,
@@ -330,7 +330,7 @@ class _Queue(NamedTuple):
 
     leaving: Leaving
     """What pods that are being deleted will leave to them."""
-    waiting: tuple[Seeker, ...]
+    waiting: tuple[Demand, ...]
 
 
 def _queue(
@@ -345,18 +345,18 @@ def _queue(
     replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod) and pod.uid not in theirs}
     replaced.update({pod.uid: pod for pod in (*moving.besides(tasks), *lost) if pod.node_name})
     pending = [pod for pod in snapshot.waiting_pods.values() if pod.uid not in theirs]
-    return _Queue(leaving, seekers_in(placement, pending, replaced.values(), leaving, now, planned))
+    return _Queue(leaving, demands_in(placement, pending, replaced.values(), leaving, now, planned))
 
 
 def _of_solution(
-    solution: Solution, leaving: Leaving, placement: Placement, seekers: Seekers, now: datetime
-) -> Iterable[Seeker]:
+    solution: Solution, leaving: Leaving, placement: Placement, current: Current, now: datetime
+) -> Iterable[Demand]:
     """Return the replacements that wait for a component that is planned."""
     if solution.waiting:
-        return map(seekers.of, solution.waiting)
+        return map(current.of, solution.waiting)
     coming = [pod for task in solution.tasks for pod in task.coming]
     # Beside one another, each of them may land wherever others let it in.
-    return seekers_in(placement, (), coming, leaving, now, coming)
+    return demands_in(placement, (), coming, leaving, now, coming)
 
 
 def _ready(

@@ -15,6 +15,7 @@ from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.placement import Placement
 from respread.planning.plan import Move
 from respread.planning.room.book import Claim, Taken
+from respread.planning.room.demand import Demand
 from respread.planning.search.board import Ample, Board, Potential, Spot
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.cost import Cost, SearchBudget
@@ -25,7 +26,6 @@ from respread.planning.search.together import Places, places_together
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
-from respread.planning.wave import FirstStep, Member
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS, FreeResources
 from respread.scheduling.view.node_sets import NodeSet, node_set
@@ -55,6 +55,14 @@ class OpenNodes(NamedTuple):
         return self.replacement.admitted(spread=False) == self.nodes
 
 
+class FirstStep(NamedTuple):
+    """A step that could be made now on its own, or beside others of its component."""
+
+    policy: str
+    members: tuple[Demand, ...]
+    """The replacements, with the nodes on which each may land."""
+
+
 class Precedence(NamedTuple):
     """Which solution goes first, because the scheduler may give what it needs to the replacements of others: the less.
 
@@ -78,12 +86,12 @@ class Solution(NamedTuple):
     first: FirstStep | None
     """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
     then."""
-    later: tuple[Member, ...]
+    later: tuple[Demand, ...]
     """The moves after the first step."""
     together: tuple[FirstStep, ...]
     """The first steps that are safe at the same time, beside the replacements that wait, in any order; none if that
     can't be shown. Of these, the replacements may land on more nodes than that of the first step alone."""
-    waiting: tuple[Member, ...]
+    waiting: tuple[Demand, ...]
     """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
     claim: Claim
     """The room that it uses."""
@@ -120,7 +128,7 @@ class Solution(NamedTuple):
     """The nodes that would accept its replacements if there were room."""
     pods: int
     """The number of movable pods."""
-    demand: Mapping[str, int]
+    may_use: Mapping[str, int]
     """An estimate of the room that it may use on a node, for each resource."""
 
     @property
@@ -235,7 +243,7 @@ class Finder:
                     Taken(spot.slot, board.pieces[spot.piece].sample)
                     for spot in chain(expected, *(choice.outcome.placed for choice in path.choices))
                 ),
-                f"the moves that restore {next(iter(tasks[0].cure))}",
+                tasks[0].holder,
                 is_waiting=False,
             ),
             share=0,
@@ -259,7 +267,7 @@ class Finder:
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
             wanted=self._once(board.open_nodes),
             pods=sum(board.left(spot) for spot in board.movable_spots()),
-            demand={name: amount * before.excess for name, amount in board.largest_request.items()},
+            may_use={name: amount * before.excess for name, amount in board.largest_request.items()},
         )
         for spot in expected:
             board.expect(spot, -1)
@@ -297,12 +305,12 @@ class Finder:
         for pod, spot in zip(choice.victims, choice.step, strict=True):
             replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
             closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
-            members.append(Member(pod, replacement, nodes, closed))
+            members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True))
         return FirstStep(policy.name, tuple(members))
 
     def _together_now(
         self, board: Board, path: Path, coming: Sequence[Pod]
-    ) -> tuple[tuple[Member, ...], tuple[FirstStep, ...]]:
+    ) -> tuple[tuple[Demand, ...], tuple[FirstStep, ...]]:
         """Return the replacements that wait, and the first steps that are safe at the same time beside them."""
         alone = list(takewhile(lambda choice: len(choice.step) == 1, path.choices))
         of_waiting, of_evicted = places_together(board, board.waiting, [choice.step[0] for choice in alone])
@@ -321,16 +329,17 @@ class Finder:
             steps.append(FirstStep(policy.name, (self._member(board, spot.piece, pod, places),)))
         return waiting, tuple(steps)
 
-    def _member(self, board: Board, piece: int, pod: Pod, places: Places) -> Member:
+    def _member(self, board: Board, piece: int, pod: Pod, places: Places) -> Demand:
         nodes, parts = self._once(places.nodes), tuple(map(self._once, places.parts))
-        return Member(pod, board.pieces[piece].replacement, nodes, 0, parts, places.is_alone)
+        replacement = board.pieces[piece].replacement
+        return Demand(pod, replacement, nodes, parts=parts, is_replacement=True, is_alone=places.is_alone)
 
     def _later(
         self, board: Board, path: Path, landings: Sequence[Sequence[NodeSet]], together: Sequence[FirstStep]
-    ) -> tuple[Member, ...]:
+    ) -> tuple[Demand, ...]:
         following = (member for step in together[1:] for member in step.members)
         later = (
-            Member(pod, board.pieces[spot.piece].replacement, self._once(nodes), 0)
+            Demand(pod, board.pieces[spot.piece].replacement, self._once(nodes), is_replacement=True)
             for choice, of_step in islice(zip(path.choices, landings, strict=True), max(1, len(together)), None)
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
@@ -371,11 +380,9 @@ def _expected(board: Board, coming: Sequence[Pod]) -> list[Spot]:
         coming: the pods that they replace, or the replacements themselves, in the order of the board's `waiting`.
     """
     placed: list[Spot] = []
-    snapshot = board.placement.view.snapshot
     for piece, pod in zip(board.waiting, coming, strict=True):
-        there = snapshot.pods.get(pod.key)
-        if board.pieces[piece].when_gone and there is not None and there.uid == pod.uid and there.node_name:
-            board.placement.view.remove(there)
+        if (own := board.placement.own(pod)) is not None:
+            board.placement.view.remove(own)
         landings = [each for each in landings_of(board, piece, feasible_nodes(board, piece)) if each.likely]
         if not landings:
             break

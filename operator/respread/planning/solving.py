@@ -299,8 +299,8 @@ class Solver:
         wanting = [solution for solution in solutions if not solution.ideal]
         if not wanting or len(solutions) == 1:
             return []
-        names = {name for solution in wanting for name in solution.demand}
-        demand = {name: max(solution.demand.get(name, 0) for solution in wanting) for name in names}
+        names = {name for solution in wanting for name in solution.may_use}
+        demand = {name: max(solution.may_use.get(name, 0) for solution in wanting) for name in names}
         room = Room(self._placement)
         room.take(chain.from_iterable(solution.taken for solution in solutions))
         tight = [(solution, self._tight(solution, demand, room)) for solution in solutions]
@@ -338,7 +338,7 @@ class Solver:
                 slot
                 for slot in slots
                 if any(
-                    free.of(name).free[slot] < amount + max(solution.demand.get(name, 0), room.taken(slot, name))
+                    free.of(name).free[slot] < amount + max(solution.may_use.get(name, 0), room.taken(slot, name))
                     for name, amount in demand.items()
                 )
             ]
@@ -379,16 +379,15 @@ def _are_one_domain(nodes: NodeSet, solution: Solution, placement: Placement) ->
 def _would_take(solution: Solution, placement: Placement) -> NodeSet:
     """Return the nodes that would take any of a solution's replacements if there were room."""
     view, found = placement.view, 0
-    mark = view.mark()
     taken = iter(solution.taken)
-    for step in solution.steps:
-        for move in step:
-            view.evict(move.pod)
-            found |= placement.prepare(move.pod).admitted_by_spread()
-        for move, place in zip(step, taken, strict=False):
-            view.place(place.pod, placement.table.names[place.slot])
-            view.remove(move.pod)
-    view.revert(mark)
+    with view.fork():
+        for step in solution.steps:
+            for move in step:
+                view.evict(move.pod)
+                found |= placement.prepare(move.pod).admitted_by_spread()
+            for move, place in zip(step, taken, strict=False):
+                view.place(place.pod, placement.table.names[place.slot])
+                view.remove(move.pod)
     return found
 
 

@@ -88,6 +88,11 @@ class Task(msgspec.Struct, frozen=True, eq=False):
         """The namespace of the task."""
         return self.groups[0].key.namespace
 
+    @property
+    def holder(self) -> str:
+        """Who takes room for it, for people."""
+        return f"the moves that restore {next(iter(self.cure))}"
+
     def of(self, pods: FiledPods) -> list[Pod]:
         """Return those of some pods that a group counts, or that have one of the constraints."""
         if not pods:

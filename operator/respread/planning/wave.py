@@ -10,91 +10,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
-from respread.planning.placement import Placement, is_replaced_when_gone
+from respread.planning.placement import is_replaced_when_gone
 from respread.planning.room.contention import Contention
-from respread.planning.room.demand import Conflict, Leaving, Seeker, held_by, wanted_by
+from respread.planning.room.demand import Conflict, Current, Demand, Leaving, held_by, wanted_by
 from respread.planning.room.preemption import Preemptor, Priorities, enabled_by
+from respread.planning.solution import FirstStep
 from respread.planning.victims.budgets import BudgetLedger
-from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 _NODES_NAMED: Final = 3
 _NO_MORE: Final = Held(Reason.IN_MOTION, "it waits until the limits of its policy have room for it")
-
-
-class Member(NamedTuple):
-    """One move of a wave."""
-
-    pod: Pod
-    replacement: PreparedPod
-    nodes: NodeSet
-    """All nodes on which its replacement may land."""
-    closed: NodeSet
-    """The nodes that would accept it if there were room, and for which its step was not assessed."""
-    parts: tuple[NodeSet, ...] | None = None
-    """The sets of nodes in each of which it must find room (`search.together`); None if any of its nodes will do."""
-    is_alone: bool = False
-    """Whether another pod of its component may keep it off a node that has room for both."""
-
-
-class FirstStep(NamedTuple):
-    """A step that could be made now on its own, or beside others of its component."""
-
-    policy: str
-    members: tuple[Member, ...]
-
-
-class Seekers:
-    """Makes seekers on one cluster. What is open to replacements of one template is found once."""
-
-    __slots__ = ("_open", "placement")
-
-    def __init__(self, placement: Placement) -> None:
-        self.placement = placement
-        self._open: dict[int, NodeSet] = {}
-        """By the identity of the replacement."""
-
-    def of(self, member: Member, *, number: int = 1) -> Seeker:
-        """Return replacements that look for a node."""
-        own = self._own(member.pod)
-        open_now = member.nodes & self._open_to(member.replacement, own)
-        return Seeker(
-            pod=member.pod,
-            prepared=member.replacement,
-            nodes=member.nodes,
-            sure=open_now,
-            now=open_now,
-            number=number,
-            own=own,
-            parts=() if member.parts is None else tuple(part & open_now for part in member.parts),
-            is_replacement=True,
-            is_alone=member.is_alone,
-            is_shown=member.parts == (),
-        )
-
-    def _own(self, pod: Pod) -> Pod | None:
-        """Return the pod that is gone when its replacement is created, as it is on the view."""
-        if not is_replaced_when_gone(pod):
-            return None
-        there = self.placement.view.snapshot.pods.get(pod.key)
-        return there if there is not None and there.uid == pod.uid and there.node_name else None
-
-    def _open_to(self, replacement: PreparedPod, own: Pod | None) -> NodeSet:
-        if own is None:
-            if (known := self._open.get(id(replacement))) is None:
-                known = self._open[id(replacement)] = replacement.admitted(spread=False)
-            return known
-        view = self.placement.view
-        mark = view.mark()
-        view.remove(own)
-        nodes = replacement.admitted(spread=False)
-        view.revert(mark)
-        return nodes
 
 
 class Wave:
@@ -102,19 +32,19 @@ class Wave:
 
     def __init__(
         self,
-        seekers: Seekers,
+        current: Current,
         budgets: BudgetLedger,
         most: Mapping[str, int],
         contention: Contention,
         leaving: Leaving,
         preemptors: Iterable[Preemptor],
-        without_node: Iterable[Seeker],
+        without_node: Iterable[Demand],
         priorities: Priorities,
     ) -> None:
         """Start an empty wave.
 
         Args:
-            seekers: makes seekers on the current cluster.
+            current: completes demands on the current cluster.
             budgets: what they still allow. The wave takes its evictions from it.
             most: by policy, how many moves it has room for. More than its limits allow at once would be useless.
             contention: the pods that need a node already. The wave's replacements join them.
@@ -123,8 +53,8 @@ class Wave:
             without_node: the pods that no node accepts now.
             priorities: of the pods on the nodes.
         """
-        self._placement = seekers.placement
-        self._seekers = seekers
+        self._placement = current.placement
+        self._current = current
         self._budgets = budgets
         self._most = most
         self._contention = contention
@@ -133,9 +63,9 @@ class Wave:
         self._without_node = tuple(without_node)
         self._priorities = priorities
         self._of_policy: Counter[str] = Counter()
-        self._joined: dict[str, Seeker] = {}
+        self._joined: dict[str, Demand] = {}
         """By the UIDs of the pods."""
-        self._reserved: dict[str, Seeker] = {}
+        self._reserved: dict[str, Demand] = {}
         """What holds room for moves that may join later, by the same."""
         self._left: NodeSet = 0
         self._closed: NodeSet = 0
@@ -156,22 +86,22 @@ class Wave:
                 "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for "
                 "which the step was not assessed",
             )
-        seekers = [self._seekers.of(member) for member in joining]
+        demands = [self._current.of(member) for member in joining]
         reserved = self._reserved.pop(joining[0].pod.uid, None)
         if reserved is None:
-            conflict = self._contention.join(seekers, left)
+            conflict = self._contention.join(demands, left)
         else:
-            conflict = self._contention.replace(reserved, seekers, left)
+            conflict = self._contention.replace(reserved, demands, left)
         if conflict is not None:
             return self._waits_for(conflict)
-        self._joined[joining[0].pod.uid] = seekers[0]
+        self._joined[joining[0].pod.uid] = demands[0]
         for pod in pods:
             self._budgets.take(pod)
         self._of_policy[step.policy] += len(joining)
         for slot in left:
             self._left |= 1 << slot
         for member in joining:
-            self._closed |= member.closed
+            self._closed |= member.may_open
             wanted = wanted_by(member.pod)
             least = wanted if self._least is None else self._least
             self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
@@ -185,22 +115,22 @@ class Wave:
     def widen(self, step: FirstStep) -> Held | None:
         """Allow the replacement of a step that has joined more nodes; return what that waits for, or None."""
         (member,) = step.members
-        conflict = self._contention.replace(self._joined[member.pod.uid], [self._seekers.of(member)], {})
+        conflict = self._contention.replace(self._joined[member.pod.uid], [self._current.of(member)], {})
         return None if conflict is None else self._waits_for(conflict)
 
-    def reserve(self, later: Iterable[Member]) -> None:
+    def reserve(self, later: Iterable[Demand]) -> None:
         """Reserve room for the moves that follow a step that has joined, as far as there is room for them now.
 
         So a group is finished before others that could take the room are begun.
         """
-        alike: dict[tuple[int, NodeSet, str], list[Member]] = {}
+        alike: dict[tuple[int, NodeSet, str], list[Demand]] = {}
         for member in later:
             own = member.pod.uid if is_replaced_when_gone(member.pod) else ""
-            alike.setdefault((id(member.replacement), member.nodes, own), []).append(member)
+            alike.setdefault((id(member.prepared), member.nodes, own), []).append(member)
         for members in alike.values():
-            seeker = self._seekers.of(members[0], number=len(members))
-            if seeker.sure:
-                reserved = seeker._replace(nodes=seeker.sure)
+            demand = self._current.of(members[0], number=len(members))
+            if demand.sure:
+                reserved = demand._replace(nodes=demand.sure)
                 if self._contention.reserve(reserved):
                     self._reserved.update((member.pod.uid, reserved) for member in members)
 
@@ -210,32 +140,32 @@ class Wave:
             left.setdefault(self._placement.table.slot_of[pod.node_name], []).append(pod)
         return left
 
-    def _preempting(self, joining: Iterable[Member], left: Mapping[int, Iterable[Pod]]) -> Held | None:
+    def _preempting(self, joining: Iterable[Demand], left: Mapping[int, Iterable[Pod]]) -> Held | None:
         """Return that the scheduler may preempt pods, whose replacements need room, now or on the nodes left."""
         for preemptor in self._preemptors:
             if any(preemptor.nodes & member.nodes for member in joining):
                 return Held(
                     Reason.IN_MOTION,
-                    f"it waits for pod {preemptor.seeker.pod.key}, for which the kube-scheduler may delete pods of "
+                    f"it waits for pod {preemptor.demand.pod.key}, for which the kube-scheduler may delete pods of "
                     "lower priority that need room elsewhere then",
                 )
-        seeker = enabled_by(left, self._without_node, self._placement, self._priorities, self._leaving)
-        if seeker is None:
+        demand = enabled_by(left, self._without_node, self._placement, self._priorities, self._leaving)
+        if demand is None:
             return None
         return Held(
             Reason.IN_MOTION,
-            f"it waits until pod {seeker.pod.key} has a node: on the node that it leaves, the kube-scheduler could "
+            f"it waits until pod {demand.pod.key} has a node: on the node that it leaves, the kube-scheduler could "
             "delete pods of lower priority for that one",
         )
 
-    def _opens_another(self, joining: Iterable[Member], left: Mapping[int, Iterable[Pod]]) -> bool:
+    def _opens_another(self, joining: Iterable[Demand], left: Mapping[int, Iterable[Pod]]) -> bool:
         """Return whether a left node would open to a replacement whose step was not assessed for it."""
         for slot, pods in left.items():
             if self._closed >> slot & 1 and self._has_room_for(slot, pods, self._least or {}):
                 return True
         for member in joining:
             others = self._left | self._leaving.slots
-            for slot in slots_of(member.closed & others):
+            for slot in slots_of(member.may_open & others):
                 if self._has_room_for(slot, left.get(slot, ()), wanted_by(member.pod)):
                     return True
         return False
@@ -252,9 +182,8 @@ class Wave:
         who = conflict.who
         shown = self._placement.names(conflict.nodes)
         where = ", ".join(shown[:_NODES_NAMED]) + (" …" if len(shown) > _NODES_NAMED else "")
-        name = f"the replacement of pod {who.pod.key}" if who.is_replacement else f"pod {who.pod.key}"
         more = f" and {who.number - 1} more like it" if who.number > 1 else ""
         return Held(
             Reason.IN_MOTION,
-            f"it waits until {name}{more} has a node: there may not be room for all of them on {where}",
+            f"it waits until {who}{more} has a node: there may not be room for all of them on {where}",
         )

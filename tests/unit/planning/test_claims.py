@@ -14,7 +14,7 @@ from respread.cluster.node import Node
 from respread.cluster.pod import Pod
 from respread.planning.claims import Claims, Kept
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Leaving, seekers_in
+from respread.planning.room.demand import Leaving, demands_in
 from respread.planning.tasks import Task
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
@@ -51,8 +51,8 @@ class World:
         """Return the room that is kept."""
         placement = self.placement
         leaving = Leaving(placement, self.snapshot.leaving_pods.values())
-        seekers = seekers_in(placement, self.waiting, (), leaving, now)
-        return self.claims.of(placement, seekers, [self.task] if self.task.groups else [], now)
+        demands = demands_in(placement, self.waiting, (), leaving, now)
+        return self.claims.of(placement, demands, [self.task] if self.task.groups else [], now)
 
     def taken(self, now: datetime = NOW) -> list[list[str]]:
         """Return the nodes of each claim: first those of pods that wait, then those for moves."""

@@ -18,13 +18,13 @@ from respread.controller.records.history import History
 from respread.moves.entry import Counting, Outcome
 from respread.moves.following import Comparison
 from respread.planning.plan import BlockedGroup
-from respread.planning.search.tally import Tally, domain_map
+from respread.planning.search.tally import Tally
 from respread.prevention.layout import tallies_of
 from respread.prevention.replica_set import ReplicaSetPods, layout_of
 from respread.prevention.scale_down import evictions_needed
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
-from respread.spread.group import SpreadGroup
+from respread.spread.group import SpreadGroup, domain_map
 from tests.eviction_moves import move
 from tests.plans import plan_cluster
 from tests.spreads import spread_of

@@ -18,7 +18,7 @@ from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Conflict, Leaving, Seeker, held_by, largest_of, wanted_by
+from respread.planning.room.demand import Conflict, Demand, Leaving, held_by, largest_of, wanted_by
 from respread.planning.room.relations import Relations
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
@@ -46,10 +46,10 @@ class _Takers:
 class _Kept:
     """A pod that keeps a place, and the proof."""
 
-    __slots__ = ("limits", "part", "seeker", "witness")
+    __slots__ = ("demand", "limits", "part", "witness")
 
-    def __init__(self, seeker: Seeker, part: NodeSet) -> None:
-        self.seeker = seeker
+    def __init__(self, demand: Demand, part: NodeSet) -> None:
+        self.demand = demand
         self.part = part
         """The nodes on which it needs room."""
         self.limits = 0
@@ -62,7 +62,7 @@ class Contention:
     """All pods that need a node. Each of them keeps one."""
 
     def __init__(
-        self, placement: Placement, waiting: Sequence[Seeker], leaving: Leaving, largest: Mapping[str, int]
+        self, placement: Placement, waiting: Sequence[Demand], leaving: Leaving, largest: Mapping[str, int]
     ) -> None:
         """Start with the pods that already need a node.
 
@@ -91,12 +91,12 @@ class Contention:
         self._number = 0
         self._left: NodeSet = 0
         """The nodes that pods leave for those that have joined."""
-        self._opened: dict[int, Seeker] = {}
+        self._opened: dict[int, Demand] = {}
         """The pods of `waiting`, by identity, to which such a node may open. Each of them may then land anywhere."""
         self._opened_number = 0
         self._looks = self._looks_for_later = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
-        self._fragile: list[Seeker] = []
+        self._fragile: list[Demand] = []
         """The pods of `waiting` that other pods of `waiting` may leave without a node, and those that come later."""
         for each in waiting:
             self._closed |= each.may_open
@@ -109,7 +109,7 @@ class Contention:
         for pod in leaving.pods:
             self._relations.repel(pod, placement)
         for each in looking:
-            shown = [self._show(each, part) for part in _parts(each)]
+            shown = [self._show(each, part) for part in each.must_hold]
             kept = [one for one in shown if one is not None]
             if len(kept) < len(shown):
                 self._fragile.append(each)
@@ -120,33 +120,33 @@ class Contention:
         self._looks = _MOST_LOOKS
 
     @property
-    def fragile(self) -> Sequence[Seeker]:
+    def fragile(self) -> Sequence[Demand]:
         """The initial pods that other initial pods may leave without a node."""
         return self._fragile
 
-    def join(self, seekers: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
+    def join(self, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Add pods if all keep a place, and return None, or else return the conflict.
 
         Args:
-            seekers: the pods to add.
+            demands: the pods to add.
             left: by slot, the pods that leave nodes for them.
         """
-        for each in seekers:
+        for each in demands:
             if (other := self._relations.of(each)) is not None:
                 return other
             if self._fragile_nodes & each.nodes:
                 meeting = next(one for one in self._fragile if one.nodes & each.nodes)
                 return Conflict(meeting, meeting.nodes & each.nodes)
-        let_in = self._relations.let_in_by(seekers)
+        let_in = self._relations.let_in_by(demands)
         for each in let_in:
             if (other := self._relations.of(each)) is not None:
                 return other
         before = self._left, self._opened, self._opened_number
-        self._come((*seekers, *let_in), left, 1)
+        self._come((*demands, *let_in), left, 1)
         self._open(left)
-        conflict, kept = self._all_keep(seekers, let_in, left)
+        conflict, kept = self._all_keep(demands, let_in, left)
         if conflict is not None:
-            self._come((*seekers, *let_in), left, -1)
+            self._come((*demands, *let_in), left, -1)
             self._left, self._opened, self._opened_number = before
             return conflict
         for one in kept:
@@ -154,23 +154,23 @@ class Contention:
         self._relations.let_in(let_in)
         return None
 
-    def reserve(self, seeker: Seeker) -> bool:
+    def reserve(self, demand: Demand) -> bool:
         """Reserve room for pods that come only after those that have joined, and return whether they count now.
 
         If room can't be shown for them beside these, no other pod joins that may land on their nodes.
         """
-        if self._relations.of(seeker) is not None:
+        if self._relations.of(demand) is not None:
             return False  # It would keep all others away, whether or not there is room.
         looks, self._looks = self._looks, self._looks_for_later
-        has_room = self.join((seeker,), {}) is None
+        has_room = self.join((demand,), {}) is None
         is_shown = has_room or self._looks > 0
         if not has_room and is_shown:
-            self._fragile.append(seeker)
-            self._fragile_nodes |= seeker.nodes
+            self._fragile.append(demand)
+            self._fragile_nodes |= demand.nodes
         self._looks_for_later, self._looks = self._looks, looks
         return is_shown
 
-    def replace(self, before: Seeker, seekers: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
+    def replace(self, before: Demand, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Let pods take the place of one that has joined, or for which room is reserved, as `join` does."""
         one = before._replace(number=1)
         was_fragile = [each for each in self._fragile if each is before]
@@ -179,7 +179,7 @@ class Contention:
         else:
             self._note(one, -1)
         self._fragile_nodes = self._nodes_of_fragile()
-        conflict = self.join(seekers, left)
+        conflict = self.join(demands, left)
         if was_fragile:  # Others of it may be left.
             self._fragile.append(before)
             self._fragile_nodes |= before.nodes
@@ -195,7 +195,7 @@ class Contention:
 
     def _open(self, left: Iterable[int]) -> None:
         """Count the pods to which the left nodes may open: they may land there, and so no longer only elsewhere."""
-        found: dict[int, Seeker] = {}
+        found: dict[int, Demand] = {}
         for slot in left:
             self._left |= 1 << slot
             if self._closed >> slot & 1:
@@ -207,36 +207,36 @@ class Contention:
             self._opened_number = sum(each.number for each in self._opened.values())
 
     def _all_keep(
-        self, seekers: Sequence[Seeker], let_in: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]
+        self, demands: Sequence[Demand], let_in: Sequence[Demand], left: Mapping[int, Sequence[Pod]]
     ) -> tuple[Conflict | None, list[_Kept]]:
         """Prove that the new pods keep places, and so do those whose places they, or those they let in, might take."""
         by_limit: list[tuple[int, int, _Kept]] = []
         while self._by_limit and self._by_limit[0][0] <= self._in_all():
             by_limit.append(heappop(self._by_limit))
         touched = node_set(list(left))
-        for each in (*seekers, *let_in):
+        for each in (*demands, *let_in):
             touched |= each.nodes
         doubtful_witnesses = self._witnesses & touched
         by_witness = {slot: self._by_witness.pop(slot) for slot in slots_of(doubtful_witnesses)}
         doubtful = [*(kept for _, _, kept in by_limit), *(kept for each in by_witness.values() for kept in each)]
-        wanted = [(each.seeker, each.part) for each in doubtful]
-        wanted.extend((each, part) for each in seekers for part in _parts(each))
+        wanted = [(each.demand, each.part) for each in doubtful]
+        wanted.extend((each, part) for each in demands for part in each.must_hold)
         found: list[_Kept] = []
-        for seeker, part in wanted:
-            if (shown := self._show(seeker, part)) is None:
+        for demand, part in wanted:
+            if (shown := self._show(demand, part)) is None:
                 for entry in by_limit:
                     heappush(self._by_limit, entry)
                 self._by_witness.update(by_witness)
-                return self._conflict(seeker, seekers, let_in), []
+                return self._conflict(demand, demands, let_in), []
             found.append(shown)
         self._witnesses &= ~doubtful_witnesses
         return None, found
 
-    def _conflict(self, failed: Seeker, seekers: Sequence[Seeker], let_in: Sequence[Seeker]) -> Conflict:
+    def _conflict(self, failed: Demand, demands: Sequence[Demand], let_in: Sequence[Demand]) -> Conflict:
         """Name one of the initial pods, or of those that are let in, if they are involved."""
         nodes = failed.nodes
-        if not any(failed is each for each in seekers):
-            for each in seekers:
+        if not any(failed is each for each in demands):
+            for each in demands:
                 nodes &= each.nodes
             return Conflict(failed, nodes or failed.nodes)
         for each in (*let_in, *self._waiting):
@@ -246,22 +246,22 @@ class Contention:
 
     # The pods
 
-    def _come(self, seekers: Iterable[Seeker], left: Mapping[int, Sequence[Pod]], times: int) -> None:
+    def _come(self, demands: Iterable[Demand], left: Mapping[int, Sequence[Pod]], times: int) -> None:
         for slot, pods in left.items():
             for pod in pods:
                 self._leaving.add(slot, pod, times)
-        for each in seekers:
+        for each in demands:
             self._note(each, times)
 
-    def _note(self, seeker: Seeker, times: int) -> None:
-        takers = self._takers.setdefault(seeker.nodes, _Takers())
-        takers.number += times * seeker.number
-        for name, amount in wanted_by(seeker.pod).items():
-            takers.amounts[name] += times * seeker.number * amount
-        self._seeking += times * seeker.number
+    def _note(self, demand: Demand, times: int) -> None:
+        takers = self._takers.setdefault(demand.nodes, _Takers())
+        takers.number += times * demand.number
+        for name, amount in wanted_by(demand.pod).items():
+            takers.amounts[name] += times * demand.number * amount
+        self._seeking += times * demand.number
         if not takers.number:
-            del self._takers[seeker.nodes]
-        self._relations.note(seeker, times)
+            del self._takers[demand.nodes]
+        self._relations.note(demand, times)
 
     # Proofs that a pod keeps a place
 
@@ -273,39 +273,39 @@ class Contention:
             self._by_witness.setdefault(kept.witness, []).append(kept)
             self._witnesses |= 1 << kept.witness
 
-    def _show(self, seeker: Seeker, part: NodeSet) -> _Kept | None:
+    def _show(self, demand: Demand, part: NodeSet) -> _Kept | None:
         """Return the proof that a pod keeps a place on some nodes, or None."""
-        kept = _Kept(seeker, part)
+        kept = _Kept(demand, part)
         others = self._in_all() - 1
-        spots = self._spots_at_least(seeker, part)
+        spots = self._spots_at_least(demand, part)
         if spots > others:
             kept.limits = spots + 1
             return kept
         if self._looks <= 0:
             return None
         self._looks -= part.bit_count() + len(self._takers)
-        room = [(here, slot) for slot in slots_of(part) if (here := self._spots(seeker, slot))]
+        room = [(here, slot) for slot in slots_of(part) if (here := self._spots(demand, slot))]
         spots = sum(here for here, _ in room)
         rivals = sum(takers.number for nodes, takers in self._takers.items() if nodes & part) - 1 + self._opened_number
         if spots > rivals:
             kept.limits = spots + 1 + others - rivals
             return kept
         room.sort(reverse=True)
-        for _, slot in room[: 0 if seeker.is_alone else _MOST_WITNESSES]:
-            if self._fits_beside_all(seeker, slot):
+        for _, slot in room[: 0 if demand.is_alone else _MOST_WITNESSES]:
+            if self._fits_beside_all(demand, slot):
                 kept.witness = slot
                 return kept
         return None
 
-    def _spots_at_least(self, seeker: Seeker, part: NodeSet) -> int:
+    def _spots_at_least(self, demand: Demand, part: NodeSet) -> int:
         """Return a lower bound for the number of pods that leave no room on some nodes, without examining each node.
 
         Each node with room counts one, and in addition as many pods of the largest request as fit, rounded down to a
         power of two.
         """
-        part &= seeker.now
+        part &= demand.now
         spots = part.bit_count()
-        if seeker.prepared.needs_only_amounts and not seeker.is_alone:
+        if demand.prepared.needs_only_amounts and not demand.is_alone:
             for exponent, nodes in enumerate(self._roomy):
                 spots += (part & nodes).bit_count() << exponent
         return spots
@@ -324,59 +324,53 @@ class Contention:
             found.append(nodes)
         return found
 
-    def _credit(self, seeker: Seeker, slot: int) -> Mapping[str, int]:
+    def _credit(self, demand: Demand, slot: int) -> Mapping[str, int]:
         """Return what will be free on a node when the pod looks for one."""
-        if seeker.counts_on_leaving:
+        if demand.counts_on_leaving:
             return self._leaving.of(slot)
-        if seeker.own is not None and self._placement.table.slot_of.get(seeker.own.node_name) == slot:
-            return held_by(seeker.own)
+        if demand.own is not None and self._placement.table.slot_of.get(demand.own.node_name) == slot:
+            return held_by(demand.own)
         return {}
 
-    def _spots(self, seeker: Seeker, slot: int) -> int:
+    def _spots(self, demand: Demand, slot: int) -> int:
         """Return how many of the others leave no room on a node; 0 if it has none now."""
-        credit = self._credit(seeker, slot)
+        credit = self._credit(demand, slot)
         fewest = self._in_all() + 1
-        for name, amounts, amount in seeker.prepared.needs:
+        for name, amounts, amount in demand.prepared.needs:
             left = amounts.free[slot] + credit.get(name, 0) - amount
             if left < 0:
                 return 0
             if most := self._largest.get(name):
                 fewest = min(fewest, left // most + 1)
-        return fewest if seeker.prepared.needs_only_amounts and not seeker.is_alone else min(fewest, 1)
+        return fewest if demand.prepared.needs_only_amounts and not demand.is_alone else min(fewest, 1)
 
-    def _fits_beside_all(self, seeker: Seeker, slot: int) -> bool:
+    def _fits_beside_all(self, demand: Demand, slot: int) -> bool:
         """Return whether a node has room for a pod even if all others that may land there do."""
-        demand: Counter[str] = Counter()
+        used: Counter[str] = Counter()
         for nodes, takers in self._takers.items():
             if nodes >> slot & 1:
-                demand.update(takers.amounts)
+                used.update(takers.amounts)
         if self._left >> slot & 1:
             for each in self._opened.values():
                 if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
                     for name, amount in wanted_by(each.pod).items():
-                        demand[name] += each.number * amount
-        demand.subtract(wanted_by(seeker.pod))
-        credit = self._credit(seeker, slot)
+                        used[name] += each.number * amount
+        used.subtract(wanted_by(demand.pod))
+        credit = self._credit(demand, slot)
         if any(
-            amounts.free[slot] + credit.get(name, 0) < amount + demand[name]
-            for name, amounts, amount in seeker.prepared.needs
+            amounts.free[slot] + credit.get(name, 0) < amount + used[name]
+            for name, amounts, amount in demand.prepared.needs
         ):
             return False
-        return seeker.prepared.needs_only_amounts or self._fits_beside_special(seeker, slot)
+        return demand.prepared.needs_only_amounts or self._fits_beside_special(demand, slot)
 
-    def _fits_beside_special(self, seeker: Seeker, slot: int) -> bool:
+    def _fits_beside_special(self, demand: Demand, slot: int) -> bool:
         view = self._placement.view
-        mark = view.mark()
-        if seeker.own is not None:
-            view.remove(seeker.own)
-        for other in self._relations.special:
-            if other.nodes >> slot & 1:
-                for _ in range(min(other.number - (other is seeker), _MOST_PLACED)):
-                    view.place(other.pod, self._placement.table.names[slot])
-        fits = seeker.prepared.lets_on(slot)
-        view.revert(mark)
-        return fits
-
-
-def _parts(seeker: Seeker) -> Sequence[NodeSet]:
-    return () if seeker.is_shown else seeker.parts or (seeker.sure,)
+        with view.fork():
+            if demand.own is not None:
+                view.remove(demand.own)
+            for other in self._relations.special:
+                if other.nodes >> slot & 1:
+                    for _ in range(min(other.number - (other is demand), _MOST_PLACED)):
+                        view.place(other.pod, self._placement.table.names[slot])
+            return demand.prepared.lets_on(slot)

@@ -8,7 +8,7 @@ place them first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -32,7 +32,7 @@ PLACED_WITHIN: Final = timedelta(minutes=10)
 every five minutes, so after this time it has a reason not to."""
 
 
-class Seeker(NamedTuple):
+class Demand(NamedTuple):
     """Equivalent pods that each need a node."""
 
     pod: Pod
@@ -41,31 +41,68 @@ class Seeker(NamedTuple):
     """The prepared pod."""
     nodes: NodeSet
     """All nodes on which they may land."""
-    sure: NodeSet
-    """The nodes among these that accept them as long as no other pod takes the room."""
-    now: NodeSet
+    sure: NodeSet = 0
+    """The nodes among these that accept them as long as no other pod takes the room. Of a solution's demands, this and
+    `now` are not known before it joins others (`Current`)."""
+    now: NodeSet = 0
     """The nodes that have room for one of them now."""
     may_open: NodeSet = 0
-    """Nodes that would also accept one of them if there were room."""
+    """Nodes that would also accept one of them if there were room. If one of them opens to a replacement before it has
+    landed, its step has to be assessed again."""
     number: int = 1
     counts_on_leaving: bool = False
     """Whether only terminating pods leave room for them."""
     own: Pod | None = None
     """The pod that is gone when this one is created, so that its room is free."""
-    parts: tuple[NodeSet, ...] = ()
-    """Sets of nodes in each of which they must find room, because it is not known which set accepts them."""
+    parts: tuple[NodeSet, ...] | None = None
+    """Sets of nodes in each of which they must find room, because it is not known which set accepts them; none if the
+    proof for others of their component serves them too. None: any of `sure` will do."""
     is_replacement: bool = False
     """Whether `pod` is the pod that it replaces, and not itself."""
     is_alone: bool = False
     """Whether each of the others may take a whole node from them, however much room it has."""
-    is_shown: bool = False
-    """Whether the proof for others of their component serves them too."""
+
+    def __str__(self) -> str:
+        """Return whose it is, for people."""
+        return f"the replacement of pod {self.pod.key}" if self.is_replacement else f"pod {self.pod.key}"
+
+    @property
+    def must_hold(self) -> Sequence[NodeSet]:
+        """The sets of nodes in each of which they must find room."""
+        return (self.sure,) if self.parts is None else self.parts
+
+
+class Current:
+    """Completes demands of solutions on the current cluster. What is open to one template is found once."""
+
+    __slots__ = ("_open", "placement")
+
+    def __init__(self, placement: Placement) -> None:
+        self.placement = placement
+        self._open: dict[int, NodeSet] = {}
+        """By the identity of the replacement."""
+
+    def of(self, demand: Demand, *, number: int = 1) -> Demand:
+        """Return so many like a demand, with what is open to them now."""
+        own = self.placement.own(demand.pod)
+        open_now = demand.nodes & self._open_to(demand.prepared, own)
+        parts = demand.parts and tuple(part & open_now for part in demand.parts)
+        return demand._replace(sure=open_now, now=open_now, number=number, own=own, parts=parts)
+
+    def _open_to(self, replacement: PreparedPod, own: Pod | None) -> NodeSet:
+        if own is None:
+            if (known := self._open.get(id(replacement))) is None:
+                known = self._open[id(replacement)] = replacement.admitted(spread=False)
+            return known
+        with self.placement.view.fork():
+            self.placement.view.remove(own)
+            return replacement.admitted(spread=False)
 
 
 class Conflict(NamedTuple):
     """Why a pod can't join."""
 
-    who: Seeker
+    who: Demand
     """The pod that would be left without a node, or one that may take it."""
     nodes: NodeSet
     """The nodes for which they compete."""
@@ -124,14 +161,14 @@ def largest_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     return largest
 
 
-def seekers_in(
+def demands_in(
     placement: Placement,
     pending: Iterable[Pod],
     coming: Iterable[Pod],
     leaving: Leaving,
     now: datetime,
     beside: Iterable[Pod] = (),
-) -> tuple[Seeker, ...]:
+) -> tuple[Demand, ...]:
     """Return pods that need a node, and replacements to come, with equivalent ones combined.
 
     Pods with scheduling gates are excluded. If it is unknown where a pod may go, for example with another scheduler, it
@@ -162,16 +199,16 @@ def is_recent(pod: Pod, now: datetime) -> bool:
     return pod.creation_timestamp is None or now - pod.creation_timestamp < PLACED_WITHIN
 
 
-def _waiting(placement: Placement, prepared: PreparedPod, pods: list[Pod], leaving: Leaving) -> Seeker:
+def _waiting(placement: Placement, prepared: PreparedPod, pods: list[Pod], leaving: Leaving) -> Demand:
     nodes = prepared.admitted()
     nominated = placement.table.slot_of.get(pods[0].nominated_node_name)
     if not nodes and nominated is not None:
         here = 1 << nominated
-        return Seeker(min(pods, key=lambda pod: pod.key), prepared, here, here, 0, counts_on_leaving=True)
-    return _seeker(min(pods, key=lambda pod: pod.key), prepared, nodes, leaving, number=len(pods))
+        return Demand(min(pods, key=lambda pod: pod.key), prepared, here, here, 0, counts_on_leaving=True)
+    return _demand(min(pods, key=lambda pod: pod.key), prepared, nodes, leaving, number=len(pods))
 
 
-def _replacing(placement: Placement, coming: Iterable[Pod], leaving: Leaving) -> Iterator[Seeker]:
+def _replacing(placement: Placement, coming: Iterable[Pod], leaving: Leaving) -> Iterator[Demand]:
     alike: dict[int, tuple[PreparedPod, list[Pod]]] = {}
     view = placement.view
     for pod in coming:
@@ -179,21 +216,19 @@ def _replacing(placement: Placement, coming: Iterable[Pod], leaving: Leaving) ->
         if not is_replaced_when_gone(pod):
             alike.setdefault(id(prepared), (prepared, []))[1].append(pod)
             continue
-        there = view.snapshot.pods.get(pod.key)
-        own = there if there is not None and there.uid == pod.uid and there.node_name else None
-        mark = view.mark()
-        if own is not None:
-            view.remove(own)
-        nodes = prepared.admitted()
-        view.revert(mark)
-        yield _seeker(pod, prepared, nodes, leaving, is_replacement=True)._replace(own=own)
+        own = placement.own(pod)
+        with view.fork():
+            if own is not None:
+                view.remove(own)
+            nodes = prepared.admitted()
+        yield _demand(pod, prepared, nodes, leaving, is_replacement=True)._replace(own=own)
     for prepared, pods in alike.values():
-        yield _seeker(pods[0], prepared, prepared.admitted(), leaving, number=len(pods), is_replacement=True)
+        yield _demand(pods[0], prepared, prepared.admitted(), leaving, number=len(pods), is_replacement=True)
 
 
-def _seeker(
+def _demand(
     pod: Pod, prepared: PreparedPod, nodes: NodeSet, leaving: Leaving, *, number: int = 1, is_replacement: bool = False
-) -> Seeker:
+) -> Demand:
     opened = node_set(
         [
             slot
@@ -201,7 +236,7 @@ def _seeker(
             if leaving.opens(slot, prepared)
         ]
     )
-    return Seeker(
+    return Demand(
         pod,
         prepared,
         nodes | opened,
@@ -214,7 +249,7 @@ def _seeker(
     )
 
 
-def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker], beside: Iterable[Pod]) -> Iterator[Seeker]:
+def _reckoning_with_each_other(placement: Placement, demands: list[Demand], beside: Iterable[Pod]) -> Iterator[Demand]:
     """Yield the pods, each with the nodes that may open to it after others have landed that its constraints count.
 
     A pod that lands where the fewest pods are can open other domains for the next one. The domain where a pod lands may
@@ -223,10 +258,10 @@ def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker], besi
     kinds: dict[str, Counter[Labels]] = {}
     for pod in beside:
         kinds.setdefault(pod.namespace, Counter())[pod.labels] += 1
-    for each in seekers:
+    for each in demands:
         if each.nodes:
             kinds.setdefault(each.pod.namespace, Counter())[each.pod.labels] += each.number
-    for each in seekers:
+    for each in demands:
         follows = _may_follow(each, kinds)
         if not follows and not _may_be_let_in_by(each, kinds.get(each.pod.namespace, Counter())):
             yield each
@@ -242,14 +277,14 @@ def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker], besi
         )
 
 
-def _may_follow(seeker: Seeker, kinds: Mapping[str, Counter[Labels]]) -> bool:
+def _may_follow(demand: Demand, kinds: Mapping[str, Counter[Labels]]) -> bool:
     """Whether other waiting pods, with this many of each kind, decide where the affinity of one lets it go."""
-    pod, prepared = seeker.pod, seeker.prepared
-    if not pod.spec.pod_affinity or (seeker.nodes and not prepared.is_first_of_its_set):
+    pod, prepared = demand.pod, demand.prepared
+    if not pod.spec.pod_affinity or (demand.nodes and not prepared.is_first_of_its_set):
         return False
     if sum(map(len, kinds.values())) > _MOST_SIBLINGS:
         return True
-    itself = 1 if seeker.nodes else 0
+    itself = 1 if demand.nodes else 0
     return any(
         count > (itself if (namespace, labels) == (pod.namespace, pod.labels) else 0)
         and prepared.is_drawn_by(namespace, labels)
@@ -258,15 +293,15 @@ def _may_follow(seeker: Seeker, kinds: Mapping[str, Counter[Labels]]) -> bool:
     )
 
 
-def _may_be_let_in_by(seeker: Seeker, kinds: Counter[Labels]) -> bool:
+def _may_be_let_in_by(demand: Demand, kinds: Counter[Labels]) -> bool:
     """Whether other waiting pods, with this many of each kind, may change what the constraints of one allow."""
-    constraints = [each.constraint for each in seeker.prepared.hard_constraints]
-    own = seeker.pod.labels
+    constraints = [each.constraint for each in demand.prepared.hard_constraints]
+    own = demand.pod.labels
     if not constraints or not kinds:
         return False
     if len(kinds) > _MOST_SIBLINGS:
         return True
-    itself = 1 if seeker.nodes else 0
+    itself = 1 if demand.nodes else 0
     return any(
         count > (itself if labels == own else 0) and constraint.selector.matches(labels)
         for constraint in constraints
@@ -276,8 +311,11 @@ def _may_be_let_in_by(seeker: Seeker, kinds: Counter[Labels]) -> bool:
 
 def _by_domain(
     placement: Placement, prepared: PreparedPod, nodes: NodeSet, affinity_keys: Iterable[str]
-) -> tuple[NodeSet, ...]:
-    """Return nodes by the domains of an affinity term, or of the pod's first hard constraint with larger domains."""
+) -> tuple[NodeSet, ...] | None:
+    """Return nodes by the domains of an affinity term, or of the pod's first hard constraint with larger domains.
+
+    None if there is neither.
+    """
     columns = placement.table.column
     keys = [key for key in affinity_keys if len(columns(key).nodes_with) <= _MOST_PARTS]
     keys.extend(
@@ -286,5 +324,5 @@ def _by_domain(
         if len(columns(key := each.constraint.topology_key).nodes_with) < nodes.bit_count()
     )
     if not keys:
-        return ()
-    return tuple(part for domain in columns(keys[0]).nodes_with.values() if (part := domain & nodes))
+        return None
+    return tuple(part for domain in columns(keys[0]).nodes_with.values() if (part := domain & nodes)) or None

@@ -17,7 +17,7 @@ from immutables import Map
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Leaving, Seeker, held_by, is_recent
+from respread.planning.room.demand import Demand, Leaving, held_by, is_recent
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_PREEMPTORS: Final = 32
@@ -27,7 +27,7 @@ _MOST_PREEMPTORS: Final = 32
 class Preemptor(NamedTuple):
     """A pod for which the scheduler may preempt pods."""
 
-    seeker: Seeker
+    demand: Demand
     nodes: NodeSet
     """The nodes that may be chosen, and those on which replacements of the preempted pods may land."""
 
@@ -68,12 +68,12 @@ class Priorities:
 
 
 def preemptors_among(
-    seekers: Iterable[Seeker], placement: Placement, priorities: Priorities, now: datetime
+    demands: Iterable[Demand], placement: Placement, priorities: Priorities, now: datetime
 ) -> tuple[Preemptor, ...]:
     """Return the pods for which the scheduler may soon preempt pods of lower priority.
 
     Args:
-        seekers: pods that may be left without a node.
+        demands: pods that may be left without a node.
         placement: the current cluster.
         priorities: of the pods on its nodes.
         now: the time, with a time zone.
@@ -81,7 +81,7 @@ def preemptors_among(
     found: list[Preemptor] = []
     below: dict[int, NodeSet] = {}
     by_node = placement.view.snapshot.pods_by_node
-    for each in seekers:
+    for each in demands:
         if not _may_preempt(each, placement, now):
             continue
         if (priority := each.pod.spec.priority) not in below:
@@ -106,16 +106,16 @@ def preemptors_among(
 
 def enabled_by(
     left: Mapping[int, Iterable[Pod]],
-    seekers: Iterable[Seeker],
+    demands: Iterable[Demand],
     placement: Placement,
     priorities: Priorities,
     leaving: Leaving,
-) -> Seeker | None:
+) -> Demand | None:
     """Return a pod for which the scheduler could preempt others only once pods have left their nodes, or None.
 
     Args:
         left: the pods that leave, by the slots of their nodes.
-        seekers: pods without a feasible node.
+        demands: pods without a feasible node.
         placement: the current cluster.
         priorities: of the pods on its nodes.
         leaving: the room that other pods leave.
@@ -126,7 +126,7 @@ def enabled_by(
             gone.update(held_by(pod))
         name = placement.table.names[slot]
         there = placement.view.snapshot.pods_by_node[name]
-        for each in seekers:
+        for each in demands:
             if not each.pod.spec.preempts or not each.prepared.statically_feasible >> slot & 1:
                 continue
             below = priorities.held_below(name, there, each.pod.spec.priority)
@@ -139,25 +139,25 @@ def enabled_by(
     return None
 
 
-def _has_room(seeker: Seeker, slot: int, besides: Mapping[str, int]) -> bool:
+def _has_room(demand: Demand, slot: int, besides: Mapping[str, int]) -> bool:
     """Return whether a node has room for a pod with so much more than what is free there."""
-    return all(free.free[slot] + besides.get(name, 0) >= amount for name, free, amount in seeker.prepared.needs)
+    return all(free.free[slot] + besides.get(name, 0) >= amount for name, free, amount in demand.prepared.needs)
 
 
-def _may_preempt(seeker: Seeker, placement: Placement, now: datetime) -> bool:
-    pod = seeker.pod
+def _may_preempt(demand: Demand, placement: Placement, now: datetime) -> bool:
+    pod = demand.pod
     if not pod.spec.preempts:
         return False
-    if seeker.is_replacement:
+    if demand.is_replacement:
         return True
     if pod.nominated_node_name in placement.table.slot_of:
         return False  # The scheduler has already made room for it.
     return is_recent(pod, now)
 
 
-def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities: Priorities) -> Preemptor | None:
+def _preemptor(demand: Demand, nodes: NodeSet, placement: Placement, priorities: Priorities) -> Preemptor | None:
     """Return the pod for which others may be preempted, and the nodes that this may affect."""
-    prepared, priority = seeker.prepared, seeker.pod.spec.priority
+    prepared, priority = demand.prepared, demand.pod.spec.priority
     for constraint in prepared.hard_constraints:
         nodes &= constraint.admitted()
     table, by_node = placement.table, placement.view.snapshot.pods_by_node
@@ -165,7 +165,7 @@ def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities:
     for slot in slots_of(nodes):
         pods = by_node[table.names[slot]]
         below = priorities.held_below(table.names[slot], pods, priority)
-        if not _has_room(seeker, slot, below):
+        if not _has_room(demand, slot, below):
             continue
         reach |= 1 << slot
         for pod in pods.values():
@@ -173,4 +173,4 @@ def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities:
                 reach |= placement.prepare(pod).statically_feasible
         if reach == table.every:
             break
-    return Preemptor(seeker, reach) if reach else None
+    return Preemptor(demand, reach) if reach else None

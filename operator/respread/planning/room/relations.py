@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Conflict, Seeker
+from respread.planning.room.demand import Conflict, Demand
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.volume_usage import has_volumes
 
@@ -18,13 +18,13 @@ class Relations:
     __slots__ = ("_kinds", "_repelling", "_shut_out", "_with_terms", "special")
 
     def __init__(self) -> None:
-        self.special: list[Seeker] = []
+        self.special: list[Demand] = []
         """Pods that use more of a node than resource amounts: ports, volumes."""
-        self._with_terms: list[Seeker] = []
-        self._kinds: dict[tuple[str, Labels], Seeker | None] = {}
+        self._with_terms: list[Demand] = []
+        self._kinds: dict[tuple[str, Labels], Demand | None] = {}
         self._repelling: list[PreparedPod] = []
         """Terminating pods that repel others until they are gone."""
-        self._shut_out: list[Seeker] = []
+        self._shut_out: list[Demand] = []
         """Pods that no node accepts now."""
 
     def repel(self, pod: Pod, placement: Placement) -> None:
@@ -33,20 +33,20 @@ class Relations:
         if pod.spec.pod_anti_affinity:
             self._repelling.append(placement.prepare(pod))
 
-    def shut_out(self, seeker: Seeker) -> None:
+    def shut_out(self, demand: Demand) -> None:
         """Add pods that no node accepts now."""
-        self._shut_out.append(seeker)
+        self._shut_out.append(demand)
 
-    def let_in_by(self, seekers: Iterable[Seeker]) -> list[Seeker]:
+    def let_in_by(self, demands: Iterable[Demand]) -> list[Demand]:
         """Return pods that no node accepts now, but some may once others have left their nodes and landed.
 
         They have affinity to these, or one of them repels the other.
 
         Args:
-            seekers: the replacements of the pods that leave.
+            demands: the replacements of the pods that leave.
         """
-        found: dict[int, Seeker] = {}
-        for each in seekers:
+        found: dict[int, Demand] = {}
+        for each in demands:
             pod, prepared = each.pod, each.prepared
             repels = bool(pod.spec.pod_anti_affinity)
             for other in self._shut_out:
@@ -60,42 +60,42 @@ class Relations:
             if (nodes := each.prepared.admitted(spread=False, terms=False))
         ]
 
-    def let_in(self, seekers: Sequence[Seeker]) -> None:
+    def let_in(self, demands: Sequence[Demand]) -> None:
         """Record that pods are among those that need a node now."""
-        if seekers:
-            pods = {id(each.pod) for each in seekers}
+        if demands:
+            pods = {id(each.pod) for each in demands}
             self._shut_out = [each for each in self._shut_out if id(each.pod) not in pods]
 
-    def note(self, seeker: Seeker, times: int) -> None:
+    def note(self, demand: Demand, times: int) -> None:
         """Add pods, or remove them if `times` is negative."""
-        spec = seeker.pod.spec
+        spec = demand.pod.spec
         lists = []
         if spec.host_ports or has_volumes(spec):
             lists.append(self.special)
-        if seeker.prepared.has_pod_terms:
+        if demand.prepared.has_pod_terms:
             lists.append(self._with_terms)
         for each in lists:
             if times > 0:
-                each.append(seeker)
+                each.append(demand)
             else:
-                each.remove(seeker)
+                each.remove(demand)
         if times > 0:
-            self._kinds.setdefault((seeker.pod.namespace, seeker.pod.labels), seeker)
-        elif self._kinds.get((seeker.pod.namespace, seeker.pod.labels)) is seeker:
-            del self._kinds[seeker.pod.namespace, seeker.pod.labels]
+            self._kinds.setdefault((demand.pod.namespace, demand.pod.labels), demand)
+        elif self._kinds.get((demand.pod.namespace, demand.pod.labels)) is demand:
+            del self._kinds[demand.pod.namespace, demand.pod.labels]
 
-    def of(self, seeker: Seeker) -> Conflict | None:
+    def of(self, demand: Demand) -> Conflict | None:
         """Return a pod that affects these in other ways than by the room it takes, if there is one."""
-        pod, prepared = seeker.pod, seeker.prepared
+        pod, prepared = demand.pod, demand.prepared
         for other in self._with_terms:
             if other.prepared.speaks_of(pod.namespace, pod.labels):
                 return Conflict(other, other.nodes)
         if prepared.has_pod_terms:
             for (namespace, labels), kind in self._kinds.items():
                 if prepared.speaks_of(namespace, labels):
-                    return Conflict(seeker if kind is None else kind, seeker.nodes)
+                    return Conflict(demand if kind is None else kind, demand.nodes)
         if any(each.speaks_of(pod.namespace, pod.labels) for each in self._repelling):
-            return Conflict(seeker, seeker.nodes)
+            return Conflict(demand, demand.nodes)
         if prepared.wants_volume_alone:
             for other in self.special:
                 if other.prepared.wants_volume_alone:

@@ -2,66 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-
-import msgspec
+from collections.abc import Mapping
 
 from respread.planning.search.closed_form import Bounds, Reach, fewest_moves, reach
 from respread.scheduling.view.node_sets import NodeSet
-from respread.scheduling.view.node_table import NodeTable
 from respread.spread.counts import Histogram, LiveCounts
-from respread.spread.domains import Domains
-from respread.spread.group import SpreadGroup
+from respread.spread.group import DomainMap, SpreadGroup
 
 _NO_BOUNDS = Bounds()
-
-
-class DomainMap(msgspec.Struct, frozen=True):
-    """A group's eligible domains by the slots of nodes."""
-
-    of_slot: Sequence[str | None]
-    """None for nodes that don't count."""
-    nodes: dict[str, NodeSet]
-    """By domain; never empty."""
-    single: bool
-    """Whether every domain is a single node."""
-    eligible: NodeSet
-    size: int
-    """The number of domains."""
-
-    def closed(self, reachable: NodeSet, counts: Mapping[str, int]) -> Histogram:
-        """Return the counts of the domains that contain none of some nodes."""
-        histogram: Counter[int] = Counter()
-        if self.single:
-            closed = self.eligible & ~reachable
-            if not closed:
-                return ()
-            histogram.update(count for domain, count in counts.items() if self.nodes[domain] & closed)
-            histogram[0] += closed.bit_count() - histogram.total()
-        else:
-            histogram.update(counts.get(domain, 0) for domain, nodes in self.nodes.items() if not nodes & reachable)
-        return tuple(sorted(pair for pair in histogram.items() if pair[1]))
-
-
-def domain_map(table: NodeTable, group: SpreadGroup) -> DomainMap:
-    """Return a group's domains by slots. Groups of equal eligibility share them."""
-    key = ("spread domains", group.key.eligibility, group.key.topology_key)
-    return table.derived(key, lambda: _domain_map(table, group.domains))
-
-
-def _domain_map(table: NodeTable, domains: Domains) -> DomainMap:
-    of_slot: list[str | None] = [domains.of_node.get(name) if name else None for name in table.names]
-    single = len(domains.of_node) == len(domains.nodes)
-    eligible = 0
-    nodes: dict[str, NodeSet] = {}
-    for domain, names in domains.nodes.items():
-        together = 0
-        for name in names:
-            together |= 1 << table.slot_of[name]
-        eligible |= together
-        nodes[domain] = together
-    return DomainMap(of_slot, nodes, single, eligible, len(domains.nodes))
 
 
 class Tally(LiveCounts[str]):

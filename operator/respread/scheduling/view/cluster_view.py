@@ -7,7 +7,8 @@ Removing it frees these. Placing its replacement adds it to a node. Every step c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import is_
 from typing import Final, Literal, TypeAlias
 
@@ -165,6 +166,15 @@ class ClusterView:
     def mark(self) -> ViewMark:
         """Return this moment, to `revert` to."""
         return len(self._steps)
+
+    @contextmanager
+    def fork(self) -> Iterator[None]:
+        """Undo at the end of the `with` block every step that was made in it."""
+        mark = self.mark()
+        try:
+            yield
+        finally:
+            self.revert(mark)
 
     def evict(self, pod: Pod) -> None:
         """Make a pod terminating. A pod that already is, or that is on no node of the view, is not changed.
