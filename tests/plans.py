@@ -8,9 +8,9 @@ from datetime import datetime
 
 from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.moving_pods import NOTHING_UNDER_WAY, UnderWay
+from respread.planning.moving_pods import NOTHING_UNDER_WAY, OnHold, UnderWay, never_on_hold
 from respread.planning.plan import Plan
-from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
+from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey

@@ -225,7 +225,7 @@ FAULTS: Final = (
     ),
     Fault(
         "room for the later moves of a group is not reserved",
-        "planning/planner.py",
+        "planning/combining.py",
         "            each.reserve()\n",
         "            pass\n",
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -14,9 +15,18 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.tasks import FiledPods, Task
 from respread.planning.victims.protection import why_not_replaced
+from respread.spread.group import GroupKey
+
+OnHold: TypeAlias = Callable[[GroupKey, str], Held | None]
+"""Takes a violated group and the name of the policy that selects it. Returns why the group is left alone for now, for
+example because it changed less than a quiet period ago; None if it is not."""
 
 EVERYWHERE = ""
 """Stands for all namespaces."""
+
+
+def never_on_hold(_key: GroupKey, _policy: str) -> None:
+    """Hold no group."""
 
 
 def uncounted(snapshot: ClusterSnapshot) -> Mapping[str, Held]:
@@ -153,3 +163,75 @@ class BegunTasks:
             if known is None or known[1].coming != coming:
                 known = task, msgspec.structs.replace(task, coming=coming) if coming else task
             yield id(task), known
+
+
+class Parted(NamedTuple):
+    """Tasks, by what is to be done with them now."""
+
+    ready: list[Task]
+    """Those to be solved, with what is to come for them."""
+    moving: list[Task]
+    """Those that are left alone, and for which room is kept."""
+    blocked: list[tuple[GroupKey, Held]]
+    """The groups that are left alone for now, and why."""
+
+
+class Motion:
+    """What is in motion in one snapshot after the other."""
+
+    __slots__ = ("_begun", "_lost", "_snapshot", "moving")
+
+    def __init__(self) -> None:
+        self._begun = BegunTasks()
+        self._lost = LostPods()
+        self._snapshot = ClusterSnapshot()
+        self.moving = MovingPods.of(self._snapshot, NOTHING_UNDER_WAY)
+
+    def advance(self, snapshot: ClusterSnapshot, changed: Iterable[str], under_way: UnderWay) -> None:
+        """Look at another snapshot.
+
+        Args:
+            snapshot: the cluster.
+            changed: the names of all nodes that came or went since the last one, or whose pods changed.
+            under_way: the moves that were chosen or made.
+        """
+        self._snapshot = snapshot
+        self._lost.advance(snapshot, changed)
+        self.moving = MovingPods.of(snapshot, under_way)
+
+    @property
+    def lost(self) -> Sequence[Pod]:
+        """The pods whose node no longer exists, and that will be replaced."""
+        return self._lost.pods
+
+    def part(self, tasks: Iterable[Task], on_hold: OnHold, begun: AbstractSet[GroupKey]) -> Parted:
+        """Return which tasks are to be solved, for which room is kept, and which groups are left alone for now."""
+        ready: list[Task] = []
+        parted = Parted([], [], [])
+        moves, lost = self.moving, FiledPods.of(self._lost.pods, self._snapshot)
+        unread = uncounted(self._snapshot)
+        for task in tasks:
+            reasons = (on_hold(key, policy) for key, policy in task.cure.items())
+            in_motion = task.in_motion(moves.uids) or moves.why_late(task) or _losing(task, lost)
+            held = why_uncounted(unread, task.namespace) or next(
+                (reason for reason in reasons if reason is not None), in_motion
+            )
+            if held is None:
+                ready.append(task)
+                continue
+            is_unfinished = in_motion is not None or not begun.isdisjoint(task.cure) or task.of(moves.coming)
+            if held is in_motion or (is_unfinished and held.reason is Reason.QUIET_PERIOD):
+                parted.moving.append(task)
+            parted.blocked.extend((key, held) for key in task.cure)
+        return parted._replace(ready=self._begun.of(ready, moves))
+
+
+def _losing(task: Task, lost: FiledPods) -> Held | None:
+    """Return a reason if pods of a task are on nodes that no longer exist."""
+    if not (pods := task.of(lost)):
+        return None
+    return Held(
+        Reason.IN_MOTION,
+        f"node {pods[0].node_name} of {pods[0].name} no longer exists: it is left alone until Kubernetes has deleted "
+        "the pod and its replacement is placed",
+    )

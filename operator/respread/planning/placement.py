@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Self
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple, Self
 
 import msgspec
+from immutables import Map
 
 from respread.api.policy import Policy, WhenUnsatisfiable
+from respread.cluster.differences import changed_keys
+from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
-from respread.planning.victims.default_constraints import kinds_restored
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.victims.policies import kinds_restored
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.view.cluster_view import ClusterView
-from respread.scheduling.view.node_sets import NodeSet, members
+from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
+from respread.scheduling.view.node_sets import NodeSet, members, node_set
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.carried import ALL_DEFAULTS, DefaultConstraints
 
@@ -22,21 +26,37 @@ _DECIDING_DEFAULTS: Final = ("services", "replica_sets", "stateful_sets", "repli
 """From these, the selectors of default constraints are derived."""
 
 
+class Changes(NamedTuple):
+    """What has changed between two snapshots."""
+
+    nodes: NodeSet = 0
+    """The nodes whose pods have changed for the scheduler."""
+    rules: bool = False
+    """Whether anything else that the scheduler uses has changed."""
+    names: Collection[str] = ()
+    """The nodes that came or went, or whose pods changed."""
+    is_new_start: bool = False
+    """Whether slots may belong to other nodes, or nodes are not as they were."""
+
+
 class Placement:
     """The cluster during planning, with the scheduler's predicted answers."""
 
-    __slots__ = ("_defaults", "_predictor")
+    __slots__ = ("_defaults", "_table", "predictor")
 
-    def __init__(self, predictor: Predictor, kinds: frozenset[WhenUnsatisfiable] = ALL_DEFAULTS) -> None:
+    def __init__(
+        self, predictor: Predictor | None = None, kinds: frozenset[WhenUnsatisfiable] = ALL_DEFAULTS
+    ) -> None:
         """Use a predictor. Plans change its view and restore it.
 
         Args:
-            predictor: of the cluster's schedulers.
+            predictor: of the cluster's schedulers; by default in their default configuration.
             kinds: the kinds of default constraints that plans count on. The score of ScheduleAnyway ones needs the
                 selectors of pods' owners, which are only read for policies that restore such constraints.
         """
-        self._predictor = predictor
-        self._defaults = DefaultConstraints(predictor.configuration, kinds)
+        self.predictor = Predictor(ClusterView()) if predictor is None else predictor
+        self._defaults = DefaultConstraints(self.predictor.configuration, kinds)
+        self._table = self.predictor.view.table
 
     @classmethod
     def under(cls, policies: Iterable[Policy], predictor: Predictor) -> Self:
@@ -48,23 +68,47 @@ class Placement:
         """The parts of a snapshot, besides nodes and pods, that affect where plans expect pods."""
         return (*_DECIDING, *_DECIDING_DEFAULTS) if self._defaults.exist else _DECIDING
 
+    def advance(self, snapshot: ClusterSnapshot, before: ClusterSnapshot) -> Changes:
+        """Advance to another snapshot, and return what has changed since the one before."""
+        view = self.view
+        view.advance(snapshot)
+        none: Map[ObjectKey, Pod] = Map()
+        pods, pods_before = snapshot.pods_by_node, before.pods_by_node
+        with_other_pods = changed_keys(pods_before, pods)
+        changed = [
+            slot
+            for name in with_other_pods
+            if (slot := view.table.slot_of.get(name)) is not None
+            and not looks_the_same(pods.get(name, none), pods_before.get(name, none))
+        ]
+        # If the view started again, its table is another value: its slots belong to other nodes.
+        table, self._table = self._table, view.table
+        return Changes(
+            nodes=node_set(changed),
+            rules=any(getattr(snapshot, field) is not getattr(before, field) for field in self.deciding),
+            names=(*changed_keys(before.nodes, snapshot.nodes), *with_other_pods),
+            is_new_start=snapshot.nodes is not before.nodes
+            or snapshot.unread is not before.unread
+            or view.table is not table,
+        )
+
     def prepare_waiting(self, pod: Pod) -> PreparedPod:
         """Return the prepared pod for a pod without a node."""
-        return self._predictor.prepare(pod)
+        return self.predictor.prepare(pod)
 
     @property
     def view(self) -> ClusterView:
         """The cluster, including the steps that planning tries on it."""
-        return self._predictor.view
+        return self.predictor.view
 
     @property
     def table(self) -> NodeTable:
         """The nodes in their slots."""
-        return self._predictor.view.table
+        return self.predictor.view.table
 
     def prepare(self, pod: Pod) -> PreparedPod:
         """Return the prepared pod for the replacement of a pod, whatever the view shows."""
-        return self._predictor.prepare(replacement_of(pod))
+        return self.predictor.prepare(replacement_of(pod))
 
     def likely_nodes(self, replacement: PreparedPod, nodes: NodeSet) -> NodeSet:
         """Return the nodes among feasible ones on which plans expect a replacement; all, if they trust no score."""

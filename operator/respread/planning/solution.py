@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
 from typing import Final, NamedTuple
 
+from immutables import Map
+
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.planning.explain.blocked import why_blocked
@@ -83,21 +85,8 @@ class Solution(NamedTuple):
     tasks: tuple[Task, ...]
     steps: tuple[tuple[Move, ...], ...]
     """Its moves. Moves of one step are together; step n has wave n."""
-    first: FirstStep | None
-    """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
-    then."""
-    later: tuple[Demand, ...]
-    """The moves after the first step."""
-    together: tuple[FirstStep, ...]
-    """The first steps that are safe at the same time, beside the replacements that wait, in any order; none if that
-    can't be shown. Of these, the replacements may land on more nodes than that of the first step alone."""
-    waiting: tuple[Demand, ...]
-    """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
     claim: Claim
     """The room that it uses."""
-    share: float
-    """How much it takes of what is free on its nodes, in nodes: that of the scarcest resource."""
-    precedence: Precedence
     before: Cost
     """What there is without it."""
     cost: Cost
@@ -110,16 +99,9 @@ class Solution(NamedTuple):
     """Whether the search for it was allowed to run as long as a search may."""
     ideal: bool
     """Whether nothing better would exist even if other pods left their room."""
-    stuck: tuple[tuple[GroupKey, Held], ...]
-    """The groups that stay violated, with the reason."""
-    counts_before: Mapping[GroupKey, Mapping[str, int]]
-    """Matching pods per domain before the path, for every group that it changes."""
-    counts_after: Mapping[GroupKey, Mapping[str, int]]
     open_nodes: tuple[OpenNodes, ...]
     touched: NodeSet
     """The nodes whose room made a difference to the search."""
-    ample: Ample
-    """Those of them on which a change makes no difference while they have that room."""
     landing: NodeSet
     """The nodes that its replacements may land on."""
     vacated: NodeSet
@@ -130,6 +112,26 @@ class Solution(NamedTuple):
     """The number of movable pods."""
     may_use: Mapping[str, int]
     """An estimate of the room that it may use on a node, for each resource."""
+    ample: Ample = Ample()
+    """Those of the touched nodes on which a change makes no difference while they have that room."""
+    stuck: tuple[tuple[GroupKey, Held], ...] = ()
+    """The groups that stay violated, with the reason."""
+    counts_before: Mapping[GroupKey, Mapping[str, int]] = Map()
+    """Matching pods per domain before the path, for every group that it changes."""
+    counts_after: Mapping[GroupKey, Mapping[str, int]] = Map()
+    first: FirstStep | None = None
+    """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
+    then."""
+    later: tuple[Demand, ...] = ()
+    """The moves after the first step."""
+    together: tuple[FirstStep, ...] = ()
+    """The first steps that are safe at the same time, beside the replacements that wait, in any order; none if that
+    can't be shown. Of these, the replacements may land on more nodes than that of the first step alone."""
+    waiting: tuple[Demand, ...] = ()
+    """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
+    share: float = 0
+    """How much it takes of what is free on its nodes, in nodes: that of the scarcest resource."""
+    precedence: Precedence = Precedence(0, 0, 0)
 
     @property
     def taken(self) -> tuple[Taken, ...]:
@@ -154,6 +156,24 @@ class Solution(NamedTuple):
     def follows_same_rules(self, placement: Placement) -> bool:
         """Whether the scheduler's rules for its pods are still the same."""
         return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)
+
+
+class _Start(NamedTuple):
+    """A board before the first step."""
+
+    counts: Mapping[GroupKey, Mapping[str, int]]
+    """Without the replacements that wait."""
+    expected: Sequence[Spot]
+    """Where these are expected, up to the first that finds no node."""
+    cost: Cost
+    """With these, what there is without any step."""
+    lower_bound: float
+
+    @classmethod
+    def of(cls, board: Board, coming: Sequence[Pod]) -> _Start:
+        """Return it, and place the replacements that wait."""
+        counts, expected = _counts(board), _expected(board, coming)
+        return cls(counts, expected, Cost(board.violated(), board.excess(), 0), board.lower_bound())
 
 
 class Finder:
@@ -210,78 +230,75 @@ class Finder:
             others: who takes room before.
             known: what the best path costs if the tasks are not solved together; None if that is not known.
         """
-        view = self._placement.view
-        as_it_is = view.mark()
+        coming = [pod for task in tasks for pod in task.coming]
+        with self._placement.view.fork():
+            holders = self._make_room_for(others)
+            board = set_up(tasks, self._placement, self._ranks, self._leaving.names)
+            start = _Start.of(board, coming)
+            if len(start.expected) < len(coming):
+                path = Path((), start.cost.violated, start.cost.excess, proven=True)
+            else:
+                path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
+            stuck, after = _what_it_comes_to(board, path, tasks, holders)
+            solution = self._described(board, path, tasks, start)
+            changed = [key for key in after if after[key] != start.counts[key]]
+            solution = solution._replace(
+                ample=Ample() if others else board.ample(),
+                stuck=stuck if len(start.expected) == len(coming) else tuple((key, _NOT_EXPECTED) for key, _ in stuck),
+                counts_before={key: start.counts[key] for key in changed},
+                counts_after={key: after[key] for key in changed},
+            )
+            for spot in start.expected:
+                board.expect(spot, -1)
+        return self._made_now(solution, board, path, coming)
+
+    def _make_room_for(self, others: Sequence[Claim]) -> Mapping[int, str]:
+        """Place what others take, and return by slot who takes room there first."""
         holders: dict[int, str] = {}
         for other in others:
             for taken in other.taken:
-                view.place(taken.pod, self._placement.table.names[taken.slot])
+                self._placement.view.place(taken.pod, self._placement.table.names[taken.slot])
                 holders.setdefault(taken.slot, other.holder)
-        board = set_up(tasks, self._placement, self._ranks, self._leaving.names)
-        counts_at_start = _counts(board)
-        coming = [pod for task in tasks for pod in task.coming]
-        expected = _expected(board, coming)
-        before, lower_bound = Cost(board.violated(), board.excess(), 0), board.lower_bound()
-        if len(expected) < len(coming):
-            path = Path((), before.violated, before.excess, proven=True)
-        else:
-            path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
-        stuck, counts_after = _what_it_comes_to(board, path, tasks, holders)
-        if len(expected) < len(coming):
-            stuck = tuple((key, _NOT_EXPECTED) for key, _ in stuck)
-        changed = [key for key in counts_after if counts_after[key] != counts_at_start[key]]
-        landings = [[choice.assessment.nodes(spot.piece) for spot in choice.step] for choice in path.choices]
-        solution = Solution(
+        return holders
+
+    def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], start: _Start) -> Solution:
+        """Return what a path comes to, except for what it leaves, and what of it may be made now."""
+        placed = chain(start.expected, *(choice.outcome.placed for choice in path.choices))
+        taken = tuple(Taken(spot.slot, board.pieces[spot.piece].sample) for spot in placed)
+        return Solution(
             tasks=tasks,
             steps=_steps(board, path, next(self._numbers), self._selection),
-            first=None,
-            later=(),
-            together=(),
-            waiting=(),
-            claim=Claim(
-                tuple(
-                    Taken(spot.slot, board.pieces[spot.piece].sample)
-                    for spot in chain(expected, *(choice.outcome.placed for choice in path.choices))
-                ),
-                tasks[0].holder,
-                is_waiting=False,
-            ),
-            share=0,
-            precedence=Precedence(0, 0, 0),
-            before=before,
+            claim=Claim(taken, tasks[0].holder, is_waiting=False),
+            before=start.cost,
             cost=path.cost,
-            lower_bound=path.evictions if path.proven else 0 if path.excess else int(lower_bound),
+            lower_bound=path.evictions if path.proven else 0 if path.excess else int(start.lower_bound),
             proven=path.proven,
             finished=path.proven,
             ideal=path.proven and path.cost <= board.reach(however_much_room=True),
-            stuck=stuck,
-            counts_before={key: counts_at_start[key] for key in changed},
-            counts_after={key: counts_after[key] for key in changed},
             open_nodes=tuple(
                 OpenNodes(piece.replacement, self._once(piece.replacement.admitted(spread=False)), piece.sample)
                 for piece in board.pieces
             ),
             touched=board.touched,
-            ample=Ample() if others else board.ample(),
-            landing=self._once(_union(chain.from_iterable(landings))),
+            landing=self._once(_union(nodes for of_step in _landings(path) for nodes in of_step)),
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
             wanted=self._once(board.open_nodes),
             pods=sum(board.left(spot) for spot in board.movable_spots()),
-            may_use={name: amount * before.excess for name, amount in board.largest_request.items()},
+            may_use={name: amount * start.cost.excess for name, amount in board.largest_request.items()},
         )
-        for spot in expected:
-            board.expect(spot, -1)
-        view.revert(as_it_is)
+
+    def _made_now(self, solution: Solution, board: Board, path: Path, coming: Sequence[Pod]) -> Solution:
+        """Return a solution with what of it may be made now, on the cluster as it is."""
         waiting, together = self._together_now(board, path, coming)
         if not path.choices:
             return solution._replace(waiting=waiting)
-        share = _share(solution.taken, view.free)
-        rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(before.violated))
+        share = _share(solution.taken, self._placement.view.free)
+        rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(solution.before.violated))
         return solution._replace(
             first=self._first_step(board, path),
             together=together,
             waiting=waiting,
-            later=self._later(board, path, landings, together),
+            later=self._later(board, path, together),
             share=share,
             precedence=Precedence(rank, solution.landing.bit_count(), -share),
         )
@@ -334,13 +351,11 @@ class Finder:
         replacement = board.pieces[piece].replacement
         return Demand(pod, replacement, nodes, parts=parts, is_replacement=True, is_alone=places.is_alone)
 
-    def _later(
-        self, board: Board, path: Path, landings: Sequence[Sequence[NodeSet]], together: Sequence[FirstStep]
-    ) -> tuple[Demand, ...]:
+    def _later(self, board: Board, path: Path, together: Sequence[FirstStep]) -> tuple[Demand, ...]:
         following = (member for step in together[1:] for member in step.members)
         later = (
             Demand(pod, board.pieces[spot.piece].replacement, self._once(nodes), is_replacement=True)
-            for choice, of_step in islice(zip(path.choices, landings, strict=True), max(1, len(together)), None)
+            for choice, of_step in islice(zip(path.choices, _landings(path), strict=True), max(1, len(together)), None)
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
         return tuple(islice(chain(following, later), _MOST_LATER))
@@ -396,6 +411,11 @@ def _expected(board: Board, coming: Sequence[Pod]) -> list[Spot]:
         board.expect(best)
         placed.append(best)
     return placed
+
+
+def _landings(path: Path) -> Sequence[Sequence[NodeSet]]:
+    """Return for each pod of each step where its replacement may land."""
+    return [[choice.assessment.nodes(spot.piece) for spot in choice.step] for choice in path.choices]
 
 
 def _counts(board: Board) -> dict[GroupKey, dict[str, int]]:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.planning.placement import Placement
+from respread.planning.placement import Changes, Placement
 from respread.planning.plan import in_turns
 from respread.planning.room.book import Claim, Room, RoomForAll
 from respread.planning.search.cost import Cost, SearchBudget, total
@@ -44,15 +44,6 @@ class SearchLimits(NamedTuple):
 
 
 ORDINARY_LIMITS: Final = SearchLimits()
-
-
-class Changes(NamedTuple):
-    """What has changed since the last plan."""
-
-    nodes: NodeSet
-    """The nodes whose pods have changed for the scheduler."""
-    rules: bool
-    """Whether anything else that the scheduler uses has changed."""
 
 
 _Question: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], Cost | None]
@@ -144,7 +135,7 @@ class Solver:
         self._placement = placement
         self._finder = finder
         self._memory = memory
-        self._changes = Changes(0, rules=False)
+        self._changes = Changes()
         self._claims: Sequence[Claim] = ()
         self._limits = limits
         self._left = limits.of_all

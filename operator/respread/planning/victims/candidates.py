@@ -63,6 +63,19 @@ class Rules(NamedTuple):
     snapshot: ClusterSnapshot = ClusterSnapshot()
     """The cluster, for the controllers that are known. Others are read before one of their pods is evicted."""
 
+    @classmethod
+    def of(
+        cls,
+        snapshot: ClusterSnapshot,
+        selection: Selection,
+        protections: Mapping[str, Protection],
+        budgets: BudgetLedger,
+        now: datetime,
+        refused: Refused,
+    ) -> Rules:
+        """Return the rules for a snapshot, to which the selection has advanced."""
+        return cls(selection, protections, budgets, ActivePods(snapshot), now, refused, snapshot)
+
 
 def why_held(pod: Pod, rules: Rules) -> Held | None:
     """Return why a pod may not be evicted, or None if it may."""

@@ -1,0 +1,330 @@
+"""Combines solutions to a plan: which of their steps may be made now, beside all that looks for a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+import msgspec
+
+from respread.api.policy import Policy
+from respread.api.reasons import Reason
+from respread.planning.explain.expected_domains import MissingDomains, Stuck
+from respread.planning.held import Held
+from respread.planning.moving_pods import Motion
+from respread.planning.placement import Placement, is_replaced_when_gone
+from respread.planning.plan import BlockedGroup, Move, Plan, in_turns
+from respread.planning.room.contention import Contention
+from respread.planning.room.demand import Current, Demand, Leaving, demands_in, largest_of
+from respread.planning.room.preemption import Priorities, preemptors_among
+from respread.planning.solution import Precedence, Solution
+from respread.planning.tasks import Task
+from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.wave import Wave
+from respread.scheduling.view.node_sets import NodeSet
+from respread.spread.group import GroupKey, SpreadGroup
+
+_ROOM_PER_LIMIT: Final = 4
+"""How many moves of a policy are planned for the first wave for each that `limits.inFlight` lets go now, because other
+limits may hold some."""
+_NOT_ALONE: Final = Held(
+    Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is then planned again"
+)
+_NOT_YET_SAFE: Final = Held(
+    Reason.IN_MOTION, "it waits until the replacements of earlier moves have a node: where they go decides what is safe"
+)
+_ONE_AT_A_TIME: Final = Held(
+    Reason.IN_MOTION,
+    "it waits until the replacement of the move before it has a node: that several at once are safe can't be proven "
+    "for these constraints and the free room",
+)
+_NOT_TOGETHER: Final = Held(
+    Reason.IN_MOTION, "it waits until the replacements of the moves before it have a node: it is safe only then"
+)
+_NOT_FINISHED: Final = Held(
+    Reason.IN_MOTION,
+    "it can't be restored now, and waits for moves of other spread groups, which may need the room that it would take",
+)
+
+
+class Queue(NamedTuple):
+    """Who looks for a node already, except for the components that are planned."""
+
+    leaving: Leaving
+    """What pods that are being deleted will leave to them."""
+    waiting: tuple[Demand, ...]
+
+
+def queue_of(placement: Placement, motion: Motion, tasks: Sequence[Task], now: datetime) -> Queue:
+    """Return who looks for a node, except for some components."""
+    snapshot = placement.view.snapshot
+    planned = [pod for task in tasks for pod in task.coming]
+    theirs = {pod.uid for pod in planned}
+    deleted = snapshot.leaving_pods.values()
+    leaving = Leaving(placement, deleted)
+    # Whoever deletes them.
+    replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod) and pod.uid not in theirs}
+    replaced.update({pod.uid: pod for pod in (*motion.moving.besides(tasks), *motion.lost) if pod.node_name})
+    pending = [pod for pod in snapshot.waiting_pods.values() if pod.uid not in theirs]
+    return Queue(leaving, demands_in(placement, pending, replaced.values(), leaving, now, planned))
+
+
+def _of_solution(
+    solution: Solution, leaving: Leaving, placement: Placement, current: Current, now: datetime
+) -> Iterable[Demand]:
+    """Return the replacements that wait for a component that is planned."""
+    if solution.waiting:
+        return map(current.of, solution.waiting)
+    coming = [pod for task in solution.tasks for pod in task.coming]
+    # Beside one another, each of them may land wherever others let it in.
+    return demands_in(placement, (), coming, leaving, now, coming)
+
+
+class Surroundings(NamedTuple):
+    """What moves are made beside."""
+
+    placement: Placement
+    budgets: BudgetLedger
+    queue: Queue
+    coming: Sequence[Demand]
+    """Pods that look for a node later: those of moves that are still to be made for groups in motion, and of nodes that
+    are waited for. They keep a place too, as if the moves were made already."""
+    missed: NodeSet
+    """The nodes on which there is no room yet for the moves that are still to be made for groups in motion."""
+    policies: Sequence[Policy]
+    under_way: Mapping[str, int]
+    """How many moves of each policy are under way."""
+    now: datetime
+    """With a time zone."""
+
+
+class Combination:
+    """Combines the solutions of one plan after the other. What has not changed is the same object."""
+
+    __slots__ = ("_priorities", "_waiting")
+
+    def __init__(self) -> None:
+        self._priorities = Priorities()
+        self._waiting = _WaitingMoves()
+
+    def of(
+        self,
+        solutions: Sequence[Solution],
+        stuck: Iterable[Stuck],
+        surroundings: Surroundings,
+        selected: Mapping[GroupKey, str],
+        groups: Mapping[GroupKey, SpreadGroup],
+    ) -> Plan:
+        """Return the plan.
+
+        Args:
+            solutions: all of them.
+            stuck: the groups that stay violated.
+            surroundings: what the moves are made beside.
+            selected: the policy that selects each group.
+            groups: all groups.
+        """
+        expected = MissingDomains(surroundings.policies, surroundings.placement.table)
+        stuck = expected.complete(stuck, selected, groups)
+        wave = _wave(solutions, surroundings, self._priorities)
+        return _plan(solutions, stuck, wave, surroundings.missed, self._waiting, selected)
+
+
+class _Known(NamedTuple):
+    solution: Solution
+    together: int
+    waits: Held | None
+    moves: tuple[Move, ...]
+
+
+class _WaitingMoves:
+    """Moves of solutions. While they wait for the same as in the last plan, they stay the same objects."""
+
+    __slots__ = ("_before", "_now")
+
+    def __init__(self) -> None:
+        self._before: dict[int, _Known] = {}
+        """By the identity of the solution, which is kept alive."""
+        self._now: dict[int, _Known] = {}
+
+    def begin(self) -> None:
+        """Forget what was not requested since the last call."""
+        self._before, self._now = self._now, {}
+
+    def of(self, solution: Solution, together: int, waits: Held | None) -> tuple[Move, ...]:
+        """Return a solution's moves.
+
+        Args:
+            solution: the solution.
+            together: how many of its first steps may be made now, at the same time.
+            waits: what the step after them waits for.
+        """
+        known = self._before.get(id(solution))
+        if known is None or known.together != together or known.waits != waits:
+            known = _Known(solution, together, waits, tuple(_moves(solution, together, waits)))
+        self._now[id(solution)] = known
+        return known.moves
+
+
+def _moves(solution: Solution, together: int, waits: Held | None) -> list[Move]:
+    return [
+        msgspec.structs.replace(move, wave=max(0, number - together + 1), waits=waits if number == together else None)
+        for number, step in enumerate(solution.steps)
+        for move in step
+    ]
+
+
+def _wave(solutions: Iterable[Solution], beside: Surroundings, priorities: Priorities) -> Wave | None:
+    """Return the wave that first steps may join; None if there is no such step."""
+    steps = [step for each in solutions for step in (each.first, *each.together) if step is not None]
+    members = [member for step in steps for member in step.members]
+    if not members:
+        return None
+    placement, leaving, now = beside.placement, beside.queue.leaving, beside.now
+    current = Current(placement)
+    of_solutions = (_of_solution(each, leaving, placement, current, now) for each in solutions if each.is_begun)
+    waiting = (*beside.queue.waiting, *chain.from_iterable(of_solutions))
+    largest = largest_of(member.pod for member in members)
+    contention = Contention(placement, (*waiting, *beside.coming), leaving, largest)
+    priorities.forget_others(placement.table.slot_of)
+    made = set(map(id, waiting))
+    fragile = [each for each in contention.fragile if id(each) in made]
+    without = [each for each in waiting if each.counts_on_leaving]
+    return Wave(
+        current,
+        beside.budgets,
+        _most(beside.policies, beside.under_way),
+        contention,
+        leaving,
+        preemptors_among((*without, *fragile), placement, priorities, now),
+        [each for each in waiting if not each.nodes],
+        priorities,
+    )
+
+
+def _most(policies: Iterable[Policy], under_way: Mapping[str, int]) -> dict[str, int]:
+    """Return by policy how many moves are planned for the first wave, beside so many that are under way."""
+    return {
+        policy.name: _ROOM_PER_LIMIT * max(1, policy.spec.limits.in_flight - under_way.get(policy.name, 0))
+        for policy in policies
+    }
+
+
+class _Joining:
+    """Joins the first steps of a solution to the wave, one after another, as far as they are safe at the same time."""
+
+    __slots__ = ("_is_wide", "_solution", "_wave", "steps", "waits")
+
+    def __init__(self, solution: Solution, wave: Wave | None, missed: NodeSet) -> None:
+        self._solution = solution
+        self._wave = wave
+        self._is_wide = solution.first is None
+        """Whether the first step has joined with all nodes on which its replacement may land beside the next one's."""
+        self.steps = 0
+        """How many have joined."""
+        self.waits: Held | None = None
+        """What the next one waits for."""
+        if not solution.steps:
+            return
+        if wave is None or (solution.first is None and not solution.together):
+            self.waits = _NOT_YET_SAFE if solution.is_begun else _NOT_ALONE
+        elif missed & (solution.landing | solution.vacated) and not any(solution.cured):
+            self.waits = _NOT_FINISHED
+
+    def go_on(self) -> bool:
+        """Join one more step, and return whether it has joined."""
+        solution, wave = self._solution, self._wave
+        if self.waits is not None or wave is None or self.steps == len(solution.steps):
+            return False
+        if self.steps == 0:
+            step = solution.first or solution.together[0]
+            self.waits = wave.why_full(step) or wave.join(step)
+        elif self.steps < len(solution.together):
+            following = solution.together[self.steps]
+            self.waits = wave.why_full(following)
+            if not (self._is_wide or self.waits):
+                self.waits = wave.widen(solution.together[0])
+                self._is_wide = True
+            self.waits = self.waits or wave.join(following)
+        else:
+            self.waits = _NOT_TOGETHER if solution.together else _ONE_AT_A_TIME
+        self.steps += self.waits is None
+        return self.waits is None
+
+    def reserve(self) -> None:
+        """Reserve room for the steps that follow those that have joined."""
+        if self._wave is not None and self.steps:
+            self._wave.reserve(self._solution.later[self.steps - 1 :])
+
+
+def _precedence(solution: Solution) -> tuple[int, bool, Precedence]:
+    """Return what is less for a solution that joins before another: of groups as important, those that are begun do."""
+    return solution.precedence.rank, not solution.is_begun, solution.precedence
+
+
+def _joined(solutions: Sequence[Solution], wave: Wave | None, missed: NodeSet) -> Mapping[int, tuple[int, Held | None]]:
+    """Return, by the identity of each solution, how many of its steps may be made now, and what the next one waits for.
+
+    Each solution has its first step before any has its second.
+    """
+    joining = {
+        id(solution): _Joining(solution, wave, missed)
+        for solution in in_turns(sorted(solutions, key=_precedence), lambda each: each.namespace)
+    }
+    going_on = []
+    for each in joining.values():
+        if each.go_on():
+            each.reserve()
+            going_on.append(each)
+    while going_on := [each for each in going_on if each.go_on()]:
+        pass
+    return {key: (each.steps, each.waits) for key, each in joining.items()}
+
+
+def _plan(
+    solutions: Sequence[Solution],
+    stuck: Iterable[Stuck],
+    wave: Wave | None,
+    missed: NodeSet,
+    waiting: _WaitingMoves,
+    selected: Mapping[GroupKey, str],
+) -> Plan:
+    """Combine solutions, and determine the wave of each move.
+
+    Args:
+        solutions: all of them.
+        stuck: the groups that stay violated.
+        wave: what may be made now; None for nothing.
+        missed: the nodes on which there is no room yet for the moves that are still to be made for groups in motion.
+        waiting: the moves of the last plan's solutions.
+        selected: the policy that selects each group.
+    """
+    moves: list[Move] = []
+    before: dict[GroupKey, Mapping[str, int]] = {}
+    after: dict[GroupKey, Mapping[str, int]] = {}
+    joined = _joined(solutions, wave, missed)
+    waiting.begin()
+    for solution in solutions:
+        moves.extend(waiting.of(solution, *joined[id(solution)]))
+        before.update(solution.counts_before)
+        after.update(solution.counts_after)
+    return Plan(
+        moves=tuple(sorted(moves, key=attrgetter("wave", "component", "step"))),
+        blocked=tuple(
+            BlockedGroup(
+                group=key,
+                policy=selected[key],
+                reason=held.reason,
+                message=held.message,
+                full_domains=held.full_domains,
+            )
+            for key, held in stuck
+        ),
+        policies=selected,
+        counts_before=before,
+        counts_after=after,
+        lower_bound=sum(solution.lower_bound for solution in solutions),
+    )
