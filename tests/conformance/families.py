@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from respread.scheduling.version import keeps_namespace_selectors
+from respread.scheduling.configuration import keeps_namespace_selectors
 from tests.conformance.cases import QUANTITIES, Case, QuantityRow, UnreadableFileError, lines_of
 from tests.conformance.judging import Difference, Judgement, judge, judge_quantity
 

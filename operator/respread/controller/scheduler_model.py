@@ -16,10 +16,9 @@ from respread.kube.server_version import ServerVersion
 from respread.planning.audit.auditor import Auditor
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicyIndex, kinds_restored
-from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.default_selector import SelectingOwner
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.version import of_version
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex

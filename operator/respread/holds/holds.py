@@ -32,7 +32,7 @@ from respread.holds.quiet_period import QuietPeriods
 from respread.holds.refusals import Refusals
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
-from respread.planning.planner import OnHold
+from respread.planning.moving_pods import OnHold
 from respread.spread.group import GroupKey, SpreadGroup
 
 STALE_SECONDS: Final = 180.0

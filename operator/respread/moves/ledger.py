@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from immutables import Map
 
-from respread.cluster.differences import changed_keys
+from respread.cluster.incremental import changed_keys
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.moves.entry import (

@@ -12,6 +12,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import Final, NamedTuple
 
+from respread.cluster.incremental import Incremental
 from respread.planning.placement import Placement
 from respread.planning.room.book import Claim, Taken
 from respread.planning.room.demand import PLACED_WITHIN, Demand, is_recent
@@ -48,7 +49,7 @@ class Claims:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[tuple[tuple[int, int], ...], Claim] = {}
+        self._known: Incremental[tuple[tuple[int, int], ...], Claim] = Incremental()
         """By slots and the identities of the pods, which the claims hold."""
 
     def of(self, placement: Placement, waiting: Iterable[Demand], moving: Iterable[Task], now: datetime) -> Kept:
@@ -67,12 +68,13 @@ class Claims:
             left = [_left_to_do(simulation, task) for task in going_on]
         coming = [demand for each in left for demand in each.demands]
         missed = reduce(or_, (each.missed for each in left), 0)
-        by_content = {
-            tuple((taken.slot, id(taken.pod)) for taken in claim.taken): claim
-            for claim in (*waited_for, *(each.claim for each in left))
-        }
-        self._known = {content: self._known.get(content, claim) for content, claim in by_content.items()}
-        return Kept(tuple(claim for claim in self._known.values() if claim.taken), tuple(coming), missed)
+        self._known.begin()
+        claims = [self._same(claim) for claim in (*waited_for, *(each.claim for each in left)) if claim.taken]
+        return Kept(tuple({id(claim): claim for claim in claims}.values()), tuple(coming), missed)
+
+    def _same(self, claim: Claim) -> Claim:
+        """Return the claim of the last plan, if it takes the same."""
+        return self._known.of(tuple((taken.slot, id(taken.pod)) for taken in claim.taken), (), lambda: claim)
 
 
 def _is_stuck(task: Task, now: datetime) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.cluster.incremental import Incremental
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.held import Held
 from respread.planning.moving_pods import Motion
@@ -83,6 +85,10 @@ def _of_solution(
     return demands_in(placement, (), coming, leaving, now, coming)
 
 
+_Moves: TypeAlias = Incremental[tuple[int, int, Held | None], Sequence[Move]]
+"""By the identity of the solution, how many of its steps may be made now, and what the next one waits for."""
+
+
 class Surroundings(NamedTuple):
     """What moves are made beside."""
 
@@ -104,11 +110,11 @@ class Surroundings(NamedTuple):
 class Combination:
     """Combines the solutions of one plan after the other. What has not changed is the same object."""
 
-    __slots__ = ("_priorities", "_waiting")
+    __slots__ = ("_moves", "_priorities")
 
     def __init__(self) -> None:
         self._priorities = Priorities()
-        self._waiting = _WaitingMoves()
+        self._moves: _Moves = Incremental()
 
     def of(
         self,
@@ -130,43 +136,7 @@ class Combination:
         expected = MissingDomains(surroundings.policies, surroundings.placement.table)
         stuck = expected.complete(stuck, selected, groups)
         wave = _wave(solutions, surroundings, self._priorities)
-        return _plan(solutions, stuck, wave, surroundings.missed, self._waiting, selected)
-
-
-class _Known(NamedTuple):
-    solution: Solution
-    together: int
-    waits: Held | None
-    moves: tuple[Move, ...]
-
-
-class _WaitingMoves:
-    """Moves of solutions. While they wait for the same as in the last plan, they stay the same objects."""
-
-    __slots__ = ("_before", "_now")
-
-    def __init__(self) -> None:
-        self._before: dict[int, _Known] = {}
-        """By the identity of the solution, which is kept alive."""
-        self._now: dict[int, _Known] = {}
-
-    def begin(self) -> None:
-        """Forget what was not requested since the last call."""
-        self._before, self._now = self._now, {}
-
-    def of(self, solution: Solution, together: int, waits: Held | None) -> tuple[Move, ...]:
-        """Return a solution's moves.
-
-        Args:
-            solution: the solution.
-            together: how many of its first steps may be made now, at the same time.
-            waits: what the step after them waits for.
-        """
-        known = self._before.get(id(solution))
-        if known is None or known.together != together or known.waits != waits:
-            known = _Known(solution, together, waits, tuple(_moves(solution, together, waits)))
-        self._now[id(solution)] = known
-        return known.moves
+        return _plan(solutions, stuck, wave, surroundings.missed, self._moves, selected)
 
 
 def _moves(solution: Solution, together: int, waits: Held | None) -> list[Move]:
@@ -189,7 +159,7 @@ def _wave(solutions: Iterable[Solution], beside: Surroundings, priorities: Prior
     waiting = (*beside.queue.waiting, *chain.from_iterable(of_solutions))
     largest = largest_of(member.pod for member in members)
     contention = Contention(placement, (*waiting, *beside.coming), leaving, largest)
-    priorities.forget_others(placement.table.slot_of)
+    priorities.begin()
     made = set(map(id, waiting))
     fragile = [each for each in contention.fragile if id(each) in made]
     without = [each for each in waiting if each.counts_on_leaving]
@@ -289,7 +259,7 @@ def _plan(
     stuck: Iterable[Stuck],
     wave: Wave | None,
     missed: NodeSet,
-    waiting: _WaitingMoves,
+    kept: _Moves,
     selected: Mapping[GroupKey, str],
 ) -> Plan:
     """Combine solutions, and determine the wave of each move.
@@ -299,16 +269,17 @@ def _plan(
         stuck: the groups that stay violated.
         wave: what may be made now; None for nothing.
         missed: the nodes on which there is no room yet for the moves that are still to be made for groups in motion.
-        waiting: the moves of the last plan's solutions.
+        kept: the moves of solutions, which stay the same objects while they wait for the same.
         selected: the policy that selects each group.
     """
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
     joined = _joined(solutions, wave, missed)
-    waiting.begin()
+    kept.begin()
     for solution in solutions:
-        moves.extend(waiting.of(solution, *joined[id(solution)]))
+        key = id(solution), *joined[id(solution)]
+        moves.extend(kept.of(key, (solution,), partial(_moves, solution, *joined[id(solution)])))
         before.update(solution.counts_before)
         after.update(solution.counts_after)
     return Plan(

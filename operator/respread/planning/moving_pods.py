@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, TypeAlias
 
@@ -50,42 +50,6 @@ def uncounted(snapshot: ClusterSnapshot) -> Mapping[str, Held]:
 def why_uncounted(found: Mapping[str, Held], namespace: str) -> Held | None:
     """Return why the groups of a namespace are left alone, or None."""
     return found.get(EVERYWHERE) or found.get(namespace)
-
-
-class LostPods:
-    """The pods of one snapshot after the other that have lost their node and will be replaced on another one.
-
-    The pod garbage collector of Kubernetes deletes them about a minute after their node, and only then do their
-    controllers create others. Until then, the scheduler counts them in no domain, and no Pending pod shows that they
-    need room.
-    """
-
-    __slots__ = ("_names", "pods")
-
-    def __init__(self) -> None:
-        self._names: frozenset[str] = frozenset()
-        """Nodes that don't exist and have pods."""
-        self.pods: tuple[Pod, ...] = ()
-        """Those of the last snapshot, except terminating ones."""
-
-    def advance(self, snapshot: ClusterSnapshot, changed: Iterable[str]) -> None:
-        """Look at another snapshot.
-
-        Args:
-            snapshot: the cluster.
-            changed: the names of all nodes that came or went since the last one, or whose pods changed.
-        """
-        by_node = snapshot.pods_by_node
-        self._names = frozenset(
-            name for name in (*self._names, *changed) if name in by_node and name not in snapshot.nodes
-        )
-        unread = {key.name for key in snapshot.unread.get("nodes", Map())} if self._names else set()
-        self.pods = tuple(
-            pod
-            for name in sorted(self._names - unread)
-            for _, pod in sorted(by_node[name].items())
-            if not pod.terminating and why_not_replaced(pod) is None
-        )
 
 
 class UnderWay(NamedTuple):
@@ -139,32 +103,6 @@ class MovingPods(NamedTuple):
         return [pod for pod in self.coming if pod.uid not in theirs]
 
 
-class BegunTasks:
-    """Components with what is to come for them. One for which nothing has changed is the same object."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Task, Task]] = {}
-        """By the identity of the component without it, which is kept alive."""
-
-    def of(self, tasks: Iterable[Task], moving: MovingPods) -> list[Task]:
-        """Return components, each with what is to come for it, and forget all others."""
-        if not moving.coming:
-            self._known = {}
-            return list(tasks)
-        self._known = dict(self._with(tasks, moving))
-        return [task for _, task in self._known.values()]
-
-    def _with(self, tasks: Iterable[Task], moving: MovingPods) -> Iterator[tuple[int, tuple[Task, Task]]]:
-        for task in tasks:
-            coming = tuple(task.of(moving.coming))
-            known = self._known.get(id(task))
-            if known is None or known[1].coming != coming:
-                known = task, msgspec.structs.replace(task, coming=coming) if coming else task
-            yield id(task), known
-
-
 class Parted(NamedTuple):
     """Tasks, by what is to be done with them now."""
 
@@ -179,13 +117,22 @@ class Parted(NamedTuple):
 class Motion:
     """What is in motion in one snapshot after the other."""
 
-    __slots__ = ("_begun", "_lost", "_snapshot", "moving")
+    __slots__ = ("_begun", "_lost_nodes", "_snapshot", "lost", "moving")
 
     def __init__(self) -> None:
-        self._begun = BegunTasks()
-        self._lost = LostPods()
+        self._begun: dict[int, tuple[Task, Task]] = {}
+        """Tasks, and these with what is to come for them, by the identity of the former."""
+        self._lost_nodes: frozenset[str] = frozenset()
+        """Nodes that don't exist and have pods."""
         self._snapshot = ClusterSnapshot()
         self.moving = MovingPods.of(self._snapshot, NOTHING_UNDER_WAY)
+        self.lost: tuple[Pod, ...] = ()
+        """The pods whose node no longer exists, and that will be replaced on another one, except terminating ones.
+
+        The pod garbage collector of Kubernetes deletes them about a minute after their node, and only then do their
+        controllers create others. Until then, the scheduler counts them in no domain, and no Pending pod shows that
+        they need room.
+        """
 
     def advance(self, snapshot: ClusterSnapshot, changed: Iterable[str], under_way: UnderWay) -> None:
         """Look at another snapshot.
@@ -196,19 +143,24 @@ class Motion:
             under_way: the moves that were chosen or made.
         """
         self._snapshot = snapshot
-        self._lost.advance(snapshot, changed)
         self.moving = MovingPods.of(snapshot, under_way)
-
-    @property
-    def lost(self) -> Sequence[Pod]:
-        """The pods whose node no longer exists, and that will be replaced."""
-        return self._lost.pods
+        by_node = snapshot.pods_by_node
+        self._lost_nodes = frozenset(
+            name for name in (*self._lost_nodes, *changed) if name in by_node and name not in snapshot.nodes
+        )
+        unread = {key.name for key in snapshot.unread.get("nodes", Map())} if self._lost_nodes else set()
+        self.lost = tuple(
+            pod
+            for name in sorted(self._lost_nodes - unread)
+            for _, pod in sorted(by_node[name].items())
+            if not pod.terminating and why_not_replaced(pod) is None
+        )
 
     def part(self, tasks: Iterable[Task], on_hold: OnHold, begun: AbstractSet[GroupKey]) -> Parted:
         """Return which tasks are to be solved, for which room is kept, and which groups are left alone for now."""
         ready: list[Task] = []
         parted = Parted([], [], [])
-        moves, lost = self.moving, FiledPods.of(self._lost.pods, self._snapshot)
+        moves, lost = self.moving, FiledPods.of(self.lost, self._snapshot)
         unread = uncounted(self._snapshot)
         for task in tasks:
             reasons = (on_hold(key, policy) for key, policy in task.cure.items())
@@ -223,7 +175,16 @@ class Motion:
             if held is in_motion or (is_unfinished and held.reason is Reason.QUIET_PERIOD):
                 parted.moving.append(task)
             parted.blocked.extend((key, held) for key in task.cure)
-        return parted._replace(ready=self._begun.of(ready, moves))
+        self._begun = {id(task): self._with_what_comes(task) for task in ready} if moves.coming else {}
+        return parted._replace(ready=[task for _, task in self._begun.values()] if moves.coming else ready)
+
+    def _with_what_comes(self, task: Task) -> tuple[Task, Task]:
+        """Return a component, and the same with what is to come for it: the same object as long as that is equal."""
+        coming = tuple(task.of(self.moving.coming))
+        known = self._begun.get(id(task))
+        if known is None or known[1].coming != coming:
+            known = task, msgspec.structs.replace(task, coming=coming) if coming else task
+        return known
 
 
 def _losing(task: Task, lost: FiledPods) -> Held | None:

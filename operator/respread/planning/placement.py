@@ -9,7 +9,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.policy import Policy, WhenUnsatisfiable
-from respread.cluster.differences import changed_keys
+from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -44,9 +44,7 @@ class Placement:
 
     __slots__ = ("_defaults", "_table", "predictor")
 
-    def __init__(
-        self, predictor: Predictor | None = None, kinds: frozenset[WhenUnsatisfiable] = ALL_DEFAULTS
-    ) -> None:
+    def __init__(self, predictor: Predictor | None = None, kinds: frozenset[WhenUnsatisfiable] = ALL_DEFAULTS) -> None:
         """Use a predictor. Plans change its view and restore it.
 
         Args:

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import cached_property
-from itertools import chain, count
-from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias
+from itertools import count
 
 import msgspec
 from immutables import Map
@@ -33,6 +31,7 @@ from respread.planning.tasks import Task, Tasks, earliest
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
+from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection
 from respread.planning.victims.selection import Selection
 from respread.scheduling.predictor import Predictor
@@ -104,7 +103,7 @@ class Planner:
         self._setting = setting
         self._protections = setting.protections
         self._ranks = setting.ranks
-        self._placement = Placement.under(setting.policies, self._predictor)
+        self._placement = Placement.under(setting.policies, self._placement.predictor)
         self._selection = Selection(setting.index)
         self._tasks = Tasks()
         self._memory = Memory()
@@ -147,11 +146,8 @@ class Planner:
         queue = queue_of(self._placement, self._motion, tasks, now)
         kept = self._claims.of(self._placement, queue.waiting, parted.moving, now) if tasks else Kept()
         solutions = self._solved(tasks, budgets, changes, kept)
-        stuck = [
-            *parted.blocked,
-            *((key, each.held) for task, each in drained for key in task.cure),
-            *(each for solution in solutions for each in solution.stuck),
-        ]
+        left = [*parted.blocked, *((key, each.held) for task, each in drained for key in task.cure)]
+        stuck = [*left, *(each for solution in solutions for each in solution.stuck)]
         going = [pod for _, each in drained for pod in each.going]
         later = (*kept.coming, *demands_of_drained(going, self._leaving, self._placement))
         planned = self._combination.of(
@@ -165,9 +161,9 @@ class Planner:
         )
         return msgspec.structs.replace(
             planned,
-            held_pods=self._held_pods.count(all_tasks, planned, spread.groups),
-            owners=frozenset(owner for task in all_tasks for owner in task.owners),
-            changes_at=earliest((*(task.changes_at for task in all_tasks), *(held.until for _, held in blocked))),
+            held_pods=self._held_pods.count(every, planned, spread.groups),
+            owners=frozenset(owner for task in every for owner in task.owners),
+            changes_at=earliest((*(task.changes_at for task in every), *(held.until for _, held in left))),
         )
 
     def _advance(

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from respread.planning.placement import Changes, Placement
 from respread.planning.plan import in_turns
-from respread.planning.room.book import Claim, Room, RoomForAll
+from respread.planning.room.book import Claim, RoomBook, RoomForAll
 from respread.planning.search.cost import Cost, SearchBudget, total
 from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
@@ -180,20 +180,18 @@ class Solver:
             solutions: of all tasks.
             alone: those of each task alone, by its identity.
         """
-        beside_the_waiting = Room(self._placement)
-        without_the_waiting = Room(self._placement)
-        for claim in self._claims:
-            (beside_the_waiting if claim.is_waiting else without_the_waiting).take(claim.taken)
-        for solution in solutions:
-            without_the_waiting.take(solution.taken)
+        free = self._placement.view.free
+        beside_the_waiting = RoomBook(claim for claim in self._claims if claim.is_waiting)
+        others = (claim for claim in self._claims if not claim.is_waiting)
+        without_the_waiting = RoomBook((*others, *(solution.claim for solution in solutions)))
         found: list[Solution] = []
         for solution in solutions:
             own = alone[id(solution.tasks[0])]
             waits = (
                 not solution.steps
                 and own.steps
-                and not beside_the_waiting.holds(own.taken[: len(own.steps[0])])
-                and without_the_waiting.holds(own.taken)
+                and not beside_the_waiting.holds(own.taken[: len(own.steps[0])], free)
+                and without_the_waiting.holds(own.taken, free)
             )
             if waits:
                 without_the_waiting.take(own.taken)
@@ -223,20 +221,18 @@ class Solver:
 
         The latter take no more than is left in the end, as do those of the rest.
         """
-        room = Room(self._placement)
-        for claim in self._claims:
-            room.take(claim.taken)
+        room, free = RoomBook(self._claims), self._placement.view.free
         solutions: list[Solution] = []
         behind: list[Solution] = []
         for solution in order:
-            fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
+            fitting = solution if room.holds(solution.taken, free) else self._beside(solution.tasks, solutions, tried)
             if fitting.cost.violated > solution.cost.violated:
                 behind.append(solution)
                 continue
             room.take(fitting.taken)
             solutions.append(fitting)
         for solution in (*rest, *behind):
-            fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
+            fitting = solution if room.holds(solution.taken, free) else self._beside(solution.tasks, solutions, tried)
             room.take(fitting.taken)
             solutions.append(fitting)
         return solutions, behind
@@ -292,8 +288,7 @@ class Solver:
             return []
         names = {name for solution in wanting for name in solution.may_use}
         demand = {name: max(solution.may_use.get(name, 0) for solution in wanting) for name in names}
-        room = Room(self._placement)
-        room.take(chain.from_iterable(solution.taken for solution in solutions))
+        room = RoomBook(solution.claim for solution in solutions)
         tight = [(solution, self._tight(solution, demand, room)) for solution in solutions]
         rivals: list[list[Solution]] = []
         taken: set[int] = set()
@@ -314,7 +309,7 @@ class Solver:
                 taken.update(map(id, found))
         return rivals
 
-    def _tight(self, solution: Solution, demand: Mapping[str, int], room: Room) -> NodeSet:
+    def _tight(self, solution: Solution, demand: Mapping[str, int], room: RoomBook) -> NodeSet:
         """Return the nodes of a solution that it uses or may leave, without enough room for all.
 
         Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from operator import is_
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
@@ -14,6 +13,7 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.incremental import are_same
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
@@ -137,9 +137,9 @@ class Task(msgspec.Struct, frozen=True, eq=False):
     def is_like(self, other: Task) -> bool:
         """Whether it equals another task."""
         return (
-            _same(self.groups, other.groups)
-            and _same(self.pods, other.pods)
-            and _same(self.victims, other.victims)
+            are_same(self.groups, other.groups)
+            and are_same(self.pods, other.pods)
+            and are_same(self.victims, other.victims)
             and self.cure == other.cure
             and self.protected == other.protected
         )
@@ -216,8 +216,8 @@ class _NamespaceTasks:
         known = self._basis
         only_pods = same = False
         if basis is not None and known is not None:
-            only_pods = _same(basis[_PODS:], known[_PODS:])
-            same = only_pods and _same(basis[:_PODS], known[:_PODS])
+            only_pods = are_same(basis[_PODS:], known[_PODS:])
+            same = only_pods and are_same(basis[:_PODS], known[:_PODS])
         if not same or _is_over(self._changes_at, rules.now):
             self._follow(violated, snapshot, rules, refused=refused, only_pods=only_pods)
             self._changes_at = earliest(part.changes_at for part in self._parts.values())
@@ -242,7 +242,7 @@ class _NamespaceTasks:
                 for labels in label_sets
             )
             parts.update(zip(label_sets, own, strict=True))
-            if former is None or refused or former.refused or not _same(own, former.parts):
+            if former is None or refused or former.refused or not are_same(own, former.parts):
                 task = _task(each, label_sets, own, rules)
                 like = by_cure.get(frozenset(each.cure)) if former is None else former
                 if like is not None and like.task.is_like(task):
@@ -269,7 +269,7 @@ class _NamespaceTasks:
         siblings = tuple(by_controller.get(_uid(each)) for each in samples)
         policy = rules.selection.policy_of(self._name, labels)
         still = former if same_names and former is not None and not _is_over(former.changes_at, rules.now) else None
-        same_siblings = still is not None and _same(siblings, still.siblings)
+        same_siblings = still is not None and are_same(siblings, still.siblings)
         if still is not None and only_pods and same_siblings and policy is still.basis[0]:
             return still
         standing = rules.budgets.standing(self._name, labels)
@@ -373,10 +373,6 @@ def earliest(times: Iterable[datetime | None]) -> datetime | None:
 
 def _is_over(until: datetime | None, now: datetime) -> bool:
     return until is not None and now >= until
-
-
-def _same(one: Sequence[object], other: Sequence[object]) -> bool:
-    return len(one) == len(other) and all(map(is_, one, other))
 
 
 def _returning(pods: Sequence[Pod]) -> Iterator[Pod]:

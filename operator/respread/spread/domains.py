@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from immutables import Map
 
-from respread.cluster.differences import changed_keys
+from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import Labels
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration, TopologySpreadConstraint

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from respread.cluster.differences import changed_keys
 from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from immutables import Map
 
-from respread.cluster.differences import changed_keys
 from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.incremental import changed_keys
 from respread.cluster.matching import Filed, Matching, file, under, unfile
 from respread.cluster.meta import Labels
 from respread.cluster.selectors import Selector

@@ -7,9 +7,8 @@ from typing import Final
 import click
 
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example, scheduler_option
-from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.version import of_version
 from respread.scheduling.view.cluster_view import ClusterView
 from respread_cli.completion import live_values
 from respread_cli.options import cluster_options, namespace_options, output_options

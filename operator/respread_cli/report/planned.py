@@ -15,10 +15,9 @@ from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.policies import kinds_restored
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
-from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.default_selector import is_known
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.version import of_version
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex

@@ -16,7 +16,7 @@ import msgspec
 from immutables import Map
 
 from respread.cluster.annotations import POD_DELETION_COST
-from respread.cluster.differences import changed_keys
+from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod

@@ -14,9 +14,8 @@ import pytest
 from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.pod import Pod
 from respread.cluster.state import RESOURCES, ClusterState
-from respread.scheduling.configuration import SchedulerConfiguration, read_configuration
+from respread.scheduling.configuration import SchedulerConfiguration, of_version, read_configuration
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.version import of_version
 from respread.scheduling.view.cluster_view import ClusterView
 from respread_sandbox import NodeShape, Sandbox, SandboxOptions
 from tests.integration.scheduling.random_pods import APPS, CLAIMS, NAMESPACES, RACK, ZONE, random_pod

@@ -14,9 +14,7 @@ ROOT = Path(__file__).parents[3]
 MOST_LINES_OF_A_FUNCTION = 60
 LONG_FUNCTIONS = {
     "metrics.create",
-    "solution.find_better",
     "plan_report.plan_report",
-    "planner.plan",
 }
 """Those that are longer (none)."""
 
@@ -24,9 +22,9 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 443, 63_600),  # (300, 44,000)
-        ("operator/respread", 312, 44_450),  # (-, 31,000)
-        ("tests", 456, 71_100),  # (-, 75,000)
+        ("operator", 420, 63_600),  # (300, 44,000)
+        ("operator/respread", 288, 44_450),  # (-, 31,000)
+        ("tests", 457, 71_100),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
@@ -37,7 +35,7 @@ def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) 
 
 @pytest.mark.parametrize(
     ("module", "imports"),
-    [("program/operator", 20), ("controller/control_loop", 20), ("planning/planner", 38)],  # (20 each)
+    [("program/operator", 20), ("controller/control_loop", 20), ("planning/planner", 21)],  # (20 each)
 )
 def test_a_module_depends_on_no_more_of_ours_than_agreed(module: str, imports: int) -> None:
     tree = ast.parse((ROOT / f"operator/respread/{module}.py").read_text())

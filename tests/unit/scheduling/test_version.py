@@ -8,10 +8,9 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement, SelectorOperator
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import PodAffinityTerm
-from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.configuration import SchedulerConfiguration, keeps_namespace_selectors, of_version
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.version import keeps_namespace_selectors, of_version
 from respread.scheduling.view.cluster_view import ClusterView
 from tests.worlds import HOSTNAME, cluster, node, pod, spec
 

@@ -1,13 +1,18 @@
-"""Whether nodes have room for the replacements of several solutions."""
+"""Whether there is room somewhere: claims on nodes beside one another.
+
+Whether there is room whatever the scheduler does is the question of `contention`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.scheduling.view.free_resources import POD_SLOTS
+from respread.planning.room.demand import wanted_by
+from respread.scheduling.view.free_resources import POD_SLOTS, FreeResources
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 from respread.scheduling.view.volume_usage import has_volumes
 
@@ -30,53 +35,58 @@ class Claim(NamedTuple):
     """Whether it is for pods that wait for a node, rather than for moves that are still to be planned."""
 
 
-class Room:
-    """The room that solutions use on nodes, one after another."""
+class RoomBook:
+    """What claims take of nodes."""
 
-    __slots__ = ("_free", "_taken")
+    __slots__ = ("_taken", "_unclear")
 
-    def __init__(self, placement: Placement) -> None:
-        self._free = placement.view.free
-        self._taken: dict[int, dict[str, int]] = {}
+    def __init__(self, claims: Iterable[Claim] = ()) -> None:
+        self._taken: dict[int, Counter[str]] = {}
+        """By slot and resource."""
+        self._unclear: Counter[int] = Counter()
+        """By slot, how many pods are placed there that may need more than resource amounts."""
+        for claim in claims:
+            self.take(claim.taken)
 
-    def holds(self, taken: Sequence[Taken]) -> bool:
-        """Whether there is room for a solution beside those that have reserved theirs."""
-        own: dict[int, dict[str, int]] = {}
+    def take(self, taken: Iterable[Taken], by: int = 1) -> None:
+        """Note what a claim takes, or with -1 that it takes it no more."""
         for each in taken:
-            if (others := self._taken.get(each.slot)) is None:
-                continue  # It was solved with all the room of this node.
+            _take(self._taken.setdefault(each.slot, Counter()), each.pod, by)
             if _may_want_more(each.pod):
-                return False
-            together = own.setdefault(each.slot, others.copy())
-            _take(together, each.pod)
-        return all(
-            amount <= self._free.of(name).free[slot]
-            for slot, amounts in own.items()
-            for name, amount in amounts.items()
-        )
-
-    def take(self, taken: Iterable[Taken]) -> None:
-        """Reserve the room that a solution takes."""
-        for each in taken:
-            _take(self._taken.setdefault(each.slot, {}), each.pod)
+                self._unclear[each.slot] += by
 
     def taken(self, slot: int, name: str) -> int:
-        """Return how much of a resource of a node is reserved."""
-        return self._taken.get(slot, {}).get(name, 0)
+        """Return how much of a resource of a node is taken."""
+        return self._taken[slot][name] if slot in self._taken else 0
+
+    def holds(self, taken: Sequence[Taken], free: FreeResources) -> bool:
+        """Whether there is room for a claim beside the others, if it has room without them."""
+        together: dict[int, Counter[str]] = {}
+        for each in taken:
+            if (others := self._taken.get(each.slot)) is None:
+                continue
+            if _may_want_more(each.pod):
+                return False
+            _take(together.setdefault(each.slot, others.copy()), each.pod)
+        return all(_fits(amounts, slot, free) for slot, amounts in together.items())
+
+    def is_certain(self, slot: int, free: FreeResources) -> bool:
+        """Whether a node has room for all that is taken of it, if it has for each claim alone."""
+        amounts = self._taken.get(slot)
+        if amounts is None or amounts[POD_SLOTS] <= 1:
+            return True
+        return not self._unclear[slot] and _fits(amounts, slot, free)
 
 
 class RoomForAll:
-    """What is taken by a plan in all, kept from plan to plan at the cost of those claims that are new or gone."""
+    """Whether nodes have room for all claims of a plan, at the cost of what has changed since the last one."""
 
-    __slots__ = ("_amounts", "_claims", "_short", "_unclear")
+    __slots__ = ("_book", "_claims", "_short")
 
     def __init__(self) -> None:
         self._claims: dict[int, Claim] = {}
         """By identity."""
-        self._amounts: dict[int, dict[str, int]] = {}
-        """By slot."""
-        self._unclear: dict[int, int] = {}
-        """By slot, how many pods are placed there that may need more than resource amounts."""
+        self._book = RoomBook()
         self._short: set[int] = set()
         """The slots where it is not certain that all fit."""
 
@@ -90,35 +100,19 @@ class RoomForAll:
         """
         before = self._claims
         self._claims = {id(each): each for each in claims}
-        touched = set(slots_of(changed)) & self._amounts.keys()
-        for identity, each in before.items():
-            if identity not in self._claims:
-                touched.update(self._count(each, -1))
-        for identity, each in self._claims.items():
-            if identity not in before:
-                touched.update(self._count(each, 1))
-        for slot in touched:
-            if self._is_certain(slot, placement):
-                self._short.discard(slot)
-            else:
-                self._short.add(slot)
+        touched = set(slots_of(changed))
+        for one, other, by in ((before, self._claims, -1), (self._claims, before, 1)):
+            for claim in (each for identity, each in one.items() if identity not in other):
+                self._book.take(claim.taken, by)
+                touched.update(taken.slot for taken in claim.taken)
+        free = placement.view.free
+        self._short -= touched
+        self._short.update(slot for slot in touched if not self._book.is_certain(slot, free))
         return not self._short
 
-    def _count(self, claim: Claim, by: int) -> Iterable[int]:
-        for each in claim.taken:
-            _take(self._amounts.setdefault(each.slot, {}), each.pod, by)
-            if _may_want_more(each.pod):
-                self._unclear[each.slot] = self._unclear.get(each.slot, 0) + by
-        return (each.slot for each in claim.taken)
 
-    def _is_certain(self, slot: int, placement: Placement) -> bool:
-        amounts = self._amounts[slot]
-        if amounts[POD_SLOTS] <= 1:
-            return True
-        free = placement.view.free
-        return not self._unclear.get(slot) and all(
-            amount <= free.of(name).free[slot] for name, amount in amounts.items()
-        )
+def _fits(amounts: Mapping[str, int], slot: int, free: FreeResources) -> bool:
+    return all(amount <= free.of(name).free[slot] for name, amount in amounts.items())
 
 
 def _may_want_more(pod: Pod) -> bool:
@@ -126,7 +120,6 @@ def _may_want_more(pod: Pod) -> bool:
     return bool(pod.spec.host_ports) or has_volumes(pod.spec)
 
 
-def _take(amounts: dict[str, int], pod: Pod, by: int = 1) -> None:
-    for name, amount in pod.spec.requests.items():
-        amounts[name] = amounts.get(name, 0) + by * amount
-    amounts[POD_SLOTS] = amounts.get(POD_SLOTS, 0) + by
+def _take(amounts: Counter[str], pod: Pod, by: int = 1) -> None:
+    for name, amount in wanted_by(pod).items():
+        amounts[name] += by * amount

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
+from respread.cluster.incremental import Incremental
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
@@ -38,7 +39,11 @@ class Priorities:
     __slots__ = ("_of_node",)
 
     def __init__(self) -> None:
-        self._of_node: dict[str, tuple[Map[ObjectKey, Pod], Mapping[int, Counter[str]]]] = {}
+        self._of_node: Incremental[str, Mapping[int, Counter[str]]] = Incremental()
+
+    def begin(self) -> None:
+        """Begin another plan, and forget nodes that the last one did not look at."""
+        self._of_node.begin()
 
     def held_below(self, node: str, pods: Map[ObjectKey, Pod], priority: int) -> Counter[str]:
         """Return what the pods of lower priority on a node hold."""
@@ -53,18 +58,14 @@ class Priorities:
         return any(each < priority for each in self._known(node, pods))
 
     def _known(self, node: str, pods: Map[ObjectKey, Pod]) -> Mapping[int, Counter[str]]:
-        known = self._of_node.get(node)
-        if known is None or known[0] is not pods:
-            by_priority: dict[int, Counter[str]] = {}
-            for pod in pods.values():
-                by_priority.setdefault(pod.spec.priority, Counter()).update(held_by(pod))
-            known = self._of_node[node] = pods, by_priority
-        return known[1]
+        return self._of_node.of(node, (pods,), lambda: _held_by_priority(pods.values()))
 
-    def forget_others(self, nodes: Iterable[str]) -> None:
-        """Forget nodes that are gone."""
-        if self._of_node:
-            self._of_node = {name: known for name in nodes if (known := self._of_node.get(name)) is not None}
+
+def _held_by_priority(pods: Iterable[Pod]) -> Mapping[int, Counter[str]]:
+    by_priority: dict[int, Counter[str]] = {}
+    for pod in pods:
+        by_priority.setdefault(pod.spec.priority, Counter()).update(held_by(pod))
+    return by_priority
 
 
 def preemptors_among(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from immutables import Map
 
-from respread.cluster.differences import changed_keys
 from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.incremental import changed_keys
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
 from respread.cluster.objects import PodDisruptionBudget

@@ -108,11 +108,6 @@ class Selection:
         self._namespaces: dict[str, _Namespace] = {}
         self._selected: dict[GroupKey, str] = {}
 
-    @classmethod
-    def by(cls, policies: Iterable[Policy]) -> Selection:
-        """Return it for policies in any order."""
-        return cls(PolicyIndex(policies))
-
     @property
     def selected(self) -> Mapping[GroupKey, str]:
         """The groups that policies restore in the last snapshot, each with the name of its policy."""

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from immutables import Map
 
-from respread.cluster.differences import changed_keys
+from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
