@@ -24,6 +24,7 @@ from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waking import PlanningThread
 from respread.eviction.answers import EvictionResult
 from respread.handlers.informers import Informers
+from respread.kube.events import EventRecorder
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.requests import Requests
 from respread.moves.entry import Outcome
@@ -31,7 +32,6 @@ from respread.provisioning.room_loop import RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
 from respread.provisioning.term import RoomEnd
 from respread.stores.watched_kinds import POLICY_KINDS
-from respread.telemetry.event_series import Event
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
 
@@ -115,7 +115,7 @@ def loops_of(
     *,
     own_namespace: Callable[[], str | None],
     permissions: Permissions,
-    record: Callable[[Event], None],
+    events: EventRecorder,
     metrics: Metrics,
     heartbeat: Heartbeat,
 ) -> Loops:
@@ -128,7 +128,7 @@ def loops_of(
         leadership: whether this replica leads.
         own_namespace: returns the operator's own namespace; None while unknown.
         permissions: which optional permissions there are.
-        record: records an Event.
+        events: records Events.
         metrics: count.
         heartbeat: beats at every reconcile.
     """
@@ -136,7 +136,7 @@ def loops_of(
     others, evictor_names = others_by_name(requests, metrics)
     acting = put_together(
         *(requests, informers, leading, Journal(clock)),
-        announcements=Announcements(record, informers.policies.current),
+        announcements=Announcements(events.record, informers.policies.current),
         metrics=metrics,
         policy_kinds=[each.kind for each in informers.all if each.kind in POLICY_KINDS],
         exclusive_seconds=leadership.exclusive_seconds,

@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -26,11 +26,10 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, Renewal, load_access
-from respread.kube.events import record_events
+from respread.kube.events import EventRecorder, record_events
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.requests import Requests, open_requests
 from respread.stores.watched_kinds import watched_kinds
-from respread.telemetry.event_series import Event
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -96,7 +95,7 @@ async def run(options: OperatorOptions) -> None:
             name="operator",
         )
         try:
-            await process.act(requests, permissions, events.record, signalled, feeding)
+            await process.act(requests, permissions, events, signalled, feeding)
         finally:
             stop.set()
             await feeding
@@ -132,7 +131,7 @@ class _Process(NamedTuple):
         self,
         requests: Requests,
         permissions: Permissions,
-        record: Callable[[Event], None],
+        events: EventRecorder,
         signalled: asyncio.Event,
         feeding: asyncio.Task[None],
     ) -> None:
@@ -151,7 +150,7 @@ class _Process(NamedTuple):
                 leadership,
                 own_namespace=own_namespace(self.options, self.access, self.informers),
                 permissions=permissions,
-                record=record,
+                events=events,
                 metrics=self.metrics,
                 heartbeat=self.heartbeat,
             )

@@ -126,5 +126,5 @@ def test_the_text_has_the_constraint_and_the_command(tmp_path: Path) -> None:
     assert json.loads(patch.split("'")[0])[0]["op"] == "add"
     assert max(map(len, done.stdout.splitlines())) <= 160
     advise(tmp_path, [*NODES, *pods("web", "a1", "b1", "c1")])
-    done = CliRunner().invoke(respread, command)
+    done = CliRunner().invoke(respread, command, env={"COLUMNS": "160"})
     assert done.stdout == "1 workload without constraints: none of them is in one zone or on one node by chance.\n"

@@ -53,7 +53,7 @@ WORLD = [
 
 
 def simulate(file: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(respread, ["simulate", "--snapshot", str(file), *arguments])
+    return CliRunner().invoke(respread, ["simulate", "--snapshot", str(file), *arguments], env={"COLUMNS": "160"})
 
 
 def report_of(file: Path, *arguments: str) -> dict[str, Any]:

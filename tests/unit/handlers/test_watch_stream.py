@@ -222,7 +222,7 @@ def test_a_malformed_line_ends_the_watch_after_the_lines_before_it(caplog: pytes
         watch.send(EVENT + b"<html>\n" + EVENT)
         chunks = watch.stream.iter_chunked(2**20)
         assert await anext(chunks) == EVENT
-        with pytest.raises(aiohttp.ClientPayloadError, match="no event of pods"):
+        with pytest.raises(aiohttp.ClientPayloadError, match="not an event of pods"):
             await anext(chunks)
         assert watch.retry.failing
 
