@@ -57,6 +57,8 @@ class ReadCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The current one."""
     server_version: str = ""
     """Of the API server, such as `v1.36.3`; empty if it is not known."""
+    only_namespace: str | None = None
+    """The namespace whose objects were read, because the others' may not be; None if all were."""
     left_out: frozenset[str] = frozenset()
     """Existing resources that could not be read."""
     notes: tuple[str, ...] = ()

@@ -85,7 +85,7 @@ def _of_namespace(options: ClusterOptions, wanted: Collection[WantedKind], names
         f"of other namespaces are not counted, so nodes seem to have more room than they have.{missing} For the result "
         "that an administrator gets, ask for the ClusterRole view by a ClusterRoleBinding."
     )
-    return seen_from_pods(msgspec.structs.replace(view, notes=tuple(notes)))
+    return seen_from_pods(msgspec.structs.replace(view, only_namespace=namespace, notes=tuple(notes)))
 
 
 def seen_from_pods(view: ReadCluster) -> ReadCluster:
@@ -139,7 +139,8 @@ def with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | Non
     """
     if options.snapshot is not None:
         return view
-    read = _read(options, [WantedKind(kind, required=False, namespace=namespace) for kind in OWNERS])
+    of = namespace or view.only_namespace
+    read = _read(options, [WantedKind(kind, required=False, namespace=of) for kind in OWNERS])
     snapshot = msgspec.structs.replace(
         view.snapshot,
         replica_sets=read.snapshot.replica_sets,

@@ -94,11 +94,10 @@ def plan_cluster_of(
     """
     check_standard_input(cluster, options)
     view = read_for_plan(cluster, namespace, with_policies=not options.filenames)
-    readable = namespace if view.left_out else None
     if all_owners:
-        view = with_owners(cluster, view, readable)
+        view = with_owners(cluster, view)
     planning = Planning(options, view.namespace)
-    return planning.plan_with_owners(view, lambda complete: with_owners(cluster, complete, readable))
+    return planning.plan_with_owners(view, lambda complete: with_owners(cluster, complete))
 
 
 def check_standard_input(cluster: ClusterOptions, options: PlanningOptions) -> None:

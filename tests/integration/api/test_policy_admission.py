@@ -233,7 +233,8 @@ def test_the_status_is_a_subresource_and_shown_in_columns(policies: Sandbox, kin
     cells = ["tested", "DryRun", "True", "PartlyOverridden", "False", "412", "25", "40", "5", "87", "41m"]
     assert row.split()[:-1] == cells
     wide = policies.kubectl("get", *_of(kind), "tested", "-o", "wide").splitlines()
-    assert [line.split(maxsplit=12)[-1].strip() for line in wide] == ["BOUND-BY", "inFlightPerWorkload 1"]
+    more = [re.split(r" {2,}", line.split(maxsplit=12)[-1].strip()) for line in wide]
+    assert more == [["BOUND-BY", "UNSATISFIABLE", "INEFFECTIVE"], ["inFlightPerWorkload 1", "0", "0"]]
 
 
 def test_policies_are_selected_by_their_mode(policies: Sandbox) -> None:

@@ -121,7 +121,7 @@ def test_exit_codes_say_whether_the_shown_groups_are_balanced(cluster: Sandbox) 
     assert run(cluster, "skew", "--exit-code", "--when-unsatisfiable", "ScheduleAnyway").returncode == 0
     typo = run(cluster, "skew", "fin")
     assert typo.returncode == 2
-    assert typo.stderr == "Error: no pod of fin has a topology spread constraint.\n"
+    assert typo.stderr == "Error: no pod of fin has a topology spread constraint. Did you mean fine?\n"
 
 
 def test_the_table_is_plain_without_a_terminal(cluster: Sandbox) -> None:
@@ -137,7 +137,7 @@ def test_plan_without_respread_installed_uses_an_empty_policy(young: Sandbox) ->
     plan = parsed(young, "plan")
     assert plan["defaultPolicy"]
     assert plan["notes"][0] == (
-        "The CustomResourceDefinitions of this version of Respread are not installed in this cluster."
+        "The cluster has no policy. This is the plan for a ClusterRebalancePolicy with an empty spec."
     )
     assert [(each["group"]["skew"], each["reason"]) for each in plan["blocked"]] == [(5, "TooYoung")]
     done = run(young, "plan")
@@ -153,7 +153,7 @@ def test_plan_uses_the_policies_of_a_file(cluster: Sandbox, policy: Path) -> Non
     assert [group["countsAfter"]["zone-a"] for group in plan["groups"]] == [2]
     assert {move["constraints"][0]["fromDomain"] for move in plan["moves"]} == {"zone-a"}
     assert len({move["pod"] for move in plan["moves"]}) == 3
-    done = run(cluster, "plan", "-f", str(policy))
+    done = run(cluster, "plan", "-f", str(policy), COLUMNS="160")
     assert done.returncode == 0
     assert "3 evictions to restore 1 of 1 violated constraint; no plan of safe evictions needs fewer." in done.stdout
 

@@ -95,7 +95,7 @@ def test_status_and_down_work_with_several_sandboxes(respread: Respread) -> None
     one, two = json.loads(respread("status", "--output", "json").stdout)
     assert (one["name"], one["state"], one["nodesReady"], one["zones"]) == ("one", "Up", 3, 3)
     assert (two["name"], two["state"], two["nodesReady"], two["zones"]) == ("two", "Up", 1, 1)
-    assert re.search(r"^ one +Up +3/3 +3 +0 +\d+s", respread("status").stdout, re.MULTILINE)
+    assert re.search(r"^ one +Up +3/3 +3 +0 +\d+[sm]", respread("status").stdout, re.MULTILINE)
     missing = respread("down")
     assert (missing.code, missing.stderr) == (2, "Error: there is no sandbox default (up: one, two)\n")
     assert respread("down", "--name", "two").code == 0
