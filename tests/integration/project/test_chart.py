@@ -224,7 +224,9 @@ def test_names_labels_and_annotations_are_those_of_the_values(helm: Helm, adapte
         assert COMMON_ANNOTATION in each["metadata"]["annotations"].items(), name
         assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "respread"
     named = {name for kind, name in found if kind != "CustomResourceDefinition" and not name.startswith("spread")}
-    assert named == {"respread", "respread-placeholder", "default", "nights", "own", "authority", "respread-more"}
+    of_users = {"default", "nights", "own", "authority", "respread-more"}
+    # The messages of the commands name the role to ask for.
+    assert named == {"respread", "respread-placeholder", "respread-cluster-view", *of_users}
     assert [kind for kind, name in found if name == "respread"] == ["Lease"]
     assert ("ServiceAccount", "made-elsewhere") not in found
     bindings = [each for (kind, _), each in found.items() if kind.endswith("RoleBinding")]
