@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -134,15 +135,15 @@ def audited(installed_sandbox: Sandbox) -> Sandbox:
 
 
 class Busy:
-    """Refuses the first evictions, so that the same Event occurs several times and a patch counts it."""
+    """Refuses to evict any pod until one is refused twice, so that an Event occurs again and a patch counts it."""
 
     def __init__(self) -> None:
-        self.left = 4
+        self._refused: Counter[str] = Counter()
 
     def __call__(self, asked: Asked) -> Fault | None:
-        if not asked.is_eviction or not self.left:
+        if not asked.is_eviction or max(self._refused.values(), default=0) > 1:
             return None
-        self.left -= 1
+        self._refused[asked.path] += 1
         return Fault("429")
 
 
