@@ -144,6 +144,17 @@ class AffectedWorkload(msgspec.Struct, frozen=True):
     name: Annotated[str, Meta(max_length=253, description="The name.")]
 
 
+_Namespace: TypeAlias = Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
+_AffectedWorkloads: TypeAlias = Annotated[
+    tuple[AffectedWorkload, ...],
+    Meta(
+        max_length=MAX_WORKLOADS,
+        description="The workloads of the pods, at most 20.",
+        extra_json_schema={"x-kubernetes-list-type": "atomic"},
+    ),
+]
+
+
 class ViolatedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The constraint as in the pod spec."""
 
@@ -157,15 +168,8 @@ class ViolatedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="came
 class Violation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A violated constraint and what is done about it."""
 
-    namespace: Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
-    workloads: Annotated[
-        tuple[AffectedWorkload, ...],
-        Meta(
-            max_length=MAX_WORKLOADS,
-            description="The workloads of the pods, at most 20.",
-            extra_json_schema={"x-kubernetes-list-type": "atomic"},
-        ),
-    ] = ()
+    namespace: _Namespace
+    workloads: _AffectedWorkloads = ()
     constraint: ViolatedConstraint
     skew: Annotated[Count, described("The actual skew: the pods of the fullest domain minus the global minimum.")]
     domains: Annotated[
@@ -187,15 +191,8 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class UnworkableConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A constraint that can't work, and what cures it."""
 
-    namespace: Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
-    workloads: Annotated[
-        tuple[AffectedWorkload, ...],
-        Meta(
-            max_length=MAX_WORKLOADS,
-            description="The workloads of the pods, at most 20.",
-            extra_json_schema={"x-kubernetes-list-type": "atomic"},
-        ),
-    ] = ()
+    namespace: _Namespace
+    workloads: _AffectedWorkloads = ()
     constraint: ViolatedConstraint
     state: Annotated[_ReasonWord, described("Unsatisfiable if it keeps pods Pending, Ineffective if it does nothing.")]
     when: Annotated[_ReasonWord, described("When it keeps a pod Pending: Now, NextRollout or NextScaleUp.")] = "Now"
