@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.report import Reconciled, figures_of
-from respread.planning.victims.policies import PolicyIndex, reach
+from respread.controller.report import figures_of
 from respread.telemetry.metrics import Metrics
-from tests.spreads import spread_of
-from tests.unit.planning.blocked_plans import default_policy, plan_of
+from tests.unit.planning.blocked_plans import default_policy, reconciled_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pods, spec
 
 PODS = "respread_spread_pods"
@@ -22,21 +19,7 @@ BLOCKED = "respread_spread_blocked"
 def samples(world: ClusterSnapshot, name: str, **options: Any) -> list[tuple[dict[str, str], float]]:
     """Return the samples of a metric for a cluster, without the labels that all have in common."""
     policy = default_policy()
-    reconciled = Reconciled(
-        spread=spread_of(world),
-        plan=plan_of(world, policy),
-        reach=reach(PolicyIndex([policy]), world),
-        held=(),
-        in_flight={},
-        remaining={},
-        remembered={},
-        other_evictors={},
-        contested_costs={},
-        room_missing={},
-        missing_permissions={},
-        findings={},
-        time=datetime.now(UTC),
-    )
+    reconciled = reconciled_of(world, policy)
     registry = CollectorRegistry()
     Metrics.create(registry, version="1", **options).show_plan(figures_of([policy], reconciled, {}))
     found = [sample for family in registry.collect() for sample in family.samples if sample.name == name]

@@ -9,11 +9,10 @@ from respread.api.status import MAX_UNWORKABLE
 from respread.controller.records.history import History
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.planning.audit.auditor import Auditor
-from respread.planning.victims.policies import PolicyIndex, reach
 from respread.telemetry.metrics import Metrics
 from tests.spreads import spread_of
-from tests.unit.planning.blocked_plans import default_policy, plan_of
-from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, pods, spec
+from tests.unit.planning.blocked_plans import default_policy, reconciled_of
+from tests.worlds import ZONE, cluster, constraint, node, pod, pods, spec
 
 METRIC = "respread_spread_groups_unworkable"
 
@@ -25,22 +24,7 @@ def reconciled_with(loose: int) -> Reconciled:
     for number in range(loose):
         placed += pods({"a1": 2}, spec(constraint(ZONE, max_skew=5)), namespace=f"team-{number:02}")
     world, policy = cluster([node("a1", "a"), node("b1", "b")], placed), default_policy()
-    spread = spread_of(world)
-    return Reconciled(
-        spread=spread,
-        plan=plan_of(world, policy),
-        reach=reach(PolicyIndex([policy]), world),
-        held=(),
-        in_flight={},
-        remaining={},
-        remembered={},
-        other_evictors={},
-        contested_costs={},
-        room_missing={},
-        missing_permissions={},
-        findings=Auditor().update(world, spread),
-        time=NOW,
-    )
+    return reconciled_of(world, policy, findings=Auditor().update(world, spread_of(world)))
 
 
 def test_the_status_counts_them_and_has_the_worst_with_cause_and_cure() -> None:

@@ -12,8 +12,12 @@ from respread.api.reasons import Reason
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.report import Reconciled
+from respread.planning.audit.auditor import Findings
 from respread.planning.plan import Plan
+from respread.planning.victims.policies import PolicyIndex, reach
 from tests.plans import plan_cluster
+from tests.spreads import spread_of
 from tests.worlds import NOW, constraint, node, pods, spec
 
 OF_WEB = LabelSelector(match_labels=Map(app="web"))
@@ -51,3 +55,22 @@ def two_zones(**of_b: Any) -> list[Node]:
 def three_in_a(of: PodSpec = WEB, **fields: Any) -> list[Pod]:
     """Return three pods on a1, one too many for a maxSkew of 1 without pods in b."""
     return pods({"a1": 3}, of, **fields)
+
+
+def reconciled_of(world: ClusterSnapshot, policy: Policy, findings: Findings | None = None) -> Reconciled:
+    """Return a reconcile that made a plan and nothing else, with what was found about constraints that can't work."""
+    return Reconciled(
+        spread=spread_of(world),
+        plan=plan_of(world, policy),
+        reach=reach(PolicyIndex([policy]), world),
+        held=(),
+        in_flight={},
+        remaining={},
+        remembered={},
+        other_evictors={},
+        contested_costs={},
+        room_missing={},
+        missing_permissions={},
+        findings=findings or {},
+        time=NOW,
+    )
