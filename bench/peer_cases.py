@@ -1,10 +1,12 @@
-"""The cases of descheduler's own test of its topology spread plugin, tried on Respread.
+"""The cases of descheduler's own test of its topology spread plugin, tried on Respread: the table in docs/compare.md.
 
     python -m bench.peer_cases
 
 The cases are not kept here: `go test` runs the test of the downloaded module, changed so that it also writes each case,
 and what descheduler evicted, as JSON. Then `respread plan` plans for the same nodes and pods, as they are written and
 with the same constraints on all pods of equal labels, as a Deployment would have them.
+
+It ends with 1 if Respread contradicts itself, or differs from descheduler in a way that this page can't explain.
 """
 
 from __future__ import annotations
@@ -15,11 +17,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+from bench.compare.page import PAGE
 from bench.peer import VERSION, cache_folder, module_directory, run_go
+from respread.api.reasons import Reason
+from tests.generated_parts import GeneratedParts
+
+PARTS: Final = GeneratedParts("make peer-tests")
 
 PACKAGE: Final = "pkg/framework/plugins/removepodsviolatingtopologyspreadconstraint"
 TEST: Final = "topologyspreadconstraint_test.go"
@@ -58,9 +67,18 @@ class Case(NamedTuple):
     name: str
     nodes: list[dict[str, Any]]
     pods: list[dict[str, Any]]
-    kinds: list[str]
-    """The kinds of constraints that it restores; empty for its default, DoNotSchedule."""
+    args: Mapping[str, Any]
+    """Of the plugin."""
     evicted: int
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The spec of a policy that says the same as the plugin's arguments."""
+        return {
+            "constraints": {"whenUnsatisfiable": self.args.get("constraints") or ["DoNotSchedule"]},
+            "victims": {"minReplicas": 1, "minAge": "0s"},
+            **({"podSelector": selector} if (selector := self.args.get("labelSelector")) else {}),
+        }
 
     @property
     def as_meant(self) -> Case:
@@ -90,8 +108,39 @@ class Result(NamedTuple):
     evictions: int
     violated: int
     restored: int
-    reasons: tuple[str, ...]
+    reasons: frozenset[str]
     """Why something stays violated."""
+
+
+class Verdict(StrEnum):
+    """How the evictions of both compare, as the table says it."""
+
+    EQUAL = "equal"
+    ROOM = "better: no evictions whose replacements find no room, and stay Pending"
+    LOWER = "better: lowers the skew by evictions for which descheduler sees no place"
+    OTHERS = "on purpose: leaves pods without the constraint alone, whose replacements may land in any domain"
+    PENDING = "on purpose: evicts no pod to have its replacement Pending, as `topologyBalanceNodeFit: false` does"
+    CONTRADICTORY = "contradictory: another plan for the same cluster without its ReplicaSets"
+
+
+def judge(case: Case) -> Verdict:
+    """Return how what Respread plans for a case compares with what descheduler did.
+
+    Raises:
+        SystemExit: it differs in a way that has no verdict yet.
+    """
+    result = plan(case)
+    if result != plan(case, replica_sets=False):
+        return Verdict.CONTRADICTORY
+    if result.evictions == case.evicted:
+        return Verdict.EQUAL
+    if result.evictions > case.evicted and result.violated and Reason.UNKNOWN_REPLACEMENT in result.reasons:
+        return Verdict.LOWER
+    if result.evictions < case.evicted and Reason.NO_FEASIBLE_NODE in result.reasons:
+        return Verdict.ROOM if case.args["topologyBalanceNodeFit"] else Verdict.PENDING
+    if result.evictions < case.evicted and Reason.UNKNOWN_REPLACEMENT in result.reasons:
+        return Verdict.OTHERS
+    raise SystemExit(f"{case.name}: descheduler evicts {case.evicted}, Respread plans {result}; judge it")
 
 
 def read_cases() -> Iterator[Case]:
@@ -106,9 +155,7 @@ def read_cases() -> Iterator[Case]:
         _write(file)
     for line in file.read_text(encoding="utf-8").splitlines():
         each = json.loads(line)
-        yield Case(
-            each["name"], each["nodes"], each["pods"], each["args"].get("constraints") or [], int(each["evicted"])
-        )
+        yield Case(each["name"], each["nodes"], each["pods"], each["args"], int(each["evicted"]))
 
 
 def _write(file: Path) -> None:
@@ -118,10 +165,10 @@ def _write(file: Path) -> None:
     if text.count(_BEFORE) != 1 or text.count(_AFTER) != 1:
         raise SystemExit(f"{TEST} of descheduler {VERSION} has another form: adapt bench/peer_cases.py")
     before = 'written := map[string]any{"name": tc.name, "nodes": tc.nodes, "args": tc.args}\n'
-    before += (
-        "podsBefore := []*v1.Pod{}\nfor _, pod := range tc.pods {\npodsBefore = append(podsBefore, pod.DeepCopy())\n"
-    )
-    before += '}\nwritten["pods"] = podsBefore\n'
+    before += "podsBefore := []*v1.Pod{}\nfor _, pod := range tc.pods {\npod = pod.DeepCopy()\n"
+    # The zero time, by which it says that a pod terminates, is null in JSON.
+    before += "if pod.DeletionTimestamp != nil {\nnow := metav1.Now()\npod.DeletionTimestamp = &now\n}\n"
+    before += 'podsBefore = append(podsBefore, pod)\n}\nwritten["pods"] = podsBefore\n'
     after = 'written["evicted"] = podsEvicted\nwriteCase(t, written)\n'
     text = text.replace(_BEFORE, before + _BEFORE).replace(_AFTER, _AFTER + after)
     with tempfile.TemporaryDirectory() as directory:
@@ -135,25 +182,27 @@ def _write(file: Path) -> None:
         partial = file.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         run_go(
-            *("test", "-count=1", "-mod=readonly", "-run=^TestTopologySpreadConstraint$", f"./{PACKAGE}"),
+            *("test", "-count=1", "-vet=off", "-mod=readonly", "-run=^TestTopologySpreadConstraint$", f"./{PACKAGE}"),
             directory=copy,
             variables={"RESPREAD_CASES": str(partial)},
         )
         partial.rename(file)
 
 
-def plan(case: Case) -> Result:
-    """Return what Respread plans for a case under a policy that restores the same kinds of constraints."""
+def plan(case: Case, *, replica_sets: bool = True) -> Result:
+    """Return what Respread plans for a case under a policy that says the same as the plugin's arguments.
+
+    Args:
+        case: the case.
+        replica_sets: whether the snapshot contains the pods' ReplicaSets. The plan must be the same.
+    """
     policy = {
         "apiVersion": "respread.dev/v1alpha1",
         "kind": "ClusterRebalancePolicy",
         "metadata": {"name": "peer"},
-        "spec": {
-            "constraints": {"whenUnsatisfiable": case.kinds or ["DoNotSchedule"]},
-            "victims": {"minReplicas": 1, "minAge": "0s"},
-        },
+        "spec": case.spec,
     }
-    items = [*map(_node, case.nodes), *map(_pod, case.pods), *_others(case)]
+    items = [*map(_node, case.nodes), *map(_pod, case.pods), *_others(case, replica_sets=replica_sets)]
     with tempfile.TemporaryDirectory() as directory:
         snapshot, file = Path(directory) / "cluster.json", Path(directory) / "policy.json"
         snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
@@ -164,7 +213,7 @@ def plan(case: Case) -> Result:
         )
     found = json.loads(done.stdout)
     staying = sum(each["group"]["violated"] and each["violatedAfter"] for each in found["groups"])
-    reasons = tuple(dict.fromkeys(each["reason"] for each in found["blocked"]))
+    reasons = frozenset(each["reason"] for each in found["blocked"])
     return Result(found["evictions"], found["violated"], found["violated"] - staying, reasons)
 
 
@@ -184,11 +233,11 @@ def _pod(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {**pod, "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
 
 
-def _others(case: Case) -> Iterator[dict[str, Any]]:
-    """Yield the pods' namespace and their ReplicaSets."""
+def _others(case: Case, *, replica_sets: bool) -> Iterator[dict[str, Any]]:
+    """Yield the pods' namespace, and their ReplicaSets if wanted."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
     names = {each["name"] for pod in case.pods for each in pod["metadata"].get("ownerReferences") or ()}
-    for name in sorted(names):
+    for name in sorted(names) if replica_sets else ():
         metadata = {"name": name, "namespace": _NAMESPACE, "uid": name}
         yield {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata}
 
@@ -197,32 +246,30 @@ def _labels(pod: Mapping[str, Any]) -> str:
     return json.dumps(pod["metadata"].get("labels") or {}, sort_keys=True)
 
 
-def table(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield the lines of a Markdown table: every case that differs, and how many are equal."""
-    yield "| case of descheduler | it evicts | Respread evicts | and leaves violated |"
-    yield "|---|---|---|---|"
-    equal = {"as written": 0, "as meant": 0}
-    tried = {"as written": 0, "as meant": 0}
-    for case in cases:
-        variants = {"as written": case} if case.is_as_meant else {"as written": case, "as meant": case.as_meant}
-        for variant, each in variants.items():
-            result = plan(each)
-            tried[variant] += 1
-            if result.evictions == each.evicted:
-                equal[variant] += 1
-                continue
-            left = f"{result.violated - result.restored} of {result.violated}"
-            said = f" ({', '.join(result.reasons)})" if result.reasons else ""
-            yield f"| {each.name}, {variant} | {each.evicted} | {result.evictions} | {left}{said} |"
-    for variant, number in equal.items():
-        yield f"| {number} of {tried[variant]} cases {variant} | the same | the same | |"
+def table(written: Counter[Verdict], meant: Counter[Verdict]) -> Iterator[str]:
+    """Yield the lines of a Markdown table: how many cases have each verdict, as written and as meant."""
+    yield f"| the evictions of Respread are | {written.total()} cases as written | {meant.total()} as meant |"
+    yield "|---|---|---|"
+    for verdict in Verdict:
+        yield f"| {verdict} | {written[verdict]} | {meant[verdict]} |"
 
 
 def main() -> None:
-    """Print the table."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    for line in table(list(read_cases())):
-        print(line)
+    """Judge every case, print the verdicts and write the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    judged: dict[Literal["written", "meant"], Counter[Verdict]] = {"written": Counter(), "meant": Counter()}
+    for case in read_cases():
+        judged["written"][verdict := judge(case)] += 1
+        told = [f"as written {verdict.name}"]
+        if not case.is_as_meant:
+            judged["meant"][verdict := judge(case.as_meant)] += 1
+            told.append(f"as meant {verdict.name}")
+        print(f"{case.name}: {', '.join(told)}")
+    text = "".join(f"{line}\n" for line in table(judged["written"], judged["meant"]))
+    PAGE.write_text(PARTS.write(PAGE.read_text(encoding="utf-8"), "peer cases", f"{text}"), encoding="utf-8")
+    print(f"\n{text}")
+    if any(each[Verdict.CONTRADICTORY] for each in judged.values()):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
