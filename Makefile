@@ -155,8 +155,8 @@ bench: setup ## All benchmarks except big, busy and pace, one after another; the
 peer: setup ## Build the descheduler that benches compare with Respread, once, into the cache; print its path.
 	@$(BIN)/python -m bench.peer
 
-peer-tests: setup ## The cases of descheduler's own test of its topology spread plugin, tried on Respread: a table for docs/compare.md; Go builds that test once.
-	@$(BIN)/python -m bench.peer_cases
+peer-tests: setup ## descheduler's own tests of its topology spread plugin, tried on Respread: tables for docs/compare.md; Go builds both tests once.
+	@$(BIN)/python -m bench.peer_cases && echo && $(BIN)/python -m bench.peer_e2e
 
 compare: setup ## Respread and descheduler on the same clusters, for docs/compare.md: a quarter of an hour (ARGS='--worlds scale-down soft', --help for more).
 	@$(BIN)/python -m bench.compare $(ARGS)
@@ -276,7 +276,7 @@ check-dist: $(VENV)/.release check-checksums ## Check the output of `make dist`:
 	@$(BIN)/python -m pytest -n 0 tests/release
 
 # Each names the version, as it is or as the image to install.
-VERSIONED = Dockerfile operator/respread/__init__.py pyproject.toml operator/respread_sandbox/pyproject.toml charts/respread/Chart.yaml manifests/base/kustomization.yaml docs/image.md docs/gitops.md docs/install.md docs/quick-start.md
+VERSIONED = Dockerfile operator/respread/__init__.py pyproject.toml operator/respread_sandbox/pyproject.toml charts/respread/Chart.yaml manifests/base/kustomization.yaml docs/image.md docs/gitops.md docs/install.md docs/quick-start.md docs/releasing.md
 set-version: ## Set the version TO=0.2.0 wherever it is named.
 	@echo "$(TO)" | grep -qE '^[0-9]+\.[0-9]+\.[0-9]+$$' || { echo "TO=$(TO) is no version such as 0.2.0" >&2; exit 1; }
 	@sed -i -E 's/(^|[^0-9.])$(subst .,\.,$(VERSION))([^0-9]|$$)/\1$(TO)\2/g' $(VERSIONED)
