@@ -3,7 +3,7 @@
 They are the single source: the CRDs are generated from these types (`respread.api.schema`), objects are decoded into
 them (`respread.api.decoding`), and docs/policy.md is tested against them. In the CRD, a field with a structure type has
 the structure's docstring as its description; other fields have their own. Every field has the default that the API
-server fills in, so `PolicySpec()` equals an empty `spec`.
+server fills in, or that counts if the field is left out, so `PolicySpec()` equals an empty `spec`.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     priority_threshold: Annotated[
         PriorityThreshold,
         described(
-            "Pods of this priority and above are not evicted.",
+            "Pods of this priority and above are not evicted. Default: the PriorityClass system-cluster-critical.",
             rule("has(self.name) != has(self.value)", "set exactly one of name and value"),
         ),
     ] = PriorityThreshold(name="system-cluster-critical")
@@ -460,7 +460,7 @@ class ClusterPolicySpec(PolicySpec, frozen=True, kw_only=True, rename="camel"):
         LabelSelector,
         described(
             "The namespaces that the policy selects. A RebalancePolicy of a namespace takes precedence. Empty: every "
-            "namespace. Left out: all except kube-system, kube-public and kube-node-lease."
+            "namespace. Default: all except kube-system, kube-public and kube-node-lease."
         ),
     ] = LabelSelector(
         match_expressions=(

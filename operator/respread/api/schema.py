@@ -246,14 +246,15 @@ def _structure(kind: types.StructType) -> dict[str, Any]:
 def _field(field: types.Field) -> dict[str, Any]:
     """Return a field's schema, with its default if that has a meaning.
 
-    The default of an object is `{}`, so that the API server fills in the defaults of its fields. Empty lists are
-    omitted, because an absent list is the same.
+    The default of an object is `{}`, so that the API server fills in the defaults of its fields. An object that is to
+    have other fields only has them in the types: the API server would store them, and merge into them what is applied
+    later, such as the `value` of a threshold into its `name`. Empty lists are omitted, because an absent list is the
+    same.
     """
     schema = _schema(field.type)
     default = field.default
     if isinstance(default, msgspec.Struct):
-        is_plain = default == type(default)()
-        return {**schema, "default": {} if is_plain else _without_empty_lists(write_value(default))}
+        return {**schema, "default": {}} if default == type(default)() else schema
     if default is msgspec.NODEFAULT or default is None or default in ((), Map()):
         return schema
     return {**schema, "default": write_value(default)}
@@ -283,10 +284,6 @@ def _without_defaults(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {name: _without_defaults(value) for name, value in schema.items() if name != "default"}
     return schema
-
-
-def _without_empty_lists(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in value.items() if each not in ([], {})}
 
 
 def _docstring(cls: type) -> str:

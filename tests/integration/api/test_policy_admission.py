@@ -75,13 +75,15 @@ def create(cluster: Sandbox, kind: PolicyKind, spec: Any, name: str = "tested", 
     return cluster.api.request("POST", path(kind, query=query), manifest(kind, spec, name))
 
 
-def description(kind: PolicyKind, field: str) -> str:
-    """Return the schema of a field, such as spec.mode or spec.windows.0.schedule."""
+def descriptions(kind: PolicyKind, field: str) -> str:
+    """Return what the schema says about a field, such as spec.windows.0.schedule, and about those that hold it."""
     (version,) = custom_resource_definition(kind)["spec"]["versions"]
     node = version["schema"]["openAPIV3Schema"]
+    said = []
     for name in field.split("."):
         node = node["items"] if name.isdigit() else node["properties"][name]
-    return str(node["description"])
+        said.append(node.get("description", ""))
+    return " ".join(said)
 
 
 def fields(value: Any, at: str = "spec") -> Iterator[str]:
@@ -111,7 +113,16 @@ def test_a_valid_spec_is_stored_with_the_defaults_of_the_types(cluster: Sandbox,
     assert read.spec == given.spec
     left_out = set(fields(write_value(given.spec))) - set(fields(stored["spec"]))
     assert set(fields(stored["spec"])) <= set(fields(write_value(given.spec)))
-    assert {each for each in left_out if " Default: " not in description(kind, each)} == set()
+    assert {each for each in left_out if " Default: " not in descriptions(kind, each)} == set()
+
+
+@pytest.mark.parametrize("how", [(), ("--server-side",)])
+def test_an_applied_spec_replaces_the_defaults_of_the_policy_before(policies: Sandbox, how: tuple[str, ...]) -> None:
+    other = {"namespaceSelector": {"matchLabels": {"a": "b"}}, "victims": {"priorityThreshold": {"value": 1}}}
+    for spec in ({}, other):
+        policies.kubectl("apply", "-f", "-", *how, stdin=json.dumps(manifest(CLUSTER, spec)))
+        stored = decode_policy(CLUSTER, policies.api.get(path(CLUSTER, "tested")))
+        assert stored.spec == decode_policy(CLUSTER, manifest(CLUSTER, spec)).spec
 
 
 @pytest.mark.parametrize("bad", BAD_SPECS, ids=lambda bad: bad.id)

@@ -11,7 +11,16 @@ import pytest
 import yaml
 
 from respread.api import schema
-from respread.api.policy import GROUP, PLURALS, ClusterPolicySpec, PolicyKind, PolicySpec
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import (
+    GROUP,
+    PLURALS,
+    ClusterPolicySpec,
+    PolicyKind,
+    PolicySpec,
+    PriorityThreshold,
+    VictimRules,
+)
 from respread.api.structures import write_value
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED
 
@@ -140,8 +149,19 @@ def test_the_printer_columns_and_short_names_are_as_documented(kind: PolicyKind)
     assert definition["scope"] == {"RebalancePolicy": "Namespaced", "ClusterRebalancePolicy": "Cluster"}[kind]
 
 
-@pytest.mark.parametrize(("kind", "spec"), [(NAMESPACED, PolicySpec()), (CLUSTER, ClusterPolicySpec())])
-def test_schema_defaults_match_the_types(kind: PolicyKind, spec: PolicySpec) -> None:
+NO_THRESHOLD = VictimRules(priority_threshold=PriorityThreshold())
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (NAMESPACED, PolicySpec(victims=NO_THRESHOLD)),
+        (CLUSTER, ClusterPolicySpec(victims=NO_THRESHOLD, namespace_selector=LabelSelector())),
+    ],
+)
+def test_schema_defaults_match_the_types_except_where_a_later_value_would_be_merged_into_them(
+    kind: PolicyKind, spec: PolicySpec
+) -> None:
     def filled_in(node: dict[str, Any], given: Any) -> Any:
         """Return a value with the API server's defaults."""
         if not isinstance(given, dict):

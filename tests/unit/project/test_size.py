@@ -24,7 +24,7 @@ LONG_FUNCTIONS = {
     [
         ("operator", 420, 63_600),  # (300, 44,000)
         ("operator/respread", 288, 44_450),  # (-, 31,000)
-        ("tests", 457, 71_100),  # (-, 75,000)
+        ("tests", 457, 71_250),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
