@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,7 +18,7 @@ from respread import __version__
 from respread_sandbox import Sandbox
 from tests.integration.helm import CHART, helm_for
 from tests.registry import Registry, registry
-from tests.release.made import made
+from tests.release.made import ROOT, made
 
 POLICY: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 
@@ -88,3 +92,17 @@ def test_the_chart_is_pulled_and_installed_from_the_registry(
     helm("install", *where, "--namespace", "respread-system", "--create-namespace")
     assert sandbox.api.get(POLICY)["spec"]["mode"] == "DryRun"
     sandbox.kubectl("rollout", "status", "deployment/respread", "-n", "respread-system", "--timeout=120s")
+
+
+def test_the_commands_of_the_page_about_releases_push_sign_and_verify_the_chart(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        block = block.replace("127.0.0.1:5000", f"127.0.0.1:{free.getsockname()[1]}")
+    block = block.replace("build/", f"{tmp_path}/")
+    script = f"set -e\ntrap 'kill $!' EXIT\n{block}"  # the registry ends with its shell
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,9 +1,11 @@
-"""The commands of the install guide and of the README work on a cluster, from the installation to the removal."""
+"""The commands of the install guide, the README and docs/ui.md work on a cluster, from installation to removal."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from respread_cli.main import respread
+from respread_cli.ui.command import ui
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import wait_until_policies_are_served
 from tests.integration.prometheus_operator import define_monitoring
@@ -75,7 +78,7 @@ def test_the_commands_of_the_install_guide_have_the_documented_result(cluster: S
     assert not cluster.api.exists(f"/apis/apps/v1/namespaces/{OPERATOR}/deployments/respread")
 
 
-def test_the_commands_of_the_readme_install_it_and_show_the_cluster(cluster: Sandbox) -> None:
+def test_the_commands_of_the_readme_and_the_page_show_the_cluster(cluster: Sandbox, tmp_path: Path) -> None:
     type_kubectl(cluster, "Install it", README)
     assert cluster.api.get(POLICY)["spec"]["mode"] == "DryRun"
     shown = [words for words in commands(README, "Look at your own cluster") if words[0] == "respread"]
@@ -85,6 +88,14 @@ def test_the_commands_of_the_readme_install_it_and_show_the_cluster(cluster: San
         done = CliRunner().invoke(respread, arguments, env={"KUBECONFIG": str(cluster.kubeconfig)})
         assert done.exit_code == 0, done.output
     cluster.create_namespace("shop")
+    create_deployment(cluster, "shop", deployment("web", replicas=1))
+    wait_for_ready_pods(cluster, "shop", "web", 1)
+    synopsis, report = re.findall(r"^```\n(.*?)^```", (ROOT / "docs" / "ui.md").read_text(), re.MULTILINE | re.DOTALL)
+    options = {each for option in ui.params for each in (*option.opts, *option.secondary_opts)}
+    assert set(re.findall(r"--[\w-]+", synopsis)) <= options
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "KUBECONFIG": str(cluster.kubeconfig)}
+    subprocess.run(["bash", "-c", report], cwd=tmp_path, env=environment, check=True)
+    assert "</html>" in (tmp_path / "web.html").read_text()
     page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     examples = re.findall(r"^`(kubectl apply .*)`$", page, re.MULTILINE)
     assert len(examples) >= 10

@@ -1,9 +1,11 @@
-"""The GitHub Action and the pre-commit hook of `respread lint`: their commands, run as written."""
+"""The GitHub Action and the pre-commit hook of `respread lint`, and the job of docs/ui.md, as they are written."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 import yaml
 
 from tests.lint_manifests import BUDGET, GOOD, deployment
+from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 
 ROOT = Path(__file__).parents[3]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
@@ -89,3 +92,47 @@ def test_the_hook_fails_for_a_file_with_an_error(project: Path) -> None:
         command = [str(PROGRAMS / program), *arguments, str(project / name / "web.yaml")]
         assert subprocess.run(command, capture_output=True, check=False).returncode == code
     assert all((ROOT / each / "pyproject.toml").is_file() for each in HOOK["additional_dependencies"])
+
+
+POLICY = """\
+apiVersion: respread.dev/v1alpha1
+kind: ClusterRebalancePolicy
+metadata: {name: default}
+spec: {constraints: {topologyKeys: [topology.kubernetes.io/zone]}}
+"""
+
+
+def test_the_job_of_the_page_says_what_a_pull_request_changes(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "ui.md").read_text(encoding="utf-8")
+    (job,) = (yaml.safe_load(each) for each in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    steps = job["jobs"]["plan"]["steps"]
+    install, plan, _ = (each["run"] for each in steps if "run" in each)  # the last needs GitHub
+    for folder in install.partition("pip install ./")[2].split()[:2]:
+        assert (ROOT / folder / "pyproject.toml").is_file()
+    shared, clone = tmp_path / "shared.git", tmp_path / "work" / "clone"
+
+    def typed(line: str, folder: Path = clone) -> str:
+        known = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "HOME": str(tmp_path), "GITHUB_BASE_REF": "main"}
+        names = {f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", line]
+        done = subprocess.run(bash, cwd=folder, env=known | names, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    typed(f"git init -q --bare -b main {shared} && mkdir -p {clone.parent} && git clone -q {shared} {clone}", tmp_path)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+    nodes = [manifest_of_node(f"node-{zone}", zone) for zone in "ab"]
+    pods = deployment_pods("web", {"node-a": 6}, namespace="shop")
+    cluster = snapshot_of(tmp_path, [namespace, *nodes, *pods])
+    (clone / "cluster.json.gz").write_bytes(gzip.compress(cluster.read_bytes()))
+    (clone / "policies").mkdir()
+    (clone / "policies" / "default.yaml").write_text(
+        POLICY.replace("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+    )
+    typed("git checkout -q -b main && git add . && git commit -q -m before && git push -q origin main")
+    (clone / "policies" / "default.yaml").write_text(POLICY)
+    typed("git checkout -q -b change && git commit -q -a -m after")
+    typed(plan)
+    assert "shop" in (clone / "comment.md").read_text()
+    (simulate,) = re.findall(r"`(respread simulate --snapshot [^`]*)`", page)
+    assert "web" in typed(simulate)

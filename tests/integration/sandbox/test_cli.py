@@ -1,4 +1,4 @@
-"""`respread sandbox up`, `status` and `down`, as a user types them."""
+"""`respread sandbox up`, `status` and `down`, as a user types them, and everything that docs/sandbox.md shows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from typing import NamedTuple
 import pytest
 
 from respread_sandbox import Binaries
+from respread_sandbox.command import up as up_command
 from respread_sandbox.named import running
-from tests.processes import is_alive, wait_until_dead
+from tests.go_programs import PROGRAMS, find_or_build
+from tests.processes import is_alive, wait_until, wait_until_dead
 
 COMMAND = [sys.executable, "-m", "respread_cli.main", "sandbox"]
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
 
 
 class Done(NamedTuple):
@@ -133,3 +137,73 @@ def test_invalid_options_are_rejected_and_nothing_is_left(
     assert message in up.stderr
     assert "Traceback" not in up.stderr
     assert running() == []
+
+
+def blocks(language: str) -> list[str]:
+    """Return the blocks of the page in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(1800)
+def test_the_commands_of_the_page_have_the_documented_result(respread: Respread, tmp_path: Path) -> None:
+    """Helm is built first if it is not in the cache."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"v1\.\d+\.\d+|\d+\.\d s|(?<=KUBECONFIG=).*", "…", text)
+
+    (console,) = blocks("console")
+    typed, _, shown = console.partition("\n")
+    up = respread(*typed.removeprefix("$ respread sandbox ").split())
+    assert plain(up.stdout).split() == plain(shown).split()
+    (sandbox,) = running()
+    (kubeconfig,) = re.findall(r"^  export KUBECONFIG=(.+)$", up.stdout, re.MULTILINE)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, program in (("helm", find_or_build(PROGRAMS["helm"])), ("kubectl", sandbox.kubectl)):
+        (programs / name).symlink_to(program)
+    environment = {
+        "PATH": f"{programs}:{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "TMPDIR": str(tmp_path),  # where the sandbox is
+        "KUBECONFIG": shlex.split(kubeconfig)[0],
+        "RESPREAD_RUN_LISTEN_ADDRESS": "127.0.0.1:0",  # other tests serve too
+    }
+
+    def type_in(line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (install,) = blocks("sh")
+    *lines, run = install.splitlines()
+    for line in lines:
+        type_in(line)
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(shlex.split(run), env=environment, stderr=log) as operator,
+    ):
+        try:
+            balanced = "kubectl get crbp default -o jsonpath='{.status.conditions[?(@.type==\"Balanced\")].status}'"
+            wait_until(lambda: type_in(balanced) == "True", "the operator beside the sandbox to plan")
+        finally:
+            operator.terminate()
+    assert operator.returncode == 0
+    for line in re.findall(r"^  (kubectl .*|respread .*)$", shown, re.MULTILINE):
+        type_in(line)
+    assert running() == []
+
+
+def test_the_python_of_the_page_runs(binaries: Binaries, capfd: pytest.CaptureFixture[str]) -> None:
+    assert binaries.paths
+    (code,) = blocks("python")
+    exec(compile(code, "docs/sandbox.md", "exec"), {})  # noqa: S102  # it is what the page shows
+    assert "node-b3" in capfd.readouterr().out
+
+
+def test_the_page_names_the_options_of_up() -> None:
+    documented = {
+        option for row in re.findall(r"^\| (`--.*?) \|", PAGE, re.MULTILINE) for option in re.findall(r"--[\w-]+", row)
+    }
+    assert documented == {each for option in up_command.params for each in option.opts} - {"--help"}
