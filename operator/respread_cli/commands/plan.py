@@ -78,6 +78,7 @@ def plan(
             planned.plan,
             planned.spread,
             planned.reports,
+            planned.predictor,
             default_policy=planned.default_policy,
             namespace=namespace,
             origin=planned.origin,

@@ -14,19 +14,22 @@ from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.auditor import Auditor
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, scheduler_option
-from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.default_selector import is_known
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.completion import live_values
 from respread_cli.options import cluster_options, namespace_options, output_options, selector_option
-from respread_cli.read.cluster_view import ClusterOptions
-from respread_cli.read.reading import read_for_skew, spread_with_owners, with_namespaces
+from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
+from respread_cli.read.reading import read_for_skew, spread_with_owners, with_all_that_decides, with_namespaces
 from respread_cli.render.domain_bars import is_ascii_only
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.skew_table import SkewTable, causes, legend, summary
+from respread_cli.render.skew_table import SkewTable, causes, legend, pending_table, summary
 from respread_cli.render.watching import show_results
+from respread_cli.report.pending_pods import pending_pods, waiting_pods
 from respread_cli.report.scale_down_report import protection_reports
 from respread_cli.report.skew_report import (
     ORDERS,
@@ -121,7 +124,7 @@ def skew(
     The output has one row for every topology spread constraint of pods in all namespaces, including default constraints
     if they are requested. Violated constraints have one line per domain. Constraints that can't work have a sign of
     their own: ⧗ keeps pods Pending, ○ can't change where pods go. WORKLOAD is a name, a kind and a name such as
-    deploy/web, also as two words, or a pattern such as 'web-*'.
+    deploy/web, also as two words, or a pattern such as 'web-*'. Pending pods have rows of their own, with the reason.
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated, and with --problems
     also 1 if it can't work.
@@ -136,39 +139,67 @@ def skew(
         selector=selector,
         only_violated=violated,
     )
-
     auditor = Auditor()
 
     def look() -> SkewReport:
-        view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
-        view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
-        if namespace is not None and namespace not in view.snapshot.pods_by_labels:
-            check_namespace(namespace, with_namespaces(cluster, view).snapshot)
-        _check_workloads(spread, wanted)
-        protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
+        view, spread, predictor = _read(cluster, wanted, defaults, with_policies=more)
+        groups = [*filter(wanted.selects, spread.groups.values())]
+        protections = protection_reports(view, spread, groups) if more else None
         origin = Origin(view.source, view.time, (*view.notes, *_unknown_owners(view.snapshot, spread, namespace)))
-        findings = auditor.update(view.snapshot, spread)
         return skew_report(
-            spread, wanted, origin, protections, findings=findings, problems=problems, order=sort_by, limit=limit
+            spread,
+            wanted,
+            origin,
+            protections,
+            findings=auditor.update(view.snapshot, spread),
+            pending=pending_pods(waiting_pods(view.snapshot, groups), predictor),
+            problems=problems,
+            order=sort_by,
+            limit=limit,
         )
 
-    def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
-        table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
-        return _parts(report, table, console, all_causes=problems or output.wide)
-
-    report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
+    parts = partial(_parts, wide=output.wide, with_namespace=namespace is None, problems=problems)
+    report = show_results(look, output, lambda found: Shown(found, partial(parts, found)))
     unworkable = report.unsatisfiable + report.ineffective if problems else 0
     ctx.exit(output.code(violated=report.violated + unworkable > 0))
 
 
-def _parts(report: SkewReport, table: SkewTable, console: Console, *, all_causes: bool) -> Iterator[RenderableType]:
+def _read(
+    cluster: ClusterOptions, wanted: GroupFilter, defaults: DefaultConstraints, *, with_policies: bool
+) -> tuple[ReadCluster, Spread, Predictor | None]:
+    """Return the cluster, its spread, and what predicts where Pending pods go; None if that may not be read."""
+    namespace = wanted.namespace
+    view = read_for_skew(cluster, namespace, with_policies=with_policies, with_services=defaults.exist)
+    view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
+    if namespace is not None and namespace not in view.snapshot.pods_by_labels:
+        check_namespace(namespace, with_namespaces(cluster, view).snapshot)
+    _check_workloads(spread, wanted)
+    if not waiting_pods(view.snapshot, filter(wanted.selects, spread.groups.values())):
+        return view, spread, None
+    view, complete = with_all_that_decides(cluster, view, with_policies=with_policies)
+    view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
+    if not complete:
+        return view, spread, None
+    return view, spread, Predictor(ClusterView(view.snapshot), of_version(defaults.configuration, view.server_version))
+
+
+def _parts(
+    report: SkewReport, console: Console, *, wide: bool, with_namespace: bool, problems: bool
+) -> Iterator[RenderableType]:
     """Yield the parts of the output, one below the other."""
     if report.groups:
+        table = SkewTable(console, wide=wide, with_namespace=with_namespace)
         yield table.render(report.groups, report.protections)
         if console.is_terminal:
             yield legend(report.groups, ascii_only=is_ascii_only(console))
         yield Text()
-        yield from causes(report, all_of_them=all_causes)
+        yield from causes(report, all_of_them=problems or wide)
+    yield from pending_table(
+        report.pending,
+        width=console.width,
+        ascii_only=is_ascii_only(console),
+        with_namespace=with_namespace,
+    )
     yield summary(report)
 
 

@@ -51,6 +51,21 @@ def read_for_skew(
     return seen_from_pods(_read(options, wanted))
 
 
+def with_all_that_decides(
+    options: ClusterOptions, view: ReadCluster, *, with_policies: bool
+) -> tuple[ReadCluster, bool]:
+    """Return a view with all that kube-scheduler decides by, which is why pods are Pending; and whether it is complete.
+
+    It is read again, because pods of all namespaces share the nodes. If pods or nodes may not be read, the view stays
+    as it is. Other kinds that may not be read are left out, with notes.
+    """
+    if options.snapshot is not None:
+        return view, True
+    read = _read(options, [each._replace(required=False) for each in wanted_for_plan(with_policies=with_policies)])
+    complete = read.left_out.isdisjoint({KINDS["pods"].resource, KINDS["nodes"].resource})
+    return (read if complete else view), complete
+
+
 def read_for_plan(options: ClusterOptions, namespace: str | None = None, *, with_policies: bool) -> ReadCluster:
     """Read what the operator reads, because the room for a replacement on a node depends on all pods there.
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from respread.api.reasons import Reason
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
 from respread_cli.render.fitted_table import GiveWay, fitted_table, keeps_whole
-from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
+from respread_cli.render.skew_table import counts_shown, mark, of_pending, pending_table, style_of, workloads
 from respread_cli.report.plan_report import (
     BlockedReport,
     HelpedConstraint,
@@ -69,6 +69,11 @@ class PlanView(ConsoleView):
                 yield _heading(heading)
                 yield from map(self._blocked, blocked)
                 yield Text()
+        if report.pending:
+            yield _heading("Pods without a node, which no eviction helps")
+            yield from pending_table(
+                report.pending, width=self._width, ascii_only=self._ascii, with_namespace=self._with_namespace
+            )
         yield summary(report)
 
     def _move(self, number: int, move: MoveReport) -> dict[str, Text]:
@@ -160,7 +165,7 @@ def summary(report: PlanReport) -> Text:
             "(see respread skew).",
             style=FAINT,
         )
-    return text
+    return text.append_text(of_pending(report.pending))
 
 
 def _all_hold(selected: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -25,10 +26,19 @@ from respread_cli.render.domain_bars import (
     draw_in_line,
 )
 from respread_cli.render.domain_bars import natural_width as natural_width_of_domains
-from respread_cli.render.fitted_table import GiveWay, column_widths, cut, folded, natural_width, table_of
+from respread_cli.render.fitted_table import (
+    GiveWay,
+    column_widths,
+    cut,
+    fitted_table,
+    folded,
+    natural_width,
+    table_of,
+)
 from respread_cli.report.scale_down_protection import ScaleDownReason
 from respread_cli.report.skew_report import (
     GroupReport,
+    PendingPods,
     ProtectionReport,
     SkewReport,
     WorkloadReference,
@@ -39,6 +49,7 @@ SCALE_DOWNS: Final = "SCALE-DOWNS"
 DOMAINS: Final = "PODS PER DOMAIN"
 SKEW: Final = "SKEW/MAX"
 _GIVE_WAY: Final[GiveWay] = {
+    "WHY": (60, 30),
     "SELECTOR": (30, 10),
     DOMAINS: (30, 20),
     "NAMESPACE": (14, 9),
@@ -117,7 +128,37 @@ class SkewTable(ConsoleView):
 
 
 def summary(report: SkewReport) -> Text:
-    """Return a summary of the table as a sentence."""
+    """Return a summary of the table in a sentence or two."""
+    return _of_constraints(report).append_text(of_pending(report.pending))
+
+
+def pending_table(
+    pods: Sequence[PendingPods], *, width: int, ascii_only: bool, with_namespace: bool
+) -> Iterator[RenderableType]:
+    """Yield pods without a node, and why: a row for each workload and reason."""
+    if not pods:
+        return
+    rows = [
+        {
+            "": Text(_SIGNS["Unsatisfiable"][ascii_only], style=OVER),
+            **({"NAMESPACE": Text(each.namespace)} if with_namespace else {}),
+            "WORKLOAD": Text(str(each.workload)),
+            "PENDING": Text(str(each.pods)),
+            "WHY": Text("\n".join(f"{why.nodes} {why.message}" for why in each.rejections) or each.message),
+        }
+        for each in pods
+    ]
+    yield fitted_table(rows, _GIVE_WAY, width, ascii_only=ascii_only, to_the_right={"PENDING"})
+    yield Text()
+
+
+def of_pending(pods: Iterable[PendingPods]) -> Text:
+    """Return a sentence about pods without a node, after a blank; empty if there are none."""
+    number = sum(each.pods for each in pods)
+    return Text(f" {number:,} {'pod is' if number == 1 else 'pods are'} Pending." if number else "", style=OVER)
+
+
+def _of_constraints(report: SkewReport) -> Text:
     groups, found = report.groups, len(report.groups) + report.left_out
     if not groups:
         return Text("No pod has such a topology spread constraint.")

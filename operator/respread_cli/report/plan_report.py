@@ -20,12 +20,15 @@ from respread.eviction.limits.remaining import PresentLimits, about, in_words, l
 from respread.eviction.limits.standing import Trust
 from respread.planning.plan import Move, Plan
 from respread.planning.victims.budget_index import BudgetIndex
+from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
+from respread_cli.report.pending_pods import pending_pods, waiting_pods
 from respread_cli.report.skew_report import (
     API_VERSION,
     GroupReport,
     Origin,
+    PendingPods,
     WorkloadReference,
     group_report,
     has_pods_with,
@@ -121,6 +124,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     moves: tuple[MoveReport, ...]
     groups: tuple[PlannedGroup, ...]
     blocked: tuple[BlockedReport, ...]
+    pending: tuple[PendingPods, ...] = ()
+    """Pods that have the constraint of a group and no node, which no eviction helps."""
 
     def names(self) -> Iterator[str]:
         """Yield the pods that are evicted, in their order."""
@@ -131,6 +136,7 @@ def plan_report(
     plan: Plan,
     spread: Spread,
     policies: Iterable[PolicyReport],
+    predictor: Predictor,
     *,
     default_policy: bool,
     namespace: str | None,
@@ -145,6 +151,7 @@ def plan_report(
         plan: the plan.
         spread: the groups that it was made from.
         policies: the policies that it was made for.
+        predictor: of the schedulers, whose view is at the cluster of the groups.
         default_policy: whether that is a policy that is not in the cluster.
         namespace: show only what concerns this one.
         origin: what it was made from.
@@ -194,6 +201,10 @@ def plan_report(
             )
             for each in plan.blocked
             if shown(each.group)
+        ),
+        pending=pending_pods(
+            waiting_pods(predictor.view.snapshot, (group for key, group in spread.groups.items() if shown(key))),
+            predictor,
         ),
     )
 

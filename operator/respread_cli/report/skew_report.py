@@ -18,6 +18,7 @@ from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
 from respread.planning.audit.auditor import Findings, WorkloadFinding
 from respread.planning.audit.finding import AuditState, state_of
+from respread.scheduling.verdict import Plugin
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 from respread_cli.report.audit_report import FindingReport, finding_reports
@@ -149,6 +150,30 @@ class ProtectionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """The policy that decides."""
 
 
+class RejectedNodesReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Nodes that reject a pod for the same reason."""
+
+    plugin: Plugin
+    topology_key: str | None
+    """Of the constraint, if the plugin is PodTopologySpread."""
+    nodes: int
+    message: str
+
+
+class PendingPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Pods of a workload that have no node for the same reason."""
+
+    namespace: str
+    workload: WorkloadReference
+    pods: int
+    pod: str
+    """The name of one of them."""
+    message: str
+    """Why, in a sentence without a full stop."""
+    rejections: tuple[RejectedNodesReport, ...]
+    """Each reason; empty if none is known."""
+
+
 class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All requested groups, worst first."""
 
@@ -169,6 +194,8 @@ class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Of the groups' workloads; None if not requested, or if policies could not be read."""
     left_out: int = 0
     """How many more groups there are than `groups` lists, because of a limit. The numbers above count them too."""
+    pending: tuple[PendingPods, ...] = ()
+    """Pods that have the constraint of a requested group and no node."""
 
     def names(self) -> Iterator[str]:
         """Yield the workloads of the groups."""
@@ -266,6 +293,7 @@ def skew_report(
     protections: tuple[ProtectionReport, ...] | None = None,
     *,
     findings: Findings = Map(),
+    pending: tuple[PendingPods, ...] = (),
     problems: bool = False,
     order: SortOrder = "severity",
     limit: int | None = None,
@@ -278,6 +306,7 @@ def skew_report(
         origin: what they were read from.
         protections: of their workloads, if requested.
         findings: what the audit finds about them.
+        pending: their pods without a node.
         problems: whether to leave out the groups that hold.
         order: by what they are sorted.
         limit: the most groups that are listed; None for all.
@@ -300,6 +329,7 @@ def skew_report(
         groups=tuple(shown),
         protections=protections,
         left_out=len(groups) - len(shown),
+        pending=pending,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from functools import partial
@@ -107,16 +108,22 @@ def cluster(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-def problems(cluster: Sandbox) -> dict[str, list[dict[str, Any]]]:
-    """Return the constraints that respread skew --problems lists, by workload."""
+def skewed(cluster: Sandbox) -> dict[str, Any]:
+    """Return what respread skew --problems says."""
     done = CliRunner().invoke(
         respread,
         ["skew", "-n", NAMESPACE, "--problems", "-o", "json"],
         env={"KUBECONFIG": str(cluster.kubeconfig)},
     )
     assert done.exit_code == 0, done.output
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def problems(cluster: Sandbox) -> dict[str, list[dict[str, Any]]]:
+    """Return the constraints that respread skew --problems lists, by workload."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for group in json.loads(done.stdout)["groups"]:
+    for group in skewed(cluster)["groups"]:
         for workload in group["workloads"]:
             found.setdefault(workload["name"], []).append(group)
     return found
@@ -163,6 +170,29 @@ def test_every_broken_constraint_is_found_and_what_is_unsatisfiable_leaves_pods_
         assert finding is not None
         expected = ("Unsatisfiable", "Now") if broken.pending != 0 else ("Ineffective", "Now")
         assert (finding["state"], finding["when"]) == expected, (name, finding)
+
+
+def test_pending_pods_are_rows_with_the_numbers_of_kube_scheduler(cluster: Sandbox) -> None:
+    told = {each["workload"]["name"]: each for each in skewed(cluster)["pending"]}
+    for name, broken in BROKEN.items():
+        waiting = [pod for pod in pods(cluster, NAMESPACE, name) if "nodeName" not in pod["spec"]]
+        assert told.get(name, {"pods": 0})["pods"] == len(waiting)
+        if not waiting:
+            continue
+        said = refused(waiting[0])
+        spread = [each for each in told[name]["rejections"] if each["plugin"] == "PodTopologySpread"]
+        assert sum(each["nodes"] for each in spread) == said, (told[name], waiting[0]["status"])
+        assert all(each["topologyKey"] in {wanted["topologyKey"] for wanted in broken.constraints} for each in spread)
+        assert sum(each["nodes"] for each in told[name]["rejections"]) == len(cluster.nodes.names())
+
+
+def refused(pod: Mapping[str, Any]) -> int:
+    """Return for how many nodes kube-scheduler says that topology spread constraints reject a pod."""
+    (said,) = (each["message"] for each in pod["status"]["conditions"] if each["type"] == "PodScheduled")
+    found = re.findall(
+        r"(\d+) node\(s\) didn't match pod topology spread constraints", said.partition("preemption:")[0]
+    )
+    return sum(map(int, found))
 
 
 def test_the_command_of_each_finding_cures_it(cluster: Sandbox) -> None:

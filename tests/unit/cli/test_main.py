@@ -35,7 +35,7 @@ from respread_cli.report.simulate_report import (
     SimulatedGroup,
     SimulationReport,
 )
-from respread_cli.report.skew_report import GroupReport, SkewReport, WorkloadReference
+from respread_cli.report.skew_report import GroupReport, PendingPods, RejectedNodesReport, SkewReport, WorkloadReference
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]
@@ -93,6 +93,8 @@ def test_every_option_of_run_is_documented() -> None:
     [
         SkewReport,
         GroupReport,
+        PendingPods,
+        RejectedNodesReport,
         WorkloadReference,
         PlanReport,
         PolicyReport,

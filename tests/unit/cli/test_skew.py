@@ -116,6 +116,41 @@ def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command() -> No
     assert "1 has no effect." in summary(report).plain
 
 
+def pending_pod(name: str, app: str, **fields: object) -> dict[str, object]:
+    (model,) = deployment_pods(app, {"a": 1})
+    return model | {
+        "metadata": model["metadata"] | {"name": name, "uid": f"uid-{name}"},
+        "spec": {key: value for key, value in model["spec"].items() if key != "nodeName"} | fields,
+        "status": {"phase": "Pending"},
+    }
+
+
+def test_pending_pods_are_rows_with_the_reason_for_each_constraint(tmp_path: Path) -> None:
+    nodes = [manifest_of_node("a", "zone-a"), manifest_of_node("b", "zone-b", spec={"unschedulable": True})]
+    gated = pending_pod("web-gated", "gated", schedulingGates=[{"name": "example.com/quota"}])
+    waiting = [pending_pod(f"web-{number}", "web") for number in (1, 2)]
+    file = snapshot_of(tmp_path, [*nodes, *deployment_pods("web", {"a": 1}), *waiting, gated])
+    report = json.loads(CliRunner().invoke(respread, ["skew", "--snapshot", str(file), "-o", "json"]).stdout)
+    of_web, of_gated = report["pending"]
+    assert {key: of_web[key] for key in ("namespace", "workload", "pods", "pod")} == {
+        "namespace": "default",
+        "workload": {"kind": "Deployment", "name": "web"},
+        "pods": 2,
+        "pod": "web-1",
+    }
+    assert [(each["plugin"], each["topologyKey"], each["nodes"]) for each in of_web["rejections"]] == [
+        ("PodTopologySpread", ZONE, 1),
+        ("NodeUnschedulable", None, 1),
+    ]
+    assert of_web["message"].startswith(f"0 of 2 nodes are available: 1 would break {ZONE} (a: {ZONE} zone-a has 1")
+    assert (of_gated["rejections"], "scheduling gates" in of_gated["message"]) == ([], True)
+    for command in (["skew"], ["skew", "--problems"], ["plan"]):
+        shown = CliRunner().invoke(respread, [*command, "--snapshot", str(file)], env={"COLUMNS": "160"}).stdout
+        (row,) = (line for line in shown.splitlines() if "deploy/web" in line and "would break" in line)
+        assert row.split()[:4] == ["⧗", "default", "deploy/web", "2"], command
+        assert "3 pods are Pending." in shown
+
+
 def test_empty_domains_of_a_group_with_many_are_counted_not_named() -> None:
     nodes = [node(f"n{number}", "a") for number in range(150)]
     of = spec(constraint(HOSTNAME))

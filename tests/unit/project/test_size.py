@@ -22,9 +22,9 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 420, 63_600),  # (300, 44,000)
+        ("operator", 420, 63_800),  # (300, 44,000)
         ("operator/respread", 288, 44_450),  # (-, 31,000)
-        ("tests", 457, 71_250),  # (-, 75,000)
+        ("tests", 457, 71_290),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:

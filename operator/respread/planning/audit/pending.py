@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.verdict import Plugin, Rejection
 
 _WORDS: Final = {
     "NodeUnschedulable": "are cordoned",
@@ -17,7 +17,44 @@ _WORDS: Final = {
 }
 
 
-def why_pending(pod: PreparedPod, nodes: list[str]) -> str:
+class RejectedNodes(NamedTuple):
+    """The nodes that reject a pod for the same reason."""
+
+    plugin: Plugin
+    """The filter that does."""
+    topology_key: str | None
+    """Of the topology spread constraint, if the filter is PodTopologySpread."""
+    nodes: int
+    why: str
+    """Such as `have too little room`."""
+    example: str
+    """One of the nodes, and what the filter says about it."""
+
+    def __str__(self) -> str:
+        """Return the reason in words."""
+        return f"{self.nodes} {self.why} ({self.example})"
+
+
+class WhyPending(NamedTuple):
+    """Why a pod has no node."""
+
+    nodes: int
+    """How many nodes there are."""
+    rejected: tuple[RejectedNodes, ...]
+    """Those that reject it, the largest number first."""
+    unknown: str
+    """Why it can't be told; empty if it can."""
+
+    def __str__(self) -> str:
+        """Return the sentence of the Event `FailedScheduling`, with the number of nodes for each constraint."""
+        if self.unknown:
+            return f"it can't be told why: {self.unknown}"
+        if fitting := self.nodes - sum(each.nodes for each in self.rejected):
+            return f"{fitting} of {self.nodes} nodes can take it now"
+        return f"0 of {self.nodes} nodes are available: {'; '.join(map(str, self.rejected))}"
+
+
+def why_pending(pod: PreparedPod, nodes: list[str]) -> WhyPending:
     """Return how many nodes reject a pod, by the first filter that does, as in the Event `FailedScheduling`.
 
     kube-scheduler gives one number for all topology spread constraints. Here each has its own, and what it says of one
@@ -28,22 +65,25 @@ def why_pending(pod: PreparedPod, nodes: list[str]) -> str:
         nodes: the names of all nodes, sorted.
     """
     if pod.unknown is not None:
-        return f"it can't be told why: {pod.unknown.message}"
-    numbers: Counter[str] = Counter()
-    examples: dict[str, str] = {}
+        return WhyPending(len(nodes), (), pod.unknown.message)
+    found: dict[tuple[Plugin, str | None, str], RejectedNodes] = {}
     for name in nodes:
-        rejection = pod.first_rejection(name)
-        if rejection is None:
+        if (rejection := pod.first_rejection(name)) is None:
             continue
-        # The message of PodTopologySpread begins with the topology key.
-        why = _WORDS.get(rejection.plugin, f"are rejected by {rejection.plugin}")
-        if rejection.plugin == "PodTopologySpread":
-            key = rejection.message.split(" ", 1)[0]
-            why = f"would break {key}" if key != "has" else "lack a topology key"
-        numbers[why] += 1
-        examples.setdefault(why, f"{name}: {rejection.message}")
-    fitting = len(nodes) - numbers.total()
-    if fitting:
-        return f"{fitting} of {len(nodes)} nodes can take it now"
-    parts = [f"{number} {why} ({examples[why]})" for why, number in numbers.most_common()]
-    return f"0 of {len(nodes)} nodes are available: {'; '.join(parts)}"
+        key, why = _reason(rejection)
+        at = rejection.plugin, key, why
+        first = found.get(at) or RejectedNodes(*at[:2], 0, why, f"{name}: {rejection.message}")
+        found[at] = first._replace(nodes=first.nodes + 1)
+    return WhyPending(len(nodes), tuple(sorted(found.values(), key=lambda each: -each.nodes)), "")
+
+
+def _reason(rejection: Rejection) -> tuple[str | None, str]:
+    """Return the topology key that a rejection is about, and the reason in words."""
+    if rejection.plugin != "PodTopologySpread":
+        return None, _WORDS.get(rejection.plugin, f"are rejected by {rejection.plugin}")
+    # The message begins with the key, or it is `has no label KEY, …`.
+    key, _, said = rejection.message.partition(" ")
+    if key != "has":
+        return key, f"would break {key}"
+    key = said.removeprefix("no label ").partition(",")[0]
+    return key, f"lack the label {key}"
