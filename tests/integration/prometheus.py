@@ -67,8 +67,8 @@ class Prometheus:
 
 
 @contextmanager
-def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus with the rules while the context lasts, as the Prometheus of a fleet."""
+def scraping(target: str, folder: Path, **scrape: Any) -> Iterator[Prometheus]:
+    """Run Prometheus with the rules while the context lasts, as that of a fleet; `scrape` says how it asks."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(RULES), encoding="utf-8")
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -77,6 +77,7 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
             {
                 "job_name": "respread",
                 "honor_labels": True,
+                **scrape,
                 "static_configs": [{"targets": [target], "labels": {"cluster": "east", "pod": "respread-0"}}],
             }
         ],

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from respread.kube.leadership import LeaseTimes
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.server import ListenAddress
+from respread.telemetry.tls import ServedCertificate
 
 DEFAULT_PLACEHOLDER_IMAGE = "registry.k8s.io/pause:3.10"
 DEFAULT_PERMISSIONS_SECONDS = 310.0
 """At most twice in 10 minutes."""
 DEFAULT_LISTEN_ADDRESS = ListenAddress("127.0.0.1", 8080)
+
+
+class SecurePlace(NamedTuple):
+    """Where `/metrics` is served over TLS, and with which certificate."""
+
+    address: ListenAddress
+    certificate: ServedCertificate
 
 
 class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +32,8 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None = None
     listen_address: ListenAddress = DEFAULT_LISTEN_ADDRESS
     """Of `/metrics`, `/livez` and `/readyz`."""
+    secure_metrics: SecurePlace | None = None
+    """Of `/metrics`, if whoever reads it is to be authenticated."""
     leader_election: bool = True
     """Whether to act only while holding the Lease."""
     lease_namespace: str | None = None

@@ -28,12 +28,13 @@ from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, Renewal, load_access
 from respread.kube.events import EventRecorder, record_events
 from respread.kube.leadership import seconds_since_boot
+from respread.kube.metrics_readers import MetricsReaders
 from respread.kube.requests import Requests, open_requests
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
-from respread.telemetry.server import serve_telemetry
+from respread.telemetry.server import SecureMetrics, serve_telemetry
 
 _log: Final = get_logger(__name__)
 
@@ -79,11 +80,13 @@ async def run(options: OperatorOptions) -> None:
     signalled, stop = asyncio.Event(), asyncio.Event()
     _log.info("Starting", version=__version__, server=access.server)
     async with (
+        process.secure_metrics() as secure,
         serve_telemetry(
             options.listen_address,
             registry=registry,
             live=partial(health.live, heartbeat),
             ready=health.ready,
+            secure=secure,
         ),
         process.permitted() as (requests, permissions),
         record_events(requests, instance=process.identity) as events,
@@ -113,6 +116,15 @@ class _Process(NamedTuple):
     metrics: Metrics
     informers: Informers
     heartbeat: Heartbeat
+
+    @contextlib.asynccontextmanager
+    async def secure_metrics(self) -> AsyncIterator[SecureMetrics | None]:
+        """Ask the API server who may read the metrics while the context lasts, over a connection of its own."""
+        if self.options.secure_metrics is None:
+            yield None
+            return
+        async with open_requests(self.access, self.renewal, self.metrics.observe_request, connections=1) as requests:
+            yield SecureMetrics(*self.options.secure_metrics, MetricsReaders(requests, monotonic).judge)
 
     @contextlib.asynccontextmanager
     async def permitted(self) -> AsyncIterator[tuple[Requests, Permissions]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -14,6 +15,7 @@ from respread.controller.options import (
     DEFAULT_PERMISSIONS_SECONDS,
     DEFAULT_PLACEHOLDER_IMAGE,
     OperatorOptions,
+    SecurePlace,
 )
 from respread.kube.access import AccessError
 from respread.kube.leadership import LeaseTimes
@@ -30,6 +32,7 @@ from respread.program.operator import run as run_operator
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.logs import LogFormat, LogLevel, configure_logging
 from respread.telemetry.server import ListenAddress, parse_listen_address
+from respread.telemetry.tls import ServedCertificate
 
 if sys.platform == "win32":
     new_event_loop = asyncio.new_event_loop
@@ -39,9 +42,16 @@ else:
 _CANNOT_LISTEN: Final = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 
-def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> ListenAddress:
+def _listen_address(_ctx: click.Context, param: click.Parameter, value: str | None) -> ListenAddress | None:
     try:
-        return parse_listen_address(value)
+        return None if value is None else parse_listen_address(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", param=param) from error
+
+
+def _certificate(_ctx: click.Context, param: click.Parameter, value: Path | None) -> ServedCertificate | None:
+    try:
+        return None if value is None else ServedCertificate(value)
     except ValueError as error:
         raise click.BadParameter(f"{error}.", param=param) from error
 
@@ -64,6 +74,20 @@ EXAMPLES: Final = (
     default=str(DEFAULT_LISTEN_ADDRESS),
     show_default=True,
     help="Where to serve /metrics, /livez and /readyz; :8080 is port 8080 of every address.",
+)
+@click.option(
+    "--metrics-address",
+    metavar="HOST:PORT",
+    callback=_listen_address,
+    help="Serve /metrics here instead, over TLS, to whom the API server knows by a bearer token and lets get /metrics. "
+    "Needs --metrics-certificate.",
+)
+@click.option(
+    "--metrics-certificate",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    callback=_certificate,
+    help="The folder of tls.crt and tls.key for --metrics-address. They are read again when they change.",
 )
 @click.option(
     "--leader-election/--no-leader-election",
@@ -130,6 +154,8 @@ def run(
     kubeconfig: str | None,
     context: str | None,
     listen_address: ListenAddress,
+    metrics_address: ListenAddress | None,
+    metrics_certificate: ServedCertificate | None,
     leader_election: bool,
     lease_name: str,
     lease_namespace: str | None,
@@ -151,10 +177,16 @@ def run(
     configure_logging(
         sys.stderr, log_format=None if log_format is None else LogFormat(log_format), level=LogLevel(log_level)
     )
+    secure_metrics = None
+    if metrics_address is not None and metrics_certificate is not None:
+        secure_metrics = SecurePlace(metrics_address, metrics_certificate)
+    elif metrics_address is not None or metrics_certificate is not None:
+        raise click.UsageError("--metrics-address and --metrics-certificate need each other.")
     options = OperatorOptions(
         kubeconfig=kubeconfig,
         context=context,
         listen_address=listen_address,
+        secure_metrics=secure_metrics,
         leader_election=leader_election,
         lease_name=lease_name,
         lease_times=LeaseTimes.of(lease_seconds),
@@ -174,6 +206,4 @@ def run(
     except OSError as error:
         if error.errno not in _CANNOT_LISTEN:
             raise
-        raise CommandError(
-            f"nothing can be served at {listen_address}: {error.strerror}. Choose another --listen-address."
-        ) from error
+        raise CommandError(f"{error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""The HTTP server of `/metrics`, `/livez` and `/readyz`.
+"""The HTTP server of `/metrics`, `/livez` and `/readyz`, and one of `/metrics` over TLS, if wanted.
 
 The text of `/metrics` is produced by a thread of its own, once for all clients that wait. With many series this takes
 some time, and everybody who reaches the port can request it. So no number of scrapes may use the threads that others
@@ -11,9 +11,10 @@ import asyncio
 import gzip
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -23,6 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from respread.lean_imports import no_authorities
 from respread.telemetry.health import HealthReport
 from respread.telemetry.logs import get_logger
+from respread.telemetry.tls import ServedCertificate, accept_over_tls, listening_socket
 
 with no_authorities():
     from aiohttp import hdrs, web
@@ -156,13 +158,11 @@ def _encoded(encode: Callable[[CollectorRegistry], bytes], registry: CollectorRe
 _log: Final = logging.getLogger("aiohttp.server")
 _SHUTDOWN_SECONDS: Final = 1.0
 _RETRY_AFTER_SECONDS: Final = 15
-_INDEX: Final = """\
-Respread
-
-/metrics  Prometheus metrics
-/livez    alive; with ?verbose every check
-/readyz   ready; with ?verbose every check
-"""
+_ABOUT: Final = {
+    "/metrics": "Prometheus metrics",
+    "/livez": "alive; with ?verbose every check",
+    "/readyz": "ready; with ?verbose every check",
+}
 
 
 class ClientBounds(NamedTuple):
@@ -171,6 +171,8 @@ class ClientBounds(NamedTuple):
     connections: int = 500
     """The number of open connections. A process often may have 1,024 files open, and the API server's connections are
     among them: the Lease needs one."""
+    handshakes: int = 64
+    """The number of handshakes over TLS that may be under way, each with an open file too."""
     scrapes: int = 32
     """The number of scrapes that may wait or be read at once. Each holds a connection and its buffers."""
     send_seconds: float = 30.0
@@ -188,6 +190,18 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
         self.log(level, msg, *args, exc_info=exc_info, **kwargs)
 
 
+Judge = Callable[[str], Awaitable[HTTPStatus]]
+"""Returns the status for a client with a bearer token: OK if it may read the metrics."""
+
+
+class SecureMetrics(NamedTuple):
+    """Where `/metrics` is served over TLS instead of beside `/livez` and `/readyz`, and to whom."""
+
+    address: ListenAddress
+    certificate: ServedCertificate
+    judge: Judge
+
+
 @asynccontextmanager
 async def serve_telemetry(
     address: ListenAddress,
@@ -195,6 +209,7 @@ async def serve_telemetry(
     registry: CollectorRegistry,
     live: Callable[[], HealthReport],
     ready: Callable[[], HealthReport],
+    secure: SecureMetrics | None = None,
     bounds: ClientBounds = BOUNDS,
 ) -> AsyncIterator[ListenAddress]:
     """Serve while the context lasts. Yields the address with the actual port.
@@ -205,68 +220,111 @@ async def serve_telemetry(
             so that scrapes block neither the event loop nor other threads.
         live: Answers `/livez`. It is called in the event loop, so that a stuck loop gives no answer at all.
         ready: Answers `/readyz`.
+        secure: Where to serve `/metrics` over TLS; None: at the address, to everybody.
         bounds: What clients may use.
 
     Raises:
-        OSError: The address is not available. The message names it.
+        OSError: An address is not available. The message names it.
     """
-    exposition = Exposition(registry)
+    log = get_logger(__name__)
+    routes = {"/livez": _make_health_handler(live), "/readyz": _make_health_handler(ready)}
+    with Exposition(registry) as exposition:
+        async with AsyncExitStack() as serving:
+            metrics = {"/metrics": _make_metrics_handler(exposition, bounds, secure and secure.judge)}
+            if secure is None:
+                routes = metrics | routes
+            else:
+                over_tls = _serving(metrics, secure.address, bounds, secure.certificate)
+                log.info("Metrics are served over TLS", address=await serving.enter_async_context(over_tls))
+            bound = await serving.enter_async_context(_serving(routes, address, bounds))
+            log.info("Serving /livez and /readyz" if secure else "Serving /metrics, /livez and /readyz", address=bound)
+            yield bound
+
+
+@asynccontextmanager
+async def _serving(
+    routes: Mapping[str, Handler],
+    address: ListenAddress,
+    bounds: ClientBounds,
+    certificate: ServedCertificate | None = None,
+) -> AsyncIterator[ListenAddress]:
+    """Serve paths at an address, over TLS if there is a certificate. Yields the address with the actual port."""
     app = web.Application()
-    app.router.add_get("/", _index)
-    app.router.add_get("/metrics", _make_metrics_handler(exposition, bounds))
-    app.router.add_get("/livez", _make_health_handler(live))
-    app.router.add_get("/readyz", _make_health_handler(ready))
+    app.router.add_get("/", _make_index(routes))
+    for path, handler in routes.items():
+        app.router.add_get(path, handler)
     app.on_response_prepare.append(_forbid_caching)
     runner = web.AppRunner(
         app, access_log=None, logger=_ServerLog(_log), handle_signals=False, shutdown_timeout=_SHUTDOWN_SECONDS
     )
     await runner.setup()
-    with exposition:
-        listening: asyncio.Server | None = None
-        try:
-            listening = await _listen(runner, address, bounds.connections)
-            port: int = listening.sockets[0].getsockname()[1]
-            bound = ListenAddress(address.host, port)
-            get_logger(__name__).info("Serving /metrics, /livez and /readyz", address=bound)
-            yield bound
-        finally:
-            if listening is not None:
-                listening.close()
-            await runner.cleanup()
+    try:
+        async with _listening(runner, address, bounds, certificate) as port:
+            yield ListenAddress(address.host, port)
+    finally:
+        await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, address: ListenAddress, most_connections: int) -> asyncio.Server:
-    """Accept connections. If there are too many, a new one takes the place of the oldest."""
+@asynccontextmanager
+async def _listening(
+    runner: web.AppRunner, address: ListenAddress, bounds: ClientBounds, certificate: ServedCertificate | None
+) -> AsyncIterator[int]:
+    """Accept connections, and yield the port. If there are too many, a new one takes the place of the oldest."""
     server = runner.server
     assert server is not None  # noqa: S101 - the runner is set up
 
     def accept() -> asyncio.BaseProtocol:
         transports = (each.transport for each in server.connections)  # the oldest first
         opened = [each for each in transports if each is not None and not each.is_closing()]
-        for surplus in opened[: max(0, len(opened) + 1 - most_connections)]:
+        for surplus in opened[: max(0, len(opened) + 1 - bounds.connections)]:
             surplus.abort()
         return server()
 
+    option = "--listen-address" if certificate is None else "--metrics-address"
     try:
-        return await asyncio.get_running_loop().create_server(accept, address.host or None, address.port)
+        if certificate is not None:
+            listening = listening_socket(address.host, address.port)
+        else:
+            plain = await asyncio.get_running_loop().create_server(accept, address.host or None, address.port)
     except OSError as error:
         raise OSError(
             error.errno,
-            f"cannot listen on {address}: {error.strerror}; choose another --listen-address, or end what listens there",
+            f"cannot listen on {address}: {error.strerror}; choose another {option}, or end what listens there",
         ) from error
+    if certificate is None:
+        with closing(plain):
+            yield plain.sockets[0].getsockname()[1]
+        return
+    with listening:
+        accepting = asyncio.create_task(
+            accept_over_tls(listening, certificate, accept, most_handshakes=bounds.handshakes)
+        )
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            accepting.cancel()
+            with suppress(asyncio.CancelledError):
+                await accepting
 
 
-async def _index(_request: web.Request) -> web.Response:
-    return web.Response(text=_INDEX)
+def _make_index(routes: Mapping[str, Handler]) -> Handler:
+    text = "Respread\n\n" + "".join(f"{path:<9} {_ABOUT[path]}\n" for path in routes)
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    return answer
 
 
-def _make_metrics_handler(exposition: Exposition, bounds: ClientBounds) -> Handler:
+def _make_metrics_handler(exposition: Exposition, bounds: ClientBounds, judge: Judge | None) -> Handler:
     places = asyncio.Semaphore(bounds.scrapes)
 
     async def expose(request: web.Request) -> web.StreamResponse:
         if places.locked():
             return _too_many(f"{bounds.scrapes} scrapes are being answered already")
         async with places:
+            if judge is not None and (refused := await _refusal(request, judge)) is not None:
+                return refused
             accept = ",".join(request.headers.getall(hdrs.ACCEPT, []))
             compressed = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
             try:
@@ -286,6 +344,17 @@ def _make_metrics_handler(exposition: Exposition, bounds: ClientBounds) -> Handl
             return response
 
     return expose
+
+
+async def _refusal(request: web.Request, judge: Judge) -> web.Response | None:
+    """Return the answer to a client that may not read the metrics."""
+    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    known = scheme.lower() == "bearer" and token.strip()
+    status = await judge(token.strip()) if known else HTTPStatus.UNAUTHORIZED
+    if status == HTTPStatus.OK:
+        return None
+    headers = {hdrs.WWW_AUTHENTICATE: "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
+    return web.Response(status=status, text=f"{status.phrase}\n", headers=headers)
 
 
 def _too_many(reason: str) -> web.Response:

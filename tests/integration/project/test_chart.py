@@ -126,6 +126,8 @@ EVERYTHING = (
     "monitoring.dashboard.enabled=true",
     "monitoring.serviceMonitor.enabled=true",
     "monitoring.serviceMonitor.interval=15s",
+    "monitoring.secure.enabled=true",
+    "monitoring.secure.secretName=metrics",
     "monitoring.prometheusRule.enabled=true",
     "schedulerConfiguration.content=kind: KubeSchedulerConfiguration",
     "tolerations[0].operator=Exists",
@@ -364,6 +366,8 @@ def test_the_files_named_for_artifact_hub_exist() -> None:
         ("image.digest=sha256:short", "digest"),
         ("replica=3", "replica"),
         ("monitoring.serviceMonitor=true", "serviceMonitor"),
+        ("monitoring.secure.enabled=true", "secure.secretName"),
+        ("monitoring.annotations=true,monitoring.secure.enabled=true", "serviceMonitor"),
     ],
 )
 def test_an_invalid_value_is_rejected_by_name(helm: Helm, value: str, named: str) -> None:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import shutil
+import ssl
 import time
+import urllib.error
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+import yaml
+
 from respread.prevention.prevention import REST_SECONDS
 from respread_sandbox import Sandbox
+from tests.integration.helm import CHART, helm_for
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prometheus import PANELS, Prometheus, Series, scraping
 from tests.integration.reused_sandbox import lay_out
+from tests.integration.tls_front import Authority
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -114,3 +124,94 @@ def _check_other_panels(prometheus: Prometheus) -> None:
     assert {each["name"]: each.get("lastError", "") for each in prometheus.rules() if each["health"] != "ok"} == {}
     build = prometheus.query("respread_build_info")
     assert build[0]["metric"]["cluster"] == "east"
+
+
+SECURE: Final = (
+    "monitoring.secure.enabled=true,monitoring.secure.secretName=metrics,monitoring.serviceMonitor.enabled=true"
+)
+READER: Final = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: metrics-reader}
+rules: [{nonResourceURLs: [/metrics], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: metrics-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: metrics-reader}
+subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
+"""
+
+
+def read_metrics(address: str, authority: Authority, token: str | None = None) -> tuple[int, str]:
+    """Return the status and the text of the metrics over TLS, with certificates of an authority."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    trusting = ssl.create_default_context(cafile=str(authority.own.certificate))
+    with closing(http.client.HTTPSConnection(address, timeout=30, context=trusting)) as client:
+        client.request("GET", "/metrics", headers=headers)
+        answer = client.getresponse()
+        return answer.status, answer.read().decode()
+
+
+@pytest.mark.timeout(1800)
+def test_metrics_over_tls_are_read_by_those_who_may_get_them(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+    """Helm is built first if it is not in the cache."""
+    sandbox = installed_sandbox
+    parts = [part for name in ("cluster-role", "service-monitor") for part in ("--show-only", f"templates/{name}.yaml")]
+    rendered = helm_for(sandbox, tmp_path)(
+        *("template", "respread", str(CHART), "--namespace", "respread-system", *parts, "--set", SECURE)
+    )
+    role, binding, monitor = yaml.safe_load_all(rendered)
+    for each in (role, binding):  # beside those of the manifests
+        each["metadata"]["name"] = "metrics-over-tls"
+    binding["roleRef"]["name"] = "metrics-over-tls"
+    sandbox.apply(yaml.safe_dump_all([role, binding]))
+    sandbox.apply(READER)
+    sandbox.create_namespace("monitoring")
+    tokens = {}
+    for name in ("prometheus", "visitor"):
+        sandbox.kubectl("create", "serviceaccount", name, "-n", "monitoring")
+        tokens[name] = sandbox.kubectl("create", "token", name, "-n", "monitoring").strip()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    host, files, folder = endpoint["tlsConfig"]["serverName"], tmp_path / "mounted", tmp_path / "certificates"
+    files.mkdir()
+    folder.mkdir()
+
+    def issue(name: str) -> Authority:
+        authority = Authority.create(folder, name)
+        issued = authority.server(f"DNS:{host}", "IP:127.0.0.1")
+        shutil.copy(issued.certificate, files / "tls.crt")
+        shutil.copy(issued.key, files / "tls.key")
+        return authority
+
+    authority = issue("first")
+    options = ("--metrics-address", "127.0.0.1:0", "--metrics-certificate", str(files))
+    with OperatorProcess(sandbox, tmp_path, *options) as operator:
+        operator.wait_until_ready()
+        (address,) = [each["address"] for each in operator.lines() if each["event"] == "Metrics are served over TLS"]
+        status, text = read_metrics(address, authority, tokens["prometheus"])
+        assert (status, "respread_build_info{" in text) == (200, True)
+        assert read_metrics(address, authority, tokens["visitor"]) == (403, "Forbidden\n")
+        assert read_metrics(address, authority, "of-nobody") == (401, "Unauthorized\n")
+        assert read_metrics(address, authority) == (401, "Unauthorized\n")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            operator.get("/metrics")
+
+        sandbox.stop_component("kube-apiserver")
+        assert read_metrics(address, authority, tokens["prometheus"])[0] == 200, "it is remembered for a minute"
+        assert read_metrics(address, authority, tokens["visitor"])[0] == 503
+        sandbox.start_component("kube-apiserver")
+
+        renewed = issue("second")
+        assert read_metrics(address, renewed, tokens["prometheus"])[0] == 200
+        require("prometheus")
+        (tmp_path / "token").write_text(tokens["prometheus"])
+        how = {
+            "scheme": endpoint["scheme"],
+            "authorization": {"credentials_file": str(tmp_path / "token")},
+            "tls_config": {"ca_file": str(renewed.own.certificate), "server_name": host},
+        }
+        with scraping(address, tmp_path, **how) as prometheus:
+            wait_until(lambda: values(prometheus.query("up")) == [1], "Prometheus to read the metrics")
+        assert operator.stop() == 0
+    assert not any(token in operator.log.read_text() for token in tokens.values())

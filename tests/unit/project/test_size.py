@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).parents[3]
 MOST_LINES_OF_A_FUNCTION = 60
 LONG_FUNCTIONS = {
-    "metrics.create",
     "plan_report.plan_report",
 }
 """Those that are longer (none)."""
@@ -22,9 +21,9 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 420, 63_800),  # (300, 44,000)
-        ("operator/respread", 288, 44_450),  # (-, 31,000)
-        ("tests", 457, 71_290),  # (-, 75,000)
+        ("operator", 420, 64_250),  # (300, 44,000)
+        ("operator/respread", 288, 44_850),  # (-, 31,000)
+        ("tests", 457, 71_490),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
+import ssl
 import sys
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,16 @@ from respread.kube.access import load_access
 from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import open_requests
 from respread.telemetry.health import Check, HealthReport
-from respread.telemetry.server import BusyError, ClientBounds, Exposition, ListenAddress, serve_telemetry
+from respread.telemetry.server import (
+    BusyError,
+    ClientBounds,
+    Exposition,
+    ListenAddress,
+    SecureMetrics,
+    serve_telemetry,
+)
+from respread.telemetry.tls import ServedCertificate
+from tests.integration.tls_front import Authority
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer
 
@@ -256,6 +268,40 @@ def test_connections_that_send_nothing_more_are_closed_if_there_are_too_many(sen
             for end in ends:
                 end.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_clients_that_begin_no_handshake_lose_their_connections_if_there_are_too_many(tmp_path: Path) -> None:
+    most, more = 20, 30
+    authority = Authority.create(tmp_path)
+    issued = authority.server("IP:127.0.0.1", name="tls")  # tls.crt and tls.key
+
+    async def scenario() -> None:
+        passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
+
+        async def judge(given: str) -> HTTPStatus:
+            return HTTPStatus.OK if given == "known" else HTTPStatus.UNAUTHORIZED
+
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            at = ListenAddress("127.0.0.1", free.getsockname()[1])
+        async with serve_telemetry(
+            ListenAddress("127.0.0.1", 0),
+            registry=CollectorRegistry(),
+            live=passed,
+            ready=passed,
+            secure=SecureMetrics(at, ServedCertificate(issued.key.parent), judge),
+            bounds=ClientBounds(handshakes=most),
+        ):
+            ends = [asyncio.create_task(to_its_end(*await connect(at))) for _ in range(more)]
+            trusting = ssl.create_default_context(cafile=str(authority.own.certificate))
+            async with aiohttp.ClientSession(f"https://{at}") as client:
+                for token, status in (("known", 200), ("unknown", 401)):
+                    headers = {"Authorization": f"Bearer {token}"}
+                    async with client.get("/metrics", headers=headers, ssl=trusting) as response:
+                        assert response.status == status
+            async with asyncio.timeout(60):
+                await asyncio.gather(*ends)
 
     asyncio.run(scenario())
 
