@@ -1,4 +1,4 @@
-"""Generated pages: the options of every command, the examples of policies, and the values of the chart.
+"""Generated pages: options of every command, fields and examples of policies, metrics, and the values of the chart.
 
     python -m tests.reference
 
@@ -7,14 +7,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from respread.api.schema import custom_resource_definition
 from respread.program.command_line import CommandWithExamples
+from respread.telemetry.gauges import PLAN_GAUGES, MetricDefinition
+from respread.telemetry.metrics import OF_EVICTIONS, OF_THE_OPERATOR
 from respread_cli.main import COMMANDS, load
 from tests.chart_values import VALUES, values_table
 from tests.generated_parts import GeneratedParts
@@ -25,6 +30,29 @@ PARTS: Final = GeneratedParts("make reference")
 EXAMPLES: Final = DOCS / "examples"
 TRYING_OUT: Final = ("demo", "sandbox")
 """Commands that run no cluster of a user: docs/sandbox.md describes them."""
+MORE: Final = {
+    "constraints.expectedDomains[].provision": "autoscalers.md#a-zone-without-a-node",
+    "limits.failuresInARow": "eviction.md#pausing-a-policy",
+    "victims.trustedControllers": "workloads.md",
+    "prevention.costsOfOthers": "prevention.md#a-second-writer",
+    "respread_spread_blocked": "policy.md#reasons",
+    "respread_prevention_contested_replica_sets": "prevention.md#a-second-writer",
+    "respread_spread_groups_unworkable": "audit.md",
+    "respread_permissions_missing": "security.md#missing-permissions",
+    "respread_remaining_seconds": "eviction.md#how-long-the-rest-takes",
+    "respread_evictions_total": "eviction.md#answers",
+    "respread_eviction_outcomes_total": "eviction.md#in-flight",
+    "respread_other_evictions_total": "eviction.md#another-descheduler",
+    "respread_prevention_evictions_avoided_total": "ranks.md#metrics",
+    "respread_room_requests_total": "autoscalers.md#a-zone-without-a-node",
+}
+"""The pages that say more about fields of policies and metrics than their descriptions, which are no Markdown."""
+_FORMS: Final = {
+    r"must be a duration .*, from (\S+) to (\S+)": "duration, `{}` to `{}`",
+    r"must be a number from (\d+) to (\d+), or a percentage .*": "integer, {} to {}, or `1%` to `100%`",
+    r"must be a cron expression of five fields.*": "cron expression",
+}
+"""How the type of a field is said whose rule has this message."""
 SHARED: Final = 3
 """An option of as many commands, with the same help, is described once."""
 ORDER: Final = (
@@ -50,14 +78,81 @@ def pages() -> dict[Path, str]:
         ValueError: a page has no place for a generated part.
     """
     generated = {
-        DOCS / "command-line-options.md": ("command-line-options", options()),
-        DOCS / "examples.md": ("examples", examples()),
-        VALUES.with_name("README.md"): ("chart-values", values_table()),
+        DOCS / "command-line-options.md": {"command-line-options": options()},
+        DOCS / "examples.md": {"examples": examples()},
+        DOCS / "policy.md": {"fields": fields_table()},
+        DOCS / "metrics.md": {"spread": metrics_table(PLAN_GAUGES), "evictions": metrics_table(OF_EVICTIONS)},
+        DOCS / "operator-metrics.md": {"operator": metrics_table(OF_THE_OPERATOR)},
+        VALUES.with_name("README.md"): {"chart-values": values_table()},
     }
     found = {}
-    for path, (name, content) in generated.items():
-        found[path] = PARTS.write(path.read_text(encoding="utf-8"), name, content)
+    for path, parts in generated.items():
+        found[path] = path.read_text(encoding="utf-8")
+        for name, content in parts.items():
+            found[path] = PARTS.write(found[path], name, content)
     return found
+
+
+def fields_table() -> str:
+    """Return the table of the fields of a policy's spec."""
+    (version,) = custom_resource_definition("ClusterRebalancePolicy")["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    for path, node, required in _fields(spec):
+        meaning, _, default = node["description"].partition(" Default: ")
+        default = default.removesuffix(".") or ("required" if required else _default(node))
+        rows.append(f"| `{path}` | {_type(node)} | {default} | {_linked(path, meaning)} |")
+    return "\n".join([*rows, ""])
+
+
+def _fields(node: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield the path of every field, its schema, and whether it is required; not those within label selectors."""
+    for name, each in node["properties"].items():
+        at = f"{path}.{name}".removeprefix(".")
+        yield at, each, name in node.get("required", ())
+        inner, suffix = (each["items"], "[]") if each.get("type") == "array" else (each, "")
+        if "properties" in inner and "matchLabels" not in inner["properties"]:
+            yield from _fields(inner, at + suffix)
+
+
+def _type(node: Mapping[str, Any]) -> str:
+    """Return which values a field takes: a type, and its bounds."""
+    bounds = f", {node['minimum']} to {node['maximum']}" if "maximum" in node else ""
+    for each in node.get("x-kubernetes-validations", ()):
+        for pattern, form in _FORMS.items():
+            if found := re.fullmatch(pattern, each["message"]):
+                return form.format(*found.groups())
+    if "enum" in node:
+        return ", ".join(f"`{each}`" for each in node["enum"])
+    if node.get("type") == "array":
+        each = "objects" if "properties" in node["items"] else _type(node["items"]).replace("string", "strings")
+        at_least = f"{node['minItems']} to " if "minItems" in node else "up to "
+        return f"{'set' if node['x-kubernetes-list-type'] == 'set' else 'list'} of {each}; {at_least}{node['maxItems']}"
+    if "matchLabels" in node.get("properties", ()):
+        return "label selector"
+    return f"{node['type']}{bounds}"
+
+
+def _default(node: Mapping[str, Any]) -> str:
+    if "default" in node:
+        nested = node.get("type") == "object" and "matchLabels" not in node["properties"]
+        return "" if nested else f"`{json.dumps(node['default']).replace(chr(34), '')}`"
+    return "empty" if node.get("type") == "array" else "none"
+
+
+def metrics_table(metrics: Iterable[MetricDefinition]) -> str:
+    """Return the table of some metrics."""
+    rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    rows += [
+        f"| `{each.name}` | {each.kind} | {', '.join(each.labels)} | {_linked(each.name, each.documentation)} |"
+        for each in metrics
+    ]
+    return "\n".join([*rows, ""])
+
+
+def _linked(name: str, meaning: str) -> str:
+    """Return what is said about a field or metric, with the page that says more."""
+    return f"{meaning} [More]({MORE[name]})." if name in MORE else meaning
 
 
 def options() -> str:

@@ -1,9 +1,10 @@
 """The types RebalancePolicy and ClusterRebalancePolicy.
 
 They are the single source: the CRDs are generated from these types (`respread.api.schema`), objects are decoded into
-them (`respread.api.decoding`), and docs/policy.md is tested against them. In the CRD, a field with a structure type has
-the structure's docstring as its description; other fields have their own. Every field has the default that the API
-server fills in, or that counts if the field is left out, so `PolicySpec()` equals an empty `spec`.
+them (`respread.api.decoding`), and the table in docs/policy.md is made from them (`make reference`). In the CRD, a
+field with a structure type has the structure's docstring as its description; other fields have their own. Every field
+has the default that the API server fills in, or that counts if the field is left out, so `PolicySpec()` equals an empty
+`spec`.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         Provision,
         described(
             "What is done about a domain that a constraint needs and that has no node, or no room on its nodes. "
-            "Report: the status says so. Request: "
+            "`Report`: the status says so. `Request`: "
             "Respread also asks the cluster's autoscaler for a node there, by a CapacityBuffer or a placeholder "
             "Deployment in its own namespace, and removes it when the node is there. It needs the permission to create "
             "these there."
@@ -85,8 +86,8 @@ class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     priority_class_name: Annotated[
         PriorityClassName | None,
         described(
-            "The PriorityClass of the pods that ask for room, required by provision Request. It must be negative, "
-            "so that every other pod takes precedence."
+            "The PriorityClass of the pods that ask for room, required by `Request`. Its value must be negative, so "
+            "that every other pod takes precedence."
         ),
     ] = None
 
@@ -100,8 +101,8 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             min_length=1,
             max_length=2,
             description=(
-                "The kinds of constraints that are restored. With ScheduleAnyway, soft constraints are restored too if "
-                "kube-scheduler's score makes it likely that their replacements land in a better domain."
+                "The kinds of constraints that are restored. With `ScheduleAnyway`, soft constraints are restored too "
+                "if kube-scheduler's score makes it likely that their replacements land in a better domain."
             ),
             extra_json_schema={"x-kubernetes-list-type": "set"},
         ),
@@ -130,9 +131,9 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         Meta(
             max_length=16,
             description=(
-                "Domains that may have no node now, such as zones with an autoscaled group of zero nodes. "
-                "kube-scheduler does not know a domain without nodes. If one is listed here, the status reports that "
-                "it is missing."
+                "Domains that should exist, even if they have no node now, as a zone with an autoscaled group of zero "
+                "nodes, which kube-scheduler does not know. If a constraint would be violated with these domains "
+                "present and empty, it is reported as blocked (`DomainHasNoNode`)."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topologyKey"]},
         ),
@@ -142,40 +143,43 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many evictions are made at once and over time.
 
-    An eviction is in flight until the pod's replacement is Ready or Respread gives up on it. The limits of a
+    An eviction is in flight until the replacement is Ready or Respread gives up on it. The limits of a
     ClusterRebalancePolicy apply in total, whichever policy evicts.
     """
 
-    in_flight: Annotated[
-        int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once, in total.")
-    ] = 10
+    in_flight: Annotated[int, Meta(ge=1, le=10_000, description="Evictions in flight at once, in total.")] = 10
     in_flight_per_namespace: Annotated[
-        int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once in one namespace.")
+        int, Meta(ge=1, le=10_000, description="Evictions in flight at once in one namespace.")
     ] = 10
     in_flight_per_node: Annotated[
-        int, Meta(ge=1, le=10_000, description="How many evictions of pods on one node may be in flight at once.")
+        int, Meta(ge=1, le=10_000, description="Evictions in flight at once of pods on one node.")
     ] = 2
     in_flight_per_workload: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | Percentage,
         Meta(
             description=(
-                "How many evictions of pods of one workload may be in flight at once: a number, or a percentage of its "
-                "replicas such as 10%, rounded down, but at least 1."
+                "Evictions in flight at once of pods of one workload. A percentage refers to its replicas, rounded "
+                "down, but at least 1. Pods of the workload that are not Ready for any other reason count too, except "
+                "those that are to be evicted themselves."
             ),
             extra=expects("a number from 1 to 10000, or a percentage from 1% to 100%"),
         ),
     ] = "10%"
     per_hour: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000)] | None,
-        described("How many evictions may be made within any hour. 0: none at all. Left out: no limit."),
+        described(
+            "Evictions within any hour. 0: none at all. Left out: no limit. If it is too low for all constraints, as "
+            "many as possible are restored, rather than all begun."
+        ),
     ] = None
     per_hour_per_group: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000)] | Percentage,
         Meta(
             description=(
-                "How many evictions may be made within any hour to restore one constraint of one set of pods (a spread "
-                "group). This bounds the cost if another controller undoes the evictions: a number, 0 for none at all, "
-                "or a percentage of the pods that the constraint counts, but at least 10."
+                "Evictions within any hour for one spread group (one constraint of one set of pods), whatever their "
+                "outcome. This bounds the cost if something undoes what Respread does. 0: none at all. A percentage "
+                "refers to the pods that the group counts, and is at least 10. There is always a limit; 1000000 is "
+                "none in effect."
             ),
             extra=expects("a number from 0 to 1000000, or a percentage from 1% to 100%"),
         ),
@@ -187,8 +191,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             le=20,
             description=(
                 "The policy is paused when evictions of this many different workloads have failed in a row with no "
-                "success in between. The first pause takes a minute, later ones longer. After each pause, one eviction "
-                "is tried. 0: never."
+                "success in between. The first pause takes a minute, later ones longer, up to 4 hours; after each, a "
+                "single eviction is tried. 0: never, and ends a pause at once."
             ),
         ),
     ] = 3
@@ -229,7 +233,7 @@ class TrustedController(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         Meta(
             max_length=253,
             pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$",
-            description="The API group without the version, such as argoproj.io.",
+            description="The API group without the version, such as argoproj.io; empty for the core group.",
             extra=expects("an API group without its version, such as argoproj.io"),
         ),
     ]
@@ -246,16 +250,19 @@ class TrustedController(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which pods may be evicted."""
+    """Which pods may be evicted.
+
+    Pods of DaemonSets, mirror pods, pods without a controller and pods with a protecting annotation never are.
+    """
 
     min_age: Annotated[
         timedelta,
-        duration("Younger pods are not evicted. A Go duration such as 1m.", least="0s", greatest="8760h"),
+        duration("Younger pods are not evicted.", least="0s", greatest="8760h"),
     ] = timedelta(minutes=1)
     priority_threshold: Annotated[
         PriorityThreshold,
         described(
-            "Pods of this priority and above are not evicted. Default: the PriorityClass system-cluster-critical.",
+            "Pods of this priority and above are not evicted. Default: `{name: system-cluster-critical}`.",
             rule("has(self.name) != has(self.value)", "set exactly one of name and value"),
         ),
     ] = PriorityThreshold(name="system-cluster-critical")
@@ -266,22 +273,24 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             le=1_000_000,
             description=(
                 "Pods of workloads with fewer replicas are not evicted: with one replica, an eviction is an outage. "
-                "1: no protection."
+                "1: no protection. `spec.replicas` of the controller is read right before an eviction; a plan uses the "
+                "number of existing pods."
             ),
         ),
     ] = 2
     budget: Annotated[
         BudgetRule | None,
         described(
-            "Whether a pod must have a PodDisruptionBudget to be evicted. Required: pods that no PodDisruptionBudget "
-            "selects are not evicted. Optional, and left out: they are."
+            "Whether a pod must have a PodDisruptionBudget to be evicted. `Required`: pods that no PodDisruptionBudget "
+            "selects are not evicted (`NoBudget`), which is looked up again right before an eviction. `Optional`, and "
+            "left out: they are."
         ),
     ] = None
     local_storage: Annotated[
         ProtectOrEvict,
         described(
-            "Whether pods with storage on their node (hostPath, or emptyDir on disk) may be evicted. An eviction loses "
-            "the data there."
+            "Whether pods with storage on their node (`hostPath`, or `emptyDir` on disk) may be evicted. An eviction "
+            "loses the data there."
         ),
     ] = "Protect"
     persistent_volume_claims: Annotated[
@@ -295,8 +304,8 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ProtectOrEvict,
         described(
             "Whether pods may be evicted that differ from their controller's template in a field that affects where "
-            "they can be placed: resized in place, changed by a webhook, or created from an older template. With "
-            "Evict, the replacement is assumed to be like the pod."
+            "they can be placed: resized in place, changed by a webhook, relabeled, or created from an older template. "
+            "With `Evict`, the replacement is assumed to be like the pod."
         ),
     ] = "Protect"
     trusted_controllers: Annotated[
@@ -305,8 +314,8 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             max_length=32,
             description=(
                 "Kinds that own ReplicaSets, StatefulSets or ReplicationControllers whose pods may be evicted, besides "
-                "Deployments and Argo Rollouts. Pods below any other owner are not evicted, because it may be in the "
-                "middle of an update or may restart a whole group for one pod."
+                "Deployments and Argo Rollouts. Pods below any other owner are not evicted (`UnknownOwner`): it may be "
+                "in the middle of an update, or restart a whole group for one pod. A listed owner is not asked."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group", "kind"]},
         ),
@@ -331,14 +340,14 @@ class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         | None,
         described(
             "Seconds that an evicted pod has to stop. Left out: the value of the pod, but at least 1. 0 is rejected, "
-            "because it would delete the pod before it has stopped."
+            "because it would delete the pod before it has stopped: two pods with one StatefulSet identity may run."
         ),
     ] = None
     ready_timeout: Annotated[
         timedelta,
         duration(
             "How long the replacement of an evicted pod may take to become Ready after it has a node. After that, the "
-            "eviction counts as failed. A Go duration such as 5m.",
+            "eviction counts as failed (`NotReady`).",
             least="1s",
             greatest="24h",
         ),
@@ -354,7 +363,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             max_length=200,
             description=(
                 "When the window opens: a cron expression of five fields (minute, hour, day of month, month, day of "
-                "week), such as 0 2 * * *."
+                "week), such as `0 2 * * *`."
             ),
             extra_json_schema=rule(
                 r"self.matches(r'^\S+( +\S+){4}$')",
@@ -364,7 +373,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ]
     duration: Annotated[
         timedelta,
-        duration("How long the window stays open. A Go duration such as 2h.", least="1m", greatest="168h"),
+        duration("How long the window stays open.", least="1m", greatest="168h"),
     ]
     time_zone: Annotated[
         str,
@@ -372,7 +381,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             min_length=1,
             max_length=64,
             pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$",
-            description="The time zone of the schedule: a name in the IANA database, such as Europe/Berlin.",
+            description=(
+                "The time zone of the schedule: a name in the IANA database, such as Europe/Berlin. If clocks skip the "
+                "opening time, the window opens right after."
+            ),
             extra=expects("the name of a time zone, such as Europe/Berlin or UTC"),
         ),
     ] = "UTC"
@@ -384,15 +396,15 @@ class Prevention(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod_deletion_cost: Annotated[
         Toggle,
         described(
-            "Whether Respread sets the annotation controller.kubernetes.io/pod-deletion-cost, so that a scale-down "
-            "deletes pods from the fullest domains. It needs the permission to patch pods."
+            "Whether Respread sets the annotation `controller.kubernetes.io/pod-deletion-cost` of pods, so that a "
+            "scale-down of a ReplicaSet deletes pods from the fullest domains. It needs the permission to patch pods."
         ),
     ] = "Disabled"
     costs_of_others: Annotated[
         CostsOfOthers,
         described(
-            "Who wins if somebody else writes that annotation too. Keep: a cost that somebody else wrote is never "
-            "changed. Replace: Respread replaces it, about once a minute for each ReplicaSet where it is lost again."
+            "Who wins if somebody else writes that annotation too. `Keep`: a cost that somebody else wrote is never "
+            "changed. `Replace`: Respread replaces it, about once a minute for each ReplicaSet where it is lost again."
         ),
     ] = "Keep"
 
@@ -402,7 +414,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     mode: Annotated[
         Mode,
-        described("DryRun plans and reports, and evicts nothing. Enforce evicts."),
+        described("`DryRun` plans and reports, and evicts nothing. `Enforce` evicts."),
     ] = "DryRun"
     priority: Annotated[
         int,
@@ -411,7 +423,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             le=1_000_000_000,
             description=(
                 "If several policies of one kind select a pod, the one with the highest priority governs it, then the "
-                "oldest."
+                "oldest. Also decides which constraints are restored first if there is not enough room for all."
             ),
         ),
     ] = 0
@@ -423,8 +435,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     quiet_period: Annotated[
         timedelta,
         duration(
-            "How long the pods that a constraint counts must stay unchanged before one of them is evicted. A "
-            "Go duration such as 30s.",
+            "How long the pods that a constraint counts must stay unchanged before one of them is evicted.",
             least="1ms",
             greatest="24h",
         ),
@@ -432,9 +443,9 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     leaving_node_patience: Annotated[
         timedelta,
         duration(
-            "How long it is waited for a node that is losing its pods anyway, as when it is drained, from one pod to "
-            "the next, where their replacements alone would restore a constraint. 0s: not at all. A Go duration such "
-            "as 10m.",
+            "How long to wait, from one pod to the next, for a node that loses its pods anyway (a drain, "
+            "`karpenter.sh/disrupted`, `ToBeDeletedByClusterAutoscaler`, a `NoExecute` taint), if their replacements "
+            "alone restore a constraint. 0s: not at all.",
             least="0s",
             greatest="24h",
         ),
@@ -446,7 +457,10 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[Window, ...],
         Meta(
             max_length=32,
-            description="The times in which evictions are made. Empty: always.",
+            description=(
+                "The times in which evictions are made: while at least one window is open. Empty: always. Plans are "
+                "made and reported at any time."
+            ),
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
@@ -459,8 +473,9 @@ class ClusterPolicySpec(PolicySpec, frozen=True, kw_only=True, rename="camel"):
     namespace_selector: Annotated[
         LabelSelector,
         described(
-            "The namespaces that the policy selects. A RebalancePolicy of a namespace takes precedence. Empty: every "
-            "namespace. Default: all except kube-system, kube-public and kube-node-lease."
+            "The namespaces that a ClusterRebalancePolicy selects. A RebalancePolicy of a namespace takes precedence. "
+            "Empty: every namespace. A selector replaces the default; to keep excluding system namespaces, it has to "
+            "name them. Default: all but `kube-system`, `kube-public` and `kube-node-lease`."
         ),
     ] = LabelSelector(
         match_expressions=(

@@ -1,6 +1,7 @@
 """Gauges: those of the current plan, replaced as a whole, and those of watches, computed at each scrape.
 
-A scrape never sees a mixture of two states.
+A scrape never sees a mixture of two states. The tables in docs/metrics.md and docs/operator-metrics.md are made from
+the definitions here and in `respread.telemetry.metrics` (`make reference`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from time import time
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -22,12 +23,15 @@ Samples: TypeAlias = Mapping[tuple[str, ...], float]
 """Values by the values of the labels, in the family's order."""
 
 
-class GaugeDefinition(msgspec.Struct, frozen=True):
-    """A gauge family's name, help text and label names."""
+class MetricDefinition(msgspec.Struct, frozen=True):
+    """A metric family's name, help text and label names."""
 
     name: str
     documentation: str
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    kind: Literal["counter", "gauge", "histogram"] = "gauge"
+    buckets: tuple[float, ...] = ()
+    """Of a histogram."""
 
 
 class ReplacedGauges:
@@ -40,7 +44,7 @@ class ReplacedGauges:
 
     __slots__ = ("_definitions", "_read")
 
-    def __init__(self, definitions: Sequence[GaugeDefinition]) -> None:
+    def __init__(self, definitions: Sequence[MetricDefinition]) -> None:
         self._definitions = tuple(definitions)
         self._read: Callable[[], Mapping[str, Samples]] = dict
 
@@ -68,7 +72,7 @@ class ComputedGauge:
 
     __slots__ = ("_definition", "_read")
 
-    def __init__(self, definition: GaugeDefinition, read: Callable[[], Samples]) -> None:
+    def __init__(self, definition: MetricDefinition, read: Callable[[], Samples]) -> None:
         self._definition = definition
         self._read = read
 
@@ -81,7 +85,7 @@ class ComputedGauge:
         return (_make_family(self._definition, self._read()),)
 
 
-def _make_family(definition: GaugeDefinition, samples: Samples) -> GaugeMetricFamily:
+def _make_family(definition: MetricDefinition, samples: Samples) -> GaugeMetricFamily:
     family = GaugeMetricFamily(definition.name, definition.documentation, labels=definition.labels)
     for label_values, value in samples.items():
         family.add_metric(label_values, value)
@@ -175,67 +179,104 @@ POLICY: Final = ("policy_namespace", "policy")
 """The labels that name a policy; the namespace of a ClusterRebalancePolicy is empty."""
 
 PLAN_GAUGES: Final = (
-    GaugeDefinition(
+    MetricDefinition(
         "respread_spread_skew",
-        "Skew of a topology spread constraint: the pods of its fullest domain minus the global minimum.",
+        "Pods of the constraint's fullest domain minus the global minimum. workload is Kind/name, and Pod for all pods "
+        "without a controller. If a workload has several such constraints, the one furthest above its maxSkew.",
         _SKEW_LABELS,
     ),
-    GaugeDefinition("respread_spread_max_skew", "The maxSkew that the constraint allows.", _SKEW_LABELS),
-    GaugeDefinition(
-        DOMAIN_PODS, "Pods that the constraint counts in a domain, for at most 16 domains.", (*_SKEW_LABELS, "domain")
+    MetricDefinition(
+        "respread_spread_max_skew",
+        "The maxSkew of the same constraint. It is violated if the skew is greater.",
+        _SKEW_LABELS,
     ),
-    GaugeDefinition(
+    MetricDefinition(
+        DOMAIN_PODS,
+        "Pods that the same constraint counts in each domain, for keys with at most 16 domains, except "
+        "kubernetes.io/hostname. respread run --no-domain-metrics leaves it out.",
+        (*_SKEW_LABELS, "domain"),
+    ),
+    MetricDefinition(
         "respread_spread_blocked",
-        "1 for a constraint that the last plan leaves violated, by why.",
+        "1 for a constraint that the last plan leaves violated, or short of an expected domain, by reason.",
         (*_SKEW_LABELS, "reason"),
     ),
-    GaugeDefinition(
+    MetricDefinition(
         "respread_spread_groups", "Spread groups that the policy governs.", (*POLICY, "when_unsatisfiable")
     ),
-    GaugeDefinition(
+    MetricDefinition(
         "respread_spread_groups_violated",
-        "Spread groups that the policy governs whose skew exceeds maxSkew.",
+        "Spread groups that the policy governs and whose skew is above maxSkew; 0 when no group is.",
         (*POLICY, "when_unsatisfiable"),
     ),
-    GaugeDefinition(
-        "respread_spread_groups_unworkable",
-        "Spread groups that the policy governs and that keep pods Pending or have no effect, by the rule of the audit.",
-        (*POLICY, "state", "when", "rule"),
-    ),
-    GaugeDefinition(
+    MetricDefinition(
         "respread_spread_groups_blocked",
-        "Spread groups that the last plan leaves violated, or short of an expected domain, by why.",
+        "Violated groups that the last plan leaves violated, by reason. DomainHasNoNode counts groups that would be "
+        "violated if every expected domain had a node.",
         (*POLICY, "reason"),
     ),
-    GaugeDefinition(
+    MetricDefinition(
         "respread_spread_groups_oscillating",
-        "Violated spread groups for which as many evictions were made within the last hour as may be.",
+        "Violated groups that have had as many evictions within the last hour as limits.perHourPerGroup allows.",
         POLICY,
     ),
-    GaugeDefinition(
+    MetricDefinition(
+        "respread_spread_groups_unworkable",
+        "Spread groups that the policy governs and that can't work: state is Unsatisfiable or Ineffective, when is "
+        "Now, NextRollout or NextScaleUp, rule is the rule of the audit. At most 37 series for each policy.",
+        (*POLICY, "state", "when", "rule"),
+    ),
+    MetricDefinition(
         "respread_prevention_contested_replica_sets",
-        "ReplicaSets whose pod deletion costs somebody else removes or replaces again and again.",
+        "ReplicaSets whose pod deletion costs somebody else removes or overwrites again and again.",
         POLICY,
     ),
-    GaugeDefinition(
+    MetricDefinition(
         "respread_permissions_missing",
-        "Namespaces in which a permission is missing that the policy needs.",
+        "Namespaces in which a permission is missing that the policy needs. permission is as for kubectl auth can-i, "
+        "such as patch pods.",
         (*POLICY, "permission"),
     ),
-    GaugeDefinition("respread_evictions_planned", "Evictions that the last plan holds.", POLICY),
-    GaugeDefinition(
-        "respread_remaining_seconds",
-        "About how long the evictions that are left take within limits, by the limit that bounds it.",
-        (*POLICY, "bound_by"),
-    ),
-    GaugeDefinition(
-        "respread_limits_used_ratio",
-        "Of the evictions that limits allow in flight at once, the share that is, while more can be made.",
+    MetricDefinition(
+        "respread_evictions_planned",
+        "Evictions in the last plan. In mode DryRun, the evictions that would be made.",
         POLICY,
     ),
-    GaugeDefinition(
-        "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", POLICY
+    MetricDefinition(
+        "respread_remaining_seconds",
+        "About how long the evictions that are left take. bound_by is the limit that bounds it, such as "
+        "inFlightPerWorkload or PodDisruptionBudget; empty, with the value 0, if nothing is left. No sample if it is "
+        "unknown.",
+        (*POLICY, "bound_by"),
     ),
+    MetricDefinition(
+        "respread_limits_used_ratio",
+        "Of the evictions that limits and budgets allow in flight at once, the share that is. Only while evictions "
+        "wait for nothing but limits. Below 0.9 for long, something else holds evictions: look at status.blocked.",
+        POLICY,
+    ),
+    MetricDefinition(
+        "respread_policy_paused",
+        "1 while the policy is paused after failed evictions (limits.failuresInARow), or a single eviction is tried "
+        "after the pause; otherwise 0.",
+        POLICY,
+    ),
+)
+
+LAST_EVENT: Final = MetricDefinition(
+    "respread_watch_last_event_timestamp_seconds",
+    "When the last event or bookmark of the kind's watch arrived, as Unix time.",
+    ("kind",),
+)
+OBJECTS: Final = MetricDefinition("respread_cluster_objects", "Objects held in memory.", ("kind",))
+WATCH_LAG: Final = MetricDefinition(
+    "respread_watch_lag_seconds",
+    "Upper bound for the delay of the watch: how long the oldest event has waited, or, while events arrive faster than "
+    "they are read, the time since that began. 0 if every event is processed.",
+    ("kind",),
+)
+DECISION_LAG: Final = MetricDefinition(
+    "respread_decision_lag_seconds", "Age of the oldest change that the control loop has not processed yet."
 )
 
 
@@ -295,29 +336,10 @@ def register_watch_gauges(
         decision_lag_seconds: returns how long the oldest change waits that the control loop has not looked at.
     """
 
-    def add(name: str, documentation: str, read: Callable[[], Samples], *labels: str) -> None:
-        registry.register(ComputedGauge(GaugeDefinition(name, documentation, labels), read))
+    def add(definition: MetricDefinition, read: Callable[[], Samples]) -> None:
+        registry.register(ComputedGauge(definition, read))
 
-    add(
-        "respread_watch_last_event_timestamp_seconds",
-        "When the last event or bookmark of the kind's watch came, as Unix time.",
-        lambda: {(kind,): time() - age for kind, age in ages_seconds().items()},
-        "kind",
-    )
-    add(
-        "respread_cluster_objects",
-        "Objects held in memory.",
-        lambda: {(kind,): count for kind, count in object_counts().items()},
-        "kind",
-    )
-    add(
-        "respread_watch_lag_seconds",
-        "How long the oldest event of the kind's watch has waited to be taken over, at most.",
-        lambda: {(kind,): lag for kind, lag in lags_seconds().items()},
-        "kind",
-    )
-    add(
-        "respread_decision_lag_seconds",
-        "How long the oldest change has waited that the control loop has not decided on.",
-        lambda: {(): decision_lag_seconds()},
-    )
+    add(LAST_EVENT, lambda: {(kind,): time() - age for kind, age in ages_seconds().items()})
+    add(OBJECTS, lambda: {(kind,): count for kind, count in object_counts().items()})
+    add(WATCH_LAG, lambda: {(kind,): lag for kind, lag in lags_seconds().items()})
+    add(DECISION_LAG, lambda: {(): decision_lag_seconds()})

@@ -18,10 +18,14 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from respread.telemetry.gauges import (
+    DECISION_LAG,
     DOMAIN_PODS,
+    LAST_EVENT,
+    OBJECTS,
     PLAN_GAUGES,
     POLICY,
-    GaugeDefinition,
+    WATCH_LAG,
+    MetricDefinition,
     PlanFigures,
     PolicyFigures,
     ReplacedGauges,
@@ -42,6 +46,123 @@ Phase = Literal["observe", "follow", "plan", "evict", "tell", "all"]
 evicts, and works out and writes statuses and metrics. `all` is the whole of it."""
 
 
+IN_FLIGHT: Final = MetricDefinition(
+    "respread_evictions_in_flight", "Evictions whose replacement is not Ready yet.", POLICY
+)
+EVICTIONS: Final = MetricDefinition(
+    "respread_evictions_total",
+    "Evictions requested from the API server, by its answer. Evicted starts at 0 for each namespace in which the "
+    "policy governs spread groups.",
+    (*POLICY, "namespace", "result"),
+    "counter",
+)
+OUTCOMES: Final = MetricDefinition(
+    "respread_eviction_outcomes_total",
+    "Outcomes of evictions, counted when the replacement becomes Ready or Respread gives up on it. If the replacement "
+    "is Ready for less than 10 s, the eviction counts twice: first as Improved, then as NotReady. All outcomes start "
+    "at 0 when a policy is first seen.",
+    (*POLICY, "outcome"),
+    "counter",
+)
+REBALANCE: Final = MetricDefinition(
+    "respread_rebalance_duration_seconds",
+    "Time from when a group becomes violated until it is balanced again.",
+    POLICY,
+    "histogram",
+    _REBALANCE_BUCKETS_SECONDS,
+)
+OTHER_EVICTIONS: Final = MetricDefinition(
+    "respread_other_evictions_total",
+    "Pods that somebody else evicted through the Eviction API from nodes that stay.",
+    ("namespace",),
+    "counter",
+)
+PREVENTION_PATCHES: Final = MetricDefinition(
+    "respread_prevention_patches_total",
+    "Patches of pod deletion costs, by the API server's answer.",
+    (*POLICY, "result"),
+    "counter",
+)
+EVICTIONS_AVOIDED: Final = MetricDefinition(
+    "respread_prevention_evictions_avoided_total",
+    "Estimated number of evictions that scale-downs would have needed without pod deletion costs.",
+    POLICY,
+    "counter",
+)
+COSTS_LOST: Final = MetricDefinition(
+    "respread_prevention_costs_lost_total",
+    "Pod deletion costs of Respread that somebody else removed or overwrote.",
+    POLICY,
+    "counter",
+)
+ROOM_REQUESTS: Final = MetricDefinition(
+    "respread_room_requests_total",
+    "Times that room was asked for in domains without a node, or without room on their nodes: Created, and how that "
+    "ended: Ready, NoNode, NotTakenUp (no autoscaler took up the CapacityBuffer) or Unneeded.",
+    (*POLICY, "result"),
+    "counter",
+)
+PLANS: Final = MetricDefinition(
+    "respread_plan_duration_seconds", "Duration of planning.", (), "histogram", _PLAN_BUCKETS_SECONDS
+)
+RECONCILES: Final = MetricDefinition(
+    "respread_reconcile_duration_seconds",
+    "Duration of a reconcile. phase is observe (take over changes), follow (check the moves in flight), plan, evict "
+    "(choose the moves to make now; they are carried out beside the reconcile), tell (statuses and metrics), or all "
+    "for the whole reconcile.",
+    ("phase",),
+    "histogram",
+    _RECONCILE_BUCKETS_SECONDS,
+)
+EVENT_APPLIES: Final = MetricDefinition(
+    "respread_event_apply_duration_seconds",
+    "Time to apply one watch event to the stored state.",
+    (),
+    "histogram",
+    _EVENT_BUCKETS_SECONDS,
+)
+RELISTS: Final = MetricDefinition(
+    "respread_watch_relists_total", "Number of lists of the kind after the first one.", ("kind",), "counter"
+)
+DECODE_ERRORS: Final = MetricDefinition(
+    "respread_decode_errors_total",
+    "Objects that could not be decoded, or not in full; the log names them.",
+    ("kind",),
+    "counter",
+)
+API_REQUESTS: Final = MetricDefinition(
+    "respread_api_requests_total",
+    "Requests to the API server without watches and their lists, by the status code of the answer; none if there was "
+    "none.",
+    ("method", "resource", "code"),
+    "counter",
+)
+API_REQUEST_TIMES: Final = MetricDefinition(
+    "respread_api_request_duration_seconds",
+    "Time from sending a request to the API server to its answer.",
+    ("method", "resource"),
+    "histogram",
+    _REQUEST_BUCKETS_SECONDS,
+)
+LEADER: Final = MetricDefinition("respread_leader", "1 on the replica that holds the Lease, 0 on the others.")
+BUILD: Final = MetricDefinition(
+    "respread_build_info",
+    "Always 1. revision is the commit that the image was built from.",
+    ("version", "revision", "python_version"),
+)
+
+OF_EVICTIONS: Final = (
+    *(EVICTIONS, OUTCOMES, IN_FLIGHT, REBALANCE, OTHER_EVICTIONS),
+    *(PREVENTION_PATCHES, EVICTIONS_AVOIDED, COSTS_LOST, ROOM_REQUESTS),
+)
+"""What docs/metrics.md lists besides `PLAN_GAUGES`."""
+OF_THE_OPERATOR: Final = (
+    *(PLANS, RECONCILES, DECISION_LAG, WATCH_LAG, EVENT_APPLIES, LAST_EVENT, RELISTS, DECODE_ERRORS, OBJECTS),
+    *(API_REQUESTS, API_REQUEST_TIMES, LEADER, BUILD),
+)
+"""What docs/operator-metrics.md lists."""
+
+
 class CountedFromTheStart(NamedTuple):
     """What is counted of a policy from when it is first seen: the first sample of a counter is no increase."""
 
@@ -53,6 +174,18 @@ class CountedFromTheStart(NamedTuple):
 
 
 _NOTHING: Final = CountedFromTheStart()
+
+
+def _counter(registry: CollectorRegistry, of: MetricDefinition) -> Counter:
+    return Counter(of.name, of.documentation, of.labels, registry=registry)
+
+
+def _gauge(registry: CollectorRegistry, of: MetricDefinition) -> Gauge:
+    return Gauge(of.name, of.documentation, of.labels, registry=registry)
+
+
+def _histogram(registry: CollectorRegistry, of: MetricDefinition) -> Histogram:
+    return Histogram(of.name, of.documentation, of.labels, buckets=of.buckets, registry=registry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,121 +240,31 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=registry)
         prometheus_client.PlatformCollector(registry=registry)
         prometheus_client.GCCollector(registry=registry)
-        plan, in_flight = (
-            ReplacedGauges([each for each in PLAN_GAUGES if domain_pods or each.name != DOMAIN_PODS]),
-            ReplacedGauges(
-                [
-                    GaugeDefinition(
-                        "respread_evictions_in_flight", "Evictions whose replacement is not Ready yet.", POLICY
-                    )
-                ]
-            ),
-        )
+        plan = ReplacedGauges([each for each in PLAN_GAUGES if domain_pods or each.name != DOMAIN_PODS])
+        in_flight = ReplacedGauges([IN_FLIGHT])
         registry.register(plan)
         registry.register(in_flight)
-        Gauge(
-            "respread_build_info",
-            "Always 1; the labels say what is running.",
-            ("version", "revision", "python_version"),
-            registry=registry,
-        ).labels(version, revision, platform.python_version()).set(1)
+        counter, histogram = partial(_counter, registry), partial(_histogram, registry)
+        _gauge(registry, BUILD).labels(version, revision, platform.python_version()).set(1)
         metrics = cls(
             _plan=plan,
             _in_flight=in_flight,
-            _evictions=Counter(
-                "respread_evictions_total",
-                "Evictions asked of the API server, by its answer.",
-                (*POLICY, "namespace", "result"),
-                registry=registry,
-            ),
-            _outcomes=Counter(
-                "respread_eviction_outcomes_total",
-                "What evictions came to, once their replacements were Ready or given up on.",
-                (*POLICY, "outcome"),
-                registry=registry,
-            ),
-            _rebalance_seconds=Histogram(
-                "respread_rebalance_duration_seconds",
-                "Time from a spread group being violated to its being balanced again.",
-                POLICY,
-                buckets=_REBALANCE_BUCKETS_SECONDS,
-                registry=registry,
-            ),
-            _plan_seconds=Histogram(
-                "respread_plan_duration_seconds",
-                "Time that making a plan took.",
-                buckets=_PLAN_BUCKETS_SECONDS,
-                registry=registry,
-            ),
-            _reconcile_seconds=Histogram(
-                "respread_reconcile_duration_seconds",
-                "Time that a reconcile took, by phase; the phase all is the whole of it.",
-                ("phase",),
-                buckets=_RECONCILE_BUCKETS_SECONDS,
-                registry=registry,
-            ),
-            _event_apply_seconds=Histogram(
-                "respread_event_apply_duration_seconds",
-                "Time that taking one watch event into the cluster's state took.",
-                buckets=_EVENT_BUCKETS_SECONDS,
-                registry=registry,
-            ),
-            _prevention_patches=Counter(
-                "respread_prevention_patches_total",
-                "Patches of pod deletion costs, by the API server's answer.",
-                (*POLICY, "result"),
-                registry=registry,
-            ),
-            _evictions_avoided=Counter(
-                "respread_prevention_evictions_avoided_total",
-                "Evictions that scale-downs would have needed without pod deletion costs, as far as can be told.",
-                POLICY,
-                registry=registry,
-            ),
-            _costs_lost=Counter(
-                "respread_prevention_costs_lost_total",
-                "Pod deletion costs of Respread that somebody else removed or replaced.",
-                POLICY,
-                registry=registry,
-            ),
-            _other_evictions=Counter(
-                "respread_other_evictions_total",
-                "Pods that somebody else evicted through the Eviction API from nodes that stay.",
-                ("namespace",),
-                registry=registry,
-            ),
-            _room_requests=Counter(
-                "respread_room_requests_total",
-                "Times that room was asked for in domains without a node, and how that ended.",
-                (*POLICY, "result"),
-                registry=registry,
-            ),
-            _relists=Counter(
-                "respread_watch_relists_total",
-                "Times that the kind was listed again after its first list.",
-                ("kind",),
-                registry=registry,
-            ),
-            _decode_errors=Counter(
-                "respread_decode_errors_total",
-                "Objects that could not be decoded and are left out of the cluster's state.",
-                ("kind",),
-                registry=registry,
-            ),
-            _api_requests=Counter(
-                "respread_api_requests_total",
-                "Requests to the API server besides watches and their lists, by the status code of the answer.",
-                ("method", "resource", "code"),
-                registry=registry,
-            ),
-            _api_request_seconds=Histogram(
-                "respread_api_request_duration_seconds",
-                "Time from sending a request to the API server to its answer.",
-                ("method", "resource"),
-                buckets=_REQUEST_BUCKETS_SECONDS,
-                registry=registry,
-            ),
-            _leader=Gauge("respread_leader", "1 if this replica holds the Lease, 0 if not.", registry=registry),
+            _evictions=counter(EVICTIONS),
+            _outcomes=counter(OUTCOMES),
+            _rebalance_seconds=histogram(REBALANCE),
+            _plan_seconds=histogram(PLANS),
+            _reconcile_seconds=histogram(RECONCILES),
+            _event_apply_seconds=histogram(EVENT_APPLIES),
+            _prevention_patches=counter(PREVENTION_PATCHES),
+            _evictions_avoided=counter(EVICTIONS_AVOIDED),
+            _costs_lost=counter(COSTS_LOST),
+            _other_evictions=counter(OTHER_EVICTIONS),
+            _room_requests=counter(ROOM_REQUESTS),
+            _relists=counter(RELISTS),
+            _decode_errors=counter(DECODE_ERRORS),
+            _api_requests=counter(API_REQUESTS),
+            _api_request_seconds=histogram(API_REQUEST_TIMES),
+            _leader=_gauge(registry, LEADER),
             _from_the_start=from_the_start,
         )
         for kind in kinds:
