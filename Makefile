@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+# What runs takes half the time of what checks and tests need too.
+RUNTIME := $(VENV)/.installed
+STAMP   := $(VENV)/.installed-for-tests
 
 # The folders of tests that T names: a package of operator/respread, faults, conformance, …
 SELECTED = $(if $(T),$(or $(wildcard tests/$(T) tests/*/$(T)),$(error no folder under tests/ is called "$(T)")))
@@ -25,12 +27,16 @@ setup: $(STAMP) ## Make the virtual environment with the pinned dependencies.
 # Each package under operator/ is a project with its own wheel; the commands' is in the pyproject.toml at the root.
 PROJECTS = operator/respread . operator/respread_sandbox
 
-$(STAMP): requirements-dev.txt $(PROJECTS:%=%/pyproject.toml)
+$(RUNTIME): requirements.txt requirements-build.txt $(PROJECTS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit("respread needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt -r requirements-build.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(PROJECTS:%=-e %)
+	@touch $@
+
+$(STAMP): $(RUNTIME) requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@touch $@
 
 # Compiles the tests once, instead of in each worker of `make test`.
@@ -52,9 +58,9 @@ lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile
 	sed -i -E "s/^(ARG PYTHON_IMAGE=.*@).*/\1$$digest/" Dockerfile && echo "$$base@$$digest"
 
 demo: ## Scale-downs on a real control plane without and with prevention, and the restored spread (UI=1: also as a page).
-	@# On a new machine, Go downloads what it builds while pip downloads what it installs.
-	@if [ -e $(STAMP) ]; then :; else (cd operator/respread_sandbox && go mod download) >/dev/null 2>&1 & fi; \
-	$(MAKE) --no-print-directory setup && wait && $(BIN)/respread demo $(if $(UI),--ui)
+	@# On a new machine, Go downloads what it builds while pip downloads what runs it.
+	@if [ -e $(RUNTIME) ]; then :; else (cd operator/respread_sandbox && go mod download) >/dev/null 2>&1 & fi; \
+	$(MAKE) --no-print-directory $(RUNTIME) && wait && $(BIN)/respread demo $(if $(UI),--ui)
 
 demo-picture: setup ## Draw the README's picture again: the demo's output on a terminal, as SVG.
 	@$(BIN)/python -m tests.demo_picture docs/demo.svg
@@ -126,7 +132,7 @@ screenshots: setup browser ## Make the pictures in docs/ui.md again, in Chromium
 architecture: setup ## Draw the diagram in docs/architecture.md again, from the imports between packages.
 	@$(BIN)/python -m tests.package_imports
 
-reference: setup ## Write the generated pages: options of the command line, docs/examples as a page, and the values of the chart.
+reference: setup ## Write the generated parts of pages: options of the command line, fields and examples of policies, metrics, and the values of the chart.
 	@$(BIN)/python -m tests.reference
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.

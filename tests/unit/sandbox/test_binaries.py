@@ -209,7 +209,7 @@ def test_go_settings_of_the_user_do_not_affect_the_build(machine: Machine) -> No
 
 
 def test_the_user_decides_how_much_memory_the_compiler_takes(machine: Machine) -> None:
-    assert build_environment(machine.environment)["GOGC"] == "400"
+    assert build_environment(machine.environment)["GOGC"] == "1000"
     assert build_environment(machine.environment | {"GOGC": "50"})["GOGC"] == "50"
 
 
