@@ -23,7 +23,7 @@ LONG_FUNCTIONS = {
     [
         ("operator", 420, 64_250),  # (300, 44,000)
         ("operator/respread", 288, 44_850),  # (-, 31,000)
-        ("tests", 457, 71_490),  # (-, 75,000)
+        ("tests", 457, 71_510),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
