@@ -24,7 +24,8 @@ from bench.plan_world import NOW, Shape, world
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import Change
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import SpreadIndex

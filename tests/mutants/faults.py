@@ -249,7 +249,7 @@ FAULTS: Final = (
     ),
     Fault(
         "an eviction counts as not made while a late request for it may still arrive",
-        "moves/ledger.py",
+        "moves/entry.py",
         "CERTAIN_SECONDS: Final = 180.0",
         "CERTAIN_SECONDS: Final = 60.0",
     ),

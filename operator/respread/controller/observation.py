@@ -21,7 +21,7 @@ from respread.eviction.limits.limiter import Limiter, Limiters
 from respread.handlers.informers import Informers
 from respread.holds.holds import why_stale
 from respread.moves.ledger import Ledger
-from respread.planning.planner import PolicySetting
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.candidates import Refused
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies

@@ -22,7 +22,7 @@ from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.kube.requests import Requests
 from respread.kube.retry import Retry
-from respread.planning.planner import PolicySetting
+from respread.planning.policy_setting import PolicySetting
 from respread.prevention.contests import contested_to_remember, recalled_contests
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose

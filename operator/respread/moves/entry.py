@@ -23,6 +23,13 @@ from respread.spread.group import GroupKey
 
 PLACED_SECONDS: Final = 15.0
 """How long it takes at most until a replacement exists, and then until it has a node, if nothing is wrong."""
+CERTAIN_SECONDS: Final = 180.0
+"""How long after a former leader's Lease has ended, and after our last request, no request for an eviction can be on
+its way. An API server closes a connection on which nothing has come for 90 s (IdleTimeout in secure_serving.go), so
+what a frozen process or a broken network holds back longer is not accepted. It works on a request for at most a minute.
+"""
+AGAIN_SECONDS: Final = 5.0
+"""How long after the API server did not say what became of a pod it is asked again."""
 LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
 """The deletion timestamp of pods that the watch does not show as terminating yet. Only its presence is used."""
 
@@ -260,3 +267,9 @@ def will_need_a_node(entry: MoveEntry) -> bool:
 def at_phase(entry: MoveEntry, phase: MovePhase, now: float) -> MoveEntry:
     """Return a move in another phase, which starts now."""
     return msgspec.structs.replace(entry, phase=phase, phase_since=now)
+
+
+def certain_at(entry: MoveEntry) -> float:
+    """Return when it can be found out whether a move was made that is in doubt."""
+    since = -inf if entry.doubted_at is None else entry.doubted_at
+    return max(since + CERTAIN_SECONDS, entry.asked_at + AGAIN_SECONDS)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -30,6 +29,7 @@ from respread.moves.entry import (
     Patience,
     as_shown,
     at_phase,
+    certain_at,
     controller_uid_of,
     is_late,
     still_there,
@@ -50,72 +50,11 @@ from respread.moves.following import (
     judged,
     siblings_in,
 )
+from respread.moves.ledger_draft import LedgerDraft
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Move
 
-CERTAIN_SECONDS: Final = 180.0
-"""How long after a former leader's Lease has ended, and after our last request, no request for an eviction can be on
-its way. An API server closes a connection on which nothing has come for 90 s (IdleTimeout in secure_serving.go), so
-what a frozen process or a broken network holds back longer is not accepted. It works on a request for at most a minute.
-"""
-AGAIN_SECONDS: Final = 5.0
-"""How long after the API server did not say what became of a pod it is asked again."""
 _BY_NUMBER: Final = attrgetter("number")
-
-
-class _Draft:
-    """The moves of a ledger while an event changes some of them, with their index by controller."""
-
-    __slots__ = ("entries", "number", "of_controller")
-
-    def __init__(self, entries: Map[str, MoveEntry], of_controller: Map[str, Map[str, None]], number: int) -> None:
-        self.entries = entries
-        self.of_controller = of_controller
-        self.number = number
-
-    def put(self, entry: MoveEntry) -> None:
-        """Set the state of a move. One that is new, or comes into flight, is the last one."""
-        before = self.entries.get(entry.uid)
-        was_in_flight = before is not None and before.is_in_flight
-        if before is None or (entry.is_in_flight and not was_in_flight):
-            entry = msgspec.structs.replace(entry, number=self.number)
-            self.number += 1
-        self.entries = self.entries.set(entry.uid, entry)
-        if entry.is_in_flight != was_in_flight:
-            self._file(entry, is_in_flight=entry.is_in_flight)
-
-    def drop(self, uid: str) -> None:
-        """Remove a move, if it is there."""
-        if (entry := self.entries.get(uid)) is not None:
-            self.entries = self.entries.delete(uid)
-            if entry.is_in_flight:
-                self._file(entry, is_in_flight=False)
-
-    def leave(self, entry: MoveEntry) -> None:
-        """Set that a move is not under way any more. It stays if it may count all the same."""
-        counts = entry.phase is not MovePhase.CHOSEN or entry.doubted_at is not None
-        if entry.counts is not None and counts:
-            self.put(msgspec.structs.replace(entry, phase=MovePhase.UNCERTAIN))
-        else:
-            self.drop(entry.uid)
-
-    def settle(self, entry: MoveEntry) -> None:
-        """Set that a move does not count any more until something is certain."""
-        phase = MovePhase.OVER if entry.phase is MovePhase.UNCERTAIN else entry.phase
-        self.keep(msgspec.structs.replace(entry, phase=phase, counts=None, doubted_at=None))
-
-    def keep(self, entry: MoveEntry) -> None:
-        """Set the state of a move, or remove it if nothing more is to be known of it."""
-        if entry.phase is MovePhase.OVER and entry.counts is None and not entry.lingers:
-            self.drop(entry.uid)
-        else:
-            self.put(entry)
-
-    def _file(self, entry: MoveEntry, *, is_in_flight: bool) -> None:
-        controller = controller_uid_of(entry.move)
-        mine = self.of_controller.get(controller, Map())
-        mine = mine.set(entry.uid, None) if is_in_flight else mine.delete(entry.uid)
-        self.of_controller = self.of_controller.set(controller, mine) if mine else self.of_controller.delete(controller)
 
 
 class Ledger(msgspec.Struct, frozen=True, dict=True):
@@ -320,11 +259,11 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
             now: seconds on the caller's clock.
             under_way: the UIDs of pods for which something may be sent at any moment.
         """
-        return tuple(each for each in self._uncertain if each.uid not in under_way and _due_at(each) <= now)
+        return tuple(each for each in self._uncertain if each.uid not in under_way and certain_at(each) <= now)
 
     def next_due(self) -> float | None:
         """Return when the next one can be found out, on the clock; None if there is none."""
-        return min(map(_due_at, self._uncertain), default=None)
+        return min(map(certain_at, self._uncertain), default=None)
 
     @property
     def _uncertain(self) -> Iterator[MoveEntry]:
@@ -581,10 +520,10 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         draft.put(entry)
         return self._of_draft(draft)
 
-    def _draft(self) -> _Draft:
-        return _Draft(self._entries, self._of_controller, self._number)
+    def _draft(self) -> LedgerDraft:
+        return LedgerDraft(self._entries, self._of_controller, self._number)
 
-    def _of_draft(self, draft: _Draft, siblings: Map[str, Siblings] | None = None) -> Ledger:
+    def _of_draft(self, draft: LedgerDraft, siblings: Map[str, Siblings] | None = None) -> Ledger:
         """Return the ledger with changed moves; itself if nothing has changed."""
         if draft.entries is self._entries and siblings is None:
             return self
@@ -599,12 +538,6 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
 def _step_of(entry: MoveEntry) -> tuple[int, int]:
     return entry.move.component, entry.move.step
-
-
-def _due_at(entry: MoveEntry) -> float:
-    """Return when it can be found out whether a move was made that is in doubt."""
-    since = -inf if entry.doubted_at is None else entry.doubted_at
-    return max(since + CERTAIN_SECONDS, entry.asked_at + AGAIN_SECONDS)
 
 
 def _is_leaving(entry: MoveEntry, snapshot: ClusterSnapshot) -> bool:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from functools import cached_property
 from itertools import count
 
 import msgspec
 from immutables import Map
 
-from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.claims import Claims, Kept
 from respread.planning.combining import Combination, Surroundings, queue_of
@@ -25,55 +23,17 @@ from respread.planning.leaving_nodes import Drained, LeavingNodes, demands_of_dr
 from respread.planning.moving_pods import NOTHING_UNDER_WAY, Motion, OnHold, UnderWay, never_on_hold
 from respread.planning.placement import Changes, Placement
 from respread.planning.plan import Plan
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Memory, SearchLimits, Solver
 from respread.planning.tasks import Task, Tasks, earliest
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
-from respread.planning.victims.policies import PolicyIndex
-from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection
 from respread.planning.victims.selection import Selection
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
-
-
-class PolicySetting(msgspec.Struct, frozen=True, dict=True):
-    """The policies, and the objects that they refer to, compiled once for all who ask about them."""
-
-    policies: tuple[Policy, ...]
-    """The policies in use, of both kinds."""
-    priority_classes: Mapping[str, int] = msgspec.field(default_factory=lambda: SYSTEM_PRIORITY_CLASSES)
-    """The values of the cluster's PriorityClasses by name."""
-
-    @cached_property
-    def index(self) -> PolicyIndex:
-        """Which policies govern which pods."""
-        return PolicyIndex(self.policies)
-
-    @cached_property
-    def protections(self) -> Mapping[str, Protection]:
-        """The rules for victims of every valid policy, by the policies' names."""
-        protections: dict[str, Protection] = {}
-        for policy in self.policies:
-            if policy.problems:
-                continue
-            try:
-                protections[policy.name] = Protection.of(policy.spec.victims, self.priority_classes)
-            except ValueError:
-                continue  # Its PriorityClass does not exist. Until it does, the policy evicts nothing.
-        return protections
-
-    @cached_property
-    def ranks(self) -> Mapping[str, int]:
-        """By name how important policies are where room is not enough for all, the most important first.
-
-        Their `priority` decides, and those that only plan come last: what they would take is there for others.
-        """
-        importance = {policy.name: (policy.spec.mode == "DryRun", -policy.spec.priority) for policy in self.policies}
-        order = sorted(set(importance.values()))
-        return {name: order.index(each) for name, each in importance.items()}
 
 
 class Planner:

@@ -22,7 +22,8 @@ from respread.cluster.selectors import selector_of_labels
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.finding import PatchOperation
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.scheduling.predictor import Predictor

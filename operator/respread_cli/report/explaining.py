@@ -17,7 +17,7 @@ from respread.planning.explain.blocked import why_none_there
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import Move, Plan
-from respread.planning.planner import PolicySetting
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import Rules, why_held
 from respread.planning.victims.controllers import ActivePods

@@ -11,7 +11,8 @@ import click
 from respread.api.policy import Policy
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.policies import kinds_restored
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError

@@ -21,8 +21,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.moves.codec import RememberedMoves, group_name, remembered_moves
-from respread.moves.entry import Ended, MovePhase, Outcome
-from respread.moves.ledger import CERTAIN_SECONDS, Ledger
+from respread.moves.entry import CERTAIN_SECONDS, Ended, MovePhase, Outcome
+from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.properties.instances import factor

@@ -13,7 +13,8 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import HostPort, Pod, PodAffinityTerm
 from respread.cluster.state import ClusterState
 from respread.planning.plan import Plan
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.solution import Finder
 from respread.spread.index import SpreadIndex
 from tests.properties.instances import factor

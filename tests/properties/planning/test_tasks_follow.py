@@ -18,7 +18,7 @@ from respread.cluster.objects import Namespace, PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.held import Held
-from respread.planning.planner import PolicySetting
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.tasks import Task, Tasks
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger

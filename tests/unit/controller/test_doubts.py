@@ -14,8 +14,8 @@ from respread.controller.records.journal import Journal
 from respread.controller.records.recovery import in_doubt, without
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.codec import RememberedMoves, group_name
-from respread.moves.entry import Ended, MoveEntry, Outcome
-from respread.moves.ledger import AGAIN_SECONDS, CERTAIN_SECONDS, Ledger
+from respread.moves.entry import AGAIN_SECONDS, CERTAIN_SECONDS, Ended, MoveEntry, Outcome
+from respread.moves.ledger import Ledger
 from tests.eviction_moves import move, send
 from tests.worlds import cluster
 

@@ -27,7 +27,8 @@ from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.policies import PolicyIndex, reach

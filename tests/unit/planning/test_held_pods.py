@@ -13,7 +13,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.moving_pods import OnHold, never_on_hold
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.candidates import Refused
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, three_in_a, two_zones

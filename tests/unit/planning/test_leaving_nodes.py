@@ -16,7 +16,8 @@ from respread.cluster.node import Node
 from respread.cluster.pod import PodSpec, Toleration
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pods, spec, taint
 

@@ -11,7 +11,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, constraint, node, pod, spec
 

@@ -14,7 +14,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning import solving
 from respread.planning.plan import in_turns
-from respread.planning.planner import Planner, PolicySetting
+from respread.planning.planner import Planner
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.search.cost import SearchBudget
 from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task

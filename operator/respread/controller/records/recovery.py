@@ -23,7 +23,7 @@ from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
-from respread.planning.planner import PolicySetting
+from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 from respread.planning.victims.controllers import siblings_of
 from respread.spread.group import GroupKey
