@@ -339,12 +339,14 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def unreplaced_since(self, moment: float) -> tuple[Move, ...]:
         """Return the moves whose pods have been leaving since a time, on the caller's clock, without a replacement.
 
-        Except those of which the API server was asked since then whether one is wanted.
+        Except those of which the API server was asked since then whether one is wanted, or after which no more time
+        has passed than before: controllers that are slow have many such pods, and no time for more requests.
         """
         return tuple(
             each.move
             for each in self.in_flight
-            if each.phase is MovePhase.LEAVING and max(each.phase_since, each.asked_at) <= moment
+            if each.phase is MovePhase.LEAVING
+            and max(each.phase_since, each.asked_at) + max(0, each.asked_at - each.phase_since) <= moment
         )
 
     def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[Ledger, tuple[Ended, ...]]:

@@ -295,6 +295,15 @@ class TestUnwantedReplacements:
         ledger, _ = ended(ledger, world(B, C, web("d", "")), 11)
         assert ledger.unreplaced_since(20) == ()
 
+    def test_a_controller_that_is_slow_is_asked_ever_more_seldom(self) -> None:
+        ledger, _ = ended(evicted(A, B), world(B, C), 10)
+        asked = []
+        for second in range(10, 90):
+            for each in ledger.unreplaced_since(second - 5):
+                asked.append(second)
+                ledger = ledger.asked([each], second)
+        assert asked == [15, 25, 45, 85]
+
 
 def test_plans_treat_pods_in_flight_as_terminating() -> None:
     ledger = evicted(A)
