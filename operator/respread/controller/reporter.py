@@ -110,7 +110,7 @@ class Reporter:
                 observation.policies, planned.policies, observation.snapshot.namespaces, acts=observation.leads
             ),
             findings=await self._thread.compute(
-                self._scheduler.auditor.update, observation.snapshot, observation.spread
+                self._scheduler.auditor.update, observation.snapshot, observation.spread, self._scheduler.predictor
             ),
             time=observation.moment.time_of_day,
         )

@@ -37,6 +37,7 @@ class SchedulerModel:
         "auditor",
         "index",
         "planner",
+        "predictor",
     )
 
     def __init__(
@@ -78,8 +79,9 @@ class SchedulerModel:
     def _set(self, defaults: DefaultConstraints) -> None:
         self._defaults = defaults
         self.index = SpreadIndex(defaults)
-        self.auditor = Auditor()
-        self.planner = Planner(Predictor(ClusterView(), defaults.configuration))
+        self.auditor = Auditor(foresees_room=False)
+        self.predictor = Predictor(ClusterView(), defaults.configuration)
+        self.planner = Planner(self.predictor)
 
     def follow(self, policies: Iterable[Policy]) -> None:
         """Use the constraints that matter to these policies, and the bugs of the cluster's version."""

@@ -10,6 +10,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from respread.cluster.decode.decoder import KINDS
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.auditor import Auditor
@@ -151,7 +152,7 @@ def skew(
             wanted,
             origin,
             protections,
-            findings=auditor.update(view.snapshot, spread),
+            findings=auditor.update(view.snapshot, spread, predictor),
             pending=pending_pods(waiting_pods(view.snapshot, groups), predictor),
             problems=problems,
             order=sort_by,
@@ -167,17 +168,17 @@ def skew(
 def _read(
     cluster: ClusterOptions, wanted: GroupFilter, defaults: DefaultConstraints, *, with_policies: bool
 ) -> tuple[ReadCluster, Spread, Predictor | None]:
-    """Return the cluster, its spread, and what predicts where Pending pods go; None if that may not be read."""
+    """Return the cluster, its spread, and what predicts where pods go; None if not all pods and nodes may be read."""
     namespace = wanted.namespace
     view = read_for_skew(cluster, namespace, with_policies=with_policies, with_services=defaults.exist)
     view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
     if namespace is not None and namespace not in view.snapshot.pods_by_labels:
         check_namespace(namespace, with_namespaces(cluster, view).snapshot)
     _check_workloads(spread, wanted)
-    if not waiting_pods(view.snapshot, filter(wanted.selects, spread.groups.values())):
-        return view, spread, None
-    view, complete = with_all_that_decides(cluster, view, with_policies=with_policies)
-    view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
+    complete = cluster.snapshot is not None or (namespace is None and KINDS["nodes"].resource not in view.left_out)
+    if waiting_pods(view.snapshot, filter(wanted.selects, spread.groups.values())):
+        view, complete = with_all_that_decides(cluster, view, with_policies=with_policies)
+        view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
     if not complete:
         return view, spread, None
     return view, spread, Predictor(ClusterView(view.snapshot), of_version(defaults.configuration, view.server_version))

@@ -59,7 +59,7 @@ _AUDIT: Final[Mapping[AuditRule, str]] = {
     AuditRule.UNAVAILABLE_DOMAINS: "Domains that can't take the pods count, so pods stay Pending.",
     AuditRule.UNKNOWN_TOPOLOGY_KEY: "No node of the cluster has the topologyKey.",
 }
-"""The rules of the audit: constraints that are ineffective or unsatisfiable."""
+"""The rules of the audit that apply to manifests: constraints that are ineffective or unsatisfiable."""
 _RULES: Final = (
     LintRule(
         "Unreadable", "error", "The file is not YAML, or an object has a field that the API server rejects.", OBJECTS

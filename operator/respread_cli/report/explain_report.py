@@ -140,7 +140,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
     view, spread = planned.view, planned.spread
     explainer = Explainer(view.snapshot, spread, planned.setting, planned.plan, planned.predictor, view.time)
     groups = _groups_of(planned, target)
-    findings = Auditor().update(view.snapshot, spread)
+    findings = Auditor().update(view.snapshot, spread, planned.predictor)
     shown = groups
     if not target.pods:
         shown = [each for each in groups if each.violated or each.key in findings or explainer.why_not_restored(each)]

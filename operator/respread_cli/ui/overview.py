@@ -147,7 +147,9 @@ class Overviews:
             planned: the plan.
             protections: whether workloads are protected, as far as that is known.
         """
-        self._advance(planned.spread.groups, self._auditor.update(planned.view.snapshot, planned.spread))
+        self._advance(
+            planned.spread.groups, self._auditor.update(planned.view.snapshot, planned.spread, planned.predictor)
+        )
         plan = planned.plan
         blocked = {each.group: each for each in plan.blocked}
         helped = Counter(key for move in plan.moves for key in move.groups)

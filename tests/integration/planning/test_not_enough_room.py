@@ -7,8 +7,8 @@ import json
 import pytest
 
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
-from tests.integration.pools import Pool
-from tests.integration.workloads import ZONE, constraint, wait_until
+from tests.integration.pools import NO_NODE, Pool
+from tests.integration.workloads import ZONE, constraint, scale, wait_until
 
 APPS = [f"app{number}" for number in range(5)]
 IMPORTANT = APPS[3:]
@@ -61,3 +61,34 @@ def test_important_groups_are_restored_first_if_room_is_scarce(
     # The policy reports the remaining groups and the pods that use the room.
     pool.wait_until_blocked(REPLICAS * len(APPS), "NoFeasibleNode", "zone-c", *IMPORTANT)
     assert len(pool.evicted()) == ROOM
+
+
+def found(pool: Pool) -> list[tuple[str, str]]:
+    """Return what the audit finds about the constraint of `web`: rules, and when they keep pods Pending."""
+    (of_web,) = pool.explain("deploy/web")["constraints"]
+    return [(each["rule"], each["when"]) for each in of_web["group"]["findings"]]
+
+
+def test_a_full_zone_keeps_the_next_pod_pending_as_the_audit_says(pool: Pool) -> None:
+    for zone in ("zone-a", "zone-b"):
+        pool.add_zone(zone)
+    pool.add_zone("zone-c", 1, pods=1)
+    pool.deploy("web", 5, constraints=[constraint(ZONE, "web")])
+    assert pool.counts() == {"zone-a": 2, "zone-b": 2, "zone-c": 1}
+    pool.rebalance()
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the policy to be in use")
+    assert found(pool) == [("FullDomains", "NextScaleUp")]
+    assert not pool.status().get("unworkable")
+
+    scale(pool.sandbox, pool.name, "web", 6)
+    wait_until(lambda: pool.counts().get(NO_NODE) == 1, "a pod without a node")
+    wait_until(lambda: bool(pool.status().get("unworkable")), "the policy to report the constraint")
+    assert found(pool) == [("FullDomains", "Now")]
+    (reported,) = pool.status()["unworkable"]
+    assert (reported["rule"], reported["when"]) == ("FullDomains", "Now")
+
+    pool.add_zone("zone-c")
+    pool.wait_for(6)
+    assert pool.counts() == {"zone-a": 2, "zone-b": 2, "zone-c": 2}
+    assert found(pool) == []
+    wait_until(lambda: not pool.status().get("unworkable"), "the policy to see that the constraint works")

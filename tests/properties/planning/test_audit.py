@@ -15,6 +15,8 @@ import pytest
 from respread.planning.audit.auditor import Auditor
 from respread.planning.audit.capacity import Level, can_hold
 from respread.planning.audit.finding import AuditRule, Finding
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import GroupKey
 from respread.spread.index import group_keys_of
 from tests.properties.instances import factor, try_on
@@ -26,10 +28,11 @@ PLACEMENTS = 20
 SEEN: Counter[AuditRule] = Counter()
 
 
-def findings_of(world: World) -> dict[tuple[int, int], Finding]:
-    """Return what is found, by the number of a shape and of its rule."""
+def findings_of(world: World, *, room: bool = False) -> dict[tuple[int, int], Finding]:
+    """Return what is found, by the number of a shape and of its rule; with room, also for want of it."""
     snapshot = snapshot_of(world)
-    findings = Auditor().update(snapshot, spread_of(snapshot))
+    predictor = Predictor(ClusterView()) if room else None
+    findings = Auditor().update(snapshot, spread_of(snapshot), predictor)
     found: dict[tuple[int, int], Finding] = {}
     named = sorted(snapshot.pods.values(), key=lambda pod: pod.name)
     shapes = {pod.name: place.shape for pod, place in zip(named, world.pods, strict=True)}
@@ -70,6 +73,36 @@ def _is_ineffective(world: World) -> None:
             )
             answers.add(tuple(model.admits(shape, number, host, position) for host in there))
         assert len(answers) <= 1, (finding, world)
+
+
+@pytest.mark.timeout(600 * factor())
+@pytest.mark.parametrize("part", range(2))
+def test_a_constraint_with_only_full_domains_left_is_why_no_node_takes_another_pod(part: int) -> None:
+    SEEN.clear()
+    try_on(worlds(TINY).map(_half_full), 150, part, _takes_no_pod)
+    assert SEEN.total() > 3
+
+
+def _half_full(world: World) -> World:
+    """Return a world in which every other host has no room for another pod."""
+    used = Counter[int]()
+    for place in world.pods:
+        used[place.host] += world.shapes[place.shape].size
+    hosts = [host if at % 2 else host._replace(room=used[at]) for at, host in enumerate(world.hosts)]
+    return world._replace(hosts=tuple(hosts))
+
+
+def _takes_no_pod(world: World) -> None:
+    model = SchedulerModel(world)
+    now = position_of(world, [(place.shape, place.host) for place in world.pods])
+    for (shape, _), finding in findings_of(world, room=True).items():
+        if finding.rule is AuditRule.FULL_DOMAINS:
+            SEEN[finding.rule] += 1
+            assert model.feasible(shape, now, []) == [], (finding, world)
+            shapes = list(world.shapes)
+            shapes[shape] = shapes[shape]._replace(rules=())
+            free_to_go = SchedulerModel(world._replace(shapes=tuple(shapes)))
+            assert free_to_go.feasible(shape, now, []), (finding, world)
 
 
 def position_of(world: World, placed: list[tuple[int, int]]) -> Position:

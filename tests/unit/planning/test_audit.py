@@ -27,6 +27,8 @@ from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.rules import judge
 from respread.planning.audit.subject import subjects_of
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import DefaultConstraints
 from respread.spread.group import Template
 from respread.spread.index import SpreadIndex
@@ -252,6 +254,53 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
         assert [each.name for each in found.workloads] == ["web"]
         assert found.finding.when == case.when
         assert case.words in found.finding.message + found.finding.cure
+
+
+def room_found(
+    placed: Mapping[str, int], *, room: Mapping[str, int], waiting: int = 0, foresees: bool = True, **fields: Any
+) -> list[Finding]:
+    """Return what the audit finds in zones a, b and c of one node each, with room for so many pods."""
+    of = spec(constraint(**fields))
+    nodes = [node(f"{zone}1", zone, pods=room.get(zone, 110)) for zone in ("a", "b", "c")]
+    there = [*pods(placed, of), *(pod(f"web-{number}", "", of) for number in range(waiting))]
+    snapshot = cluster(nodes, there)
+    auditor, spread, predictor = Auditor(foresees_room=foresees), spread_of(snapshot), Predictor(ClusterView())
+    found = auditor.update(snapshot, spread, predictor)
+    again = auditor.update(snapshot, spread, predictor)
+    assert all(again[key] is each for key, each in found.items())
+    return [each.finding for group in found.values() for each in group]
+
+
+def test_a_full_domain_that_counts_keeps_pods_pending_although_others_have_room() -> None:
+    uneven = {"a1": 2, "b1": 2, "c1": 1}
+    (now,) = room_found(uneven, room={"c": 1}, waiting=1)
+    assert (now.rule, now.state, now.when) == (AuditRule.FULL_DOMAINS, "Unsatisfiable", "Now")
+    assert now.message == (
+        "only c may have another pod, and no node there takes one (c1 has room for 1 pods and has 1 already); all "
+        "others have 2 pods or more, which is the most until then, so 1 pod of 6 can't be placed"
+    )
+    assert (now.cure, now.patch) == ("make room in c, or add nodes there; nodes in other domains don't help", ())
+    (later,) = room_found(uneven, room={"c": 1})
+    assert (later.when, "a scale-up leaves one Pending" in later.message) == ("NextScaleUp", True)
+    assert room_found(uneven, room={"c": 1}, foresees=False) == []
+    assert len(room_found(uneven, room={"c": 1}, waiting=1, foresees=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("placed", "fields"),
+    [
+        ({"a1": 2, "b1": 2, "c1": 1}, {"room": {"c": 2}}),
+        ({"a1": 2, "b1": 1, "c1": 1}, {"room": {"c": 1}}),
+        ({"a1": 2, "b1": 2, "c1": 1}, {"room": {"a": 2, "b": 2, "c": 1}}),
+        ({"a1": 2, "b1": 2, "c1": 2}, {"room": {"c": 2}}),
+        ({"a1": 2, "b1": 2, "c1": 1}, {"room": {"c": 1}, "when": "ScheduleAnyway"}),
+    ],
+    ids=["it has room", "another may have one", "no node has room", "all may have one", "it is soft"],
+)
+def test_a_full_domain_is_no_fault_of_a_constraint_that_allows_another_or_if_nothing_has_room(
+    placed: Mapping[str, int], fields: Any
+) -> None:
+    assert room_found(placed, waiting=1, **fields) == []
 
 
 def applied(spec_of_pod: dict[str, Any], finding: Finding) -> dict[str, Any]:

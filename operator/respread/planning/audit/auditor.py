@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -15,9 +15,12 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.finding import Finding
+from respread.planning.audit.full_domains import full_domains
 from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.rules import judge
 from respread.planning.audit.subject import Subject, subjects_of
+from respread.planning.placement import replacement_of
+from respread.scheduling.predictor import Predictor
 from respread.spread.domains import DomainIndex
 from respread.spread.group import GroupKey, SpreadGroup, Template
 from respread.spread.index import Spread
@@ -46,16 +49,29 @@ class _Audited(NamedTuple):
 class Auditor:
     """Keeps the findings about the groups of the last snapshot, and audits only what the next one changes."""
 
-    __slots__ = ("_audited", "_domains", "_nodes")
+    __slots__ = ("_audited", "_domains", "_foresees_room", "_full", "_nodes")
 
-    def __init__(self) -> None:
-        """Start without a cluster."""
+    def __init__(self, *, foresees_room: bool = True) -> None:
+        """Start without a cluster.
+
+        Args:
+            foresees_room: whether to find what lacks room for the next scale-up, which changes with every pod, and not
+                only what pods wait for.
+        """
+        self._foresees_room = foresees_room
+        self._full: dict[GroupKey, tuple[WorkloadFinding, ...]] = {}
         self._domains = DomainIndex()
         self._nodes = KnownNodes(Map(), self._domains)
         self._audited: dict[GroupKey, _Audited] = {}
 
-    def update(self, snapshot: ClusterSnapshot, spread: Spread) -> Findings:
-        """Return what is found about the groups of a snapshot."""
+    def update(self, snapshot: ClusterSnapshot, spread: Spread, predictor: Predictor | None = None) -> Findings:
+        """Return what is found about the groups of a snapshot.
+
+        Args:
+            snapshot: the cluster.
+            spread: its spread groups.
+            predictor: of its schedulers, whose view is advanced to the snapshot; None if room is not known.
+        """
         known = self._audited
         if self._take_over(snapshot.nodes):
             known = {}
@@ -71,7 +87,24 @@ class Auditor:
         if audited.keys() != self._audited.keys():
             self._domains.forget_others({(key.eligibility, key.topology_key) for key in audited})
         self._audited = audited
-        return {key: each.findings for key, each in audited.items() if each.findings}
+        found = {key: each.findings for key, each in audited.items() if each.findings}
+        return found if predictor is None else found | self._without_room(snapshot, predictor)
+
+    def _without_room(
+        self, snapshot: ClusterSnapshot, predictor: Predictor
+    ) -> dict[GroupKey, tuple[WorkloadFinding, ...]]:
+        """Return the constraints without another finding that leave only domains without room."""
+        before, self._full = self._full, {}
+        predictor.view.advance(snapshot)
+        for key, each in self._audited.items():
+            # Until a domain has the most that the constraint allows, it excludes none.
+            tight = key.when_unsatisfiable == "DoNotSchedule" and each.group.skew >= key.max_skew
+            if tight and not each.findings and (self._foresees_room or each.waiting[1]):
+                found = self._audit(snapshot, each.group, each.waiting, predictor)
+                if found:
+                    known = before.get(key, ())
+                    self._full[key] = known if known == found else found
+        return self._full
 
     def _take_over(self, nodes: Map[str, Node]) -> bool:
         """Take over the current nodes, and return whether something has changed that findings depend on."""
@@ -90,8 +123,13 @@ class Auditor:
         return True
 
     def _audit(
-        self, snapshot: ClusterSnapshot, group: SpreadGroup, waiting: tuple[int, int]
+        self,
+        snapshot: ClusterSnapshot,
+        group: SpreadGroup,
+        waiting: tuple[int, int],
+        predictor: Predictor | None = None,
     ) -> tuple[WorkloadFinding, ...]:
+        """Return what is found about a group: with a predictor, whether it lacks room, and else everything else."""
         found: dict[tuple[int, bool], tuple[Finding | None, list[Template]]] = {}
         carried = {template.labels for template in group.carriers}
         only_own = carried.issuperset(group.matched)
@@ -100,13 +138,25 @@ class Auditor:
                 continue
             alike = id(template.spec), group.key.selector.matches(template.labels)
             if alike not in found:
-                found[alike] = judge(self._subject(group, template, waiting, only_own=only_own)), []
+                subject = self._subject(group, template, waiting, only_own=only_own)
+                found[alike] = self._judge(snapshot, group, subject, predictor), []
             found[alike][1].append(template)
         return tuple(
             WorkloadFinding(finding, _workloads(snapshot, group.key.namespace, templates))
             for finding, templates in found.values()
             if finding is not None
         )
+
+    @staticmethod
+    def _judge(
+        snapshot: ClusterSnapshot, group: SpreadGroup, subject: Subject, predictor: Predictor | None
+    ) -> Finding | None:
+        if predictor is None:
+            return judge(subject)
+        pod = next(_pods_of(snapshot, group.key.namespace, subject.template), None)
+        if pod is None:
+            return None
+        return full_domains(subject, group, predictor.prepare(replacement_of(pod)), predictor.view.table)
 
     def _subject(self, group: SpreadGroup, template: Template, waiting: tuple[int, int], *, only_own: bool) -> Subject:
         counted, carrying = waiting
@@ -144,15 +194,12 @@ def _numbers(group: SpreadGroup, pods: Mapping[Labels, list[Pod]]) -> tuple[int,
     return counted, carrying
 
 
-def _workloads(snapshot: ClusterSnapshot, namespace: str, templates: list[Template]) -> tuple[WorkloadName, ...]:
+def _pods_of(snapshot: ClusterSnapshot, namespace: str, template: Template) -> Iterator[Pod]:
     by_labels = snapshot.pods_by_labels.get(namespace, Map())
+    return (pod for pod in by_labels.get(template.labels, Map()).values() if pod.spec is template.spec)
+
+
+def _workloads(snapshot: ClusterSnapshot, namespace: str, templates: list[Template]) -> tuple[WorkloadName, ...]:
     return tuple(
-        sorted(
-            {
-                workload_of(pod)
-                for template in templates
-                for pod in by_labels.get(template.labels, Map()).values()
-                if pod.spec is template.spec
-            }
-        )
+        sorted({workload_of(pod) for template in templates for pod in _pods_of(snapshot, namespace, template)})
     )

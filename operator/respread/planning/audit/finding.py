@@ -31,6 +31,7 @@ class AuditRule(StrEnum):
 
     CONTRADICTION = "Contradiction"
     DUPLICATE = "Duplicate"
+    FULL_DOMAINS = "FullDomains"
     KEY_PER_POD = "KeyPerPod"
     MIN_DOMAINS_IGNORED = "MinDomainsIgnored"
     NO_ELIGIBLE_NODE = "NoEligibleNode"
@@ -51,6 +52,7 @@ class AuditRule(StrEnum):
 _SECTIONS: Final[Mapping[AuditRule, str]] = {
     AuditRule.CONTRADICTION: "example-conflicting-topologyspreadconstraints",
     AuditRule.DUPLICATE: "example-multiple-topologyspreadconstraints",
+    AuditRule.FULL_DOMAINS: "spread-constraint-definition",
     AuditRule.KEY_PER_POD: "spread-constraint-definition",
     AuditRule.MIN_DOMAINS_IGNORED: "spread-constraint-definition",
     AuditRule.NO_ELIGIBLE_NODE: "implicit-conventions",
