@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
+import fastjsonschema
+import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -40,6 +43,15 @@ def test_json_counts_and_marks_what_is_switched_off() -> None:
         "value": 1,
     }
     assert [each["switchedOffBy"] for each in report["findings"]] == [None, None, None, "annotation", "annotation"]
+
+
+def test_sarif_is_as_its_schema_says() -> None:
+    schema = json.loads((Path(__file__).parents[2] / "golden" / "sarif-2.1.0.schema.json").read_text())
+    conforms = fastjsonschema.compile(schema)
+    log = json.loads(lint("sarif"))
+    assert conforms(log) == log
+    with pytest.raises(fastjsonschema.JsonSchemaException):
+        conforms(log | {"version": "2.0.0"})
 
 
 def test_sarif_names_rules_places_and_suppressions() -> None:
