@@ -24,6 +24,7 @@ from bench.plan_world import NOW, Shape, world
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import Change
+from respread.planning.audit.auditor import Auditor
 from respread.planning.planner import Planner
 from respread.planning.policy_setting import PolicySetting
 from respread.scheduling.predictor import Predictor
@@ -46,7 +47,7 @@ def main() -> None:
         return
     print(
         f"{'nodes':>6} {'pods':>8} {'spaces':>6} {'groups':>7} {'violated':>8} {'moves':>6} {'proven':>6} | "
-        f"{'spread':>7} {'view':>7} {'plan':>7} {'all':>7} | {'again: unready':>22} {'replaced':>22} | "
+        f"{'spread':>7} {'view':>7} {'plan':>7} {'all':>7} {'audit':>7} | {'again: unready':>22} {'replaced':>22} | "
         f"{'snapshot':>9} {'peak':>7}"
     )
     for shape in (*map(Shape.ordinary, arguments.nodes), *map(Shape.one_namespace, arguments.one_namespace)):
@@ -77,6 +78,8 @@ def _measure(shape: Shape, violated: float) -> None:
     view_done = process_time()
     plan = planner.plan(state.snapshot, spread, setting, now=NOW)
     plan_done = process_time()
+    Auditor().update(state.snapshot, spread, predictor)
+    audit_done = process_time()
 
     def again(change: Callable[[Pod, str], list[Change]]) -> str:
         took: list[float] = []
@@ -96,7 +99,8 @@ def _measure(shape: Shape, violated: float) -> None:
         f"{shape.nodes:>6} {len(state.snapshot.pods):>8} {len(spread.by_namespace):>6} {len(spread.groups):>7} "
         f"{sum(group.violated for group in spread.groups.values()):>8} {len(plan.moves):>6} "
         f"{plan.lower_bound == len(plan.moves)!s:>6} | {spread_done - start:>6.2f}s {view_done - spread_done:>6.2f}s "
-        f"{plan_done - view_done:>6.2f}s {plan_done - start:>6.2f}s | {unready:>22} {replaced:>22} | "
+        f"{plan_done - view_done:>6.2f}s {plan_done - start:>6.2f}s {audit_done - plan_done:>6.2f}s | "
+        f"{unready:>22} {replaced:>22} | "
         f"{held / MIB:>6.0f}MiB {_peak() / MIB:>4.0f}MiB",
         flush=True,
     )

@@ -223,7 +223,7 @@ PLAN_GAUGES: Final = (
     MetricDefinition(
         "respread_spread_groups_unworkable",
         "Spread groups that the policy governs and that can't work: state is Unsatisfiable or Ineffective, when is "
-        "Now, NextRollout or NextScaleUp, rule is the rule of the audit. At most 37 series for each policy.",
+        "Now, NextRollout or NextScaleUp, rule is the rule of the audit. At most 38 series for each policy.",
         (*POLICY, "state", "when", "rule"),
     ),
     MetricDefinition(

@@ -24,6 +24,7 @@ from tests.integration.prometheus import PANELS, Prometheus, Series, scraping
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.tls_front import Authority
 from tests.integration.workloads import (
+    HOSTNAME,
     ZONE,
     constraint,
     create_deployment,
@@ -55,6 +56,9 @@ def test_dashboard_and_rules_show_the_state_of_the_cluster(installed_sandbox: Sa
     sandbox.create_namespace("shop")
     create_deployment(sandbox, "shop", deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
     wait_for_ready_pods(sandbox, "shop", "web", 6)
+    too_large = constraint(HOSTNAME, "idle", max_skew=2)
+    create_deployment(sandbox, "shop", deployment("idle", replicas=2, constraints=[too_large]))
+    wait_for_ready_pods(sandbox, "shop", "idle", 2)
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(4, zone=zone)
     prevention = {"podDeletionCost": "Enabled"}
@@ -95,6 +99,8 @@ def _check_violations(prometheus: Prometheus) -> None:
         each["metric"]["domain"]: float(each["value"][1]) for each in prometheus.panel("Where pods are, by zone")
     }
     assert by_zone == {"zone-a": 6, "zone-b": 0, "zone-c": 0}
+    (unworkable,) = prometheus.panel("Constraints that can't work")
+    assert [unworkable["metric"][each] for each in ("state", "rule")] == ["Ineffective", "SkewUnreachable"]
     recorded = "cluster:respread_spread_groups_violated:sum"
     _wait_until_shown(lambda: values(prometheus.query(recorded)), [1], recorded)
     _wait_until_shown(lambda: active(prometheus.rules()), ["RespreadConstraintViolated"], "active alerts")

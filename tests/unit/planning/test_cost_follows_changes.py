@@ -25,6 +25,7 @@ from respread.eviction.pacing import Pace, Paced
 from respread.moves.codec import RememberedMoves
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
+from respread.planning.audit.auditor import Auditor, Findings
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
@@ -32,6 +33,8 @@ from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.policies import PolicyIndex, reach
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import Spread, SpreadIndex
 from tests.counting import LINEAR, calls
 from tests.worlds import NOW, constraint, node, pod, spec
@@ -43,6 +46,7 @@ HOSTS: Final = [(f"{zone}{number}", zone) for zone in "abc" for number in range(
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
 SETTING: Final = PolicySetting((POLICY,))
 MOST: Final = 10_000
+MOST_CALLS_OF_AN_AUDIT: Final = 1_000_000
 UNBOUND: Final = msgspec.structs.replace(
     POLICY,
     spec=ClusterPolicySpec(
@@ -158,6 +162,10 @@ class PlannedCluster(NamedTuple):
         )
         figures_of([POLICY], reconciled, outcomes_of([POLICY], reconciled, history))
 
+    def audit(self) -> Findings:
+        """Find the constraints that can't work, also for want of room."""
+        return Auditor().update(self.state.snapshot, self.spread, Predictor(ClusterView()))
+
     def ask_budgets(self) -> None:
         """Check the budgets of every pod."""
         ledger = BudgetLedger(self.state.snapshot, self.in_flight.pods(self.state.snapshot))
@@ -172,6 +180,7 @@ STEPS: Final[dict[str, Callable[[PlannedCluster], object]]] = {
     "a plan of all at once": PlannedCluster.plan_all_at_once,
     "what is made now": PlannedCluster.pace,
     "budgets": PlannedCluster.ask_budgets,
+    "the audit": PlannedCluster.audit,
     "moves under way": lambda scene: scene.in_flight.updated(scene.state.snapshot, 1.0, lambda *_: Outcome.UNKNOWN),
     "what is left": PlannedCluster.count_what_is_left,
     "status and metrics": PlannedCluster.tell,
@@ -185,6 +194,15 @@ def test_twice_the_cluster_costs_at_most_about_twice_as_much(step: str) -> None:
     small, medium, large = (calls(partial(STEPS[step], scene)) for scene in scenes)
     assert medium <= LINEAR * small, (small, medium, large)
     assert large <= LINEAR * medium, (small, medium, large)
+
+
+def test_the_audit_of_two_thousand_workloads_takes_less_than_a_second() -> None:
+    """A call costs less than a millionth of a second on average. What has not changed is not audited again."""
+    scene, auditor, predictor = PlannedCluster.of(SIZES[-1]), Auditor(foresees_room=False), Predictor(ClusterView())
+    assert calls(scene.audit) * 2000 / SIZES[-1] < MOST_CALLS_OF_AN_AUDIT
+    snapshot, spread = scene.state.snapshot, scene.spread
+    auditor.update(snapshot, spread, predictor)
+    assert calls(lambda: auditor.update(snapshot, spread, predictor)) < 5 * SIZES[-1]
 
 
 @pytest.mark.parametrize("name", ["web-0-0", "web-1-0", "web-2-3", "web-149-5"])
