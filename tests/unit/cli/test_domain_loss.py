@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from prometheus_client.parser import text_string_to_metric_families
 
 from respread_cli.main import respread
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
@@ -155,6 +156,13 @@ def test_the_figures_can_be_tracked(world: Path) -> None:
         f'respread_domain_loss_pods{{namespace="default",{key},domain="zone-c"}} 0',
         f'respread_domain_loss_pods{{namespace="shop",{key},domain="zone-c"}} 0',
     ]
+
+
+def test_prometheus_reads_the_figures(world: Path) -> None:
+    (family,) = text_string_to_metric_families(simulate(world, "--each-domain", "zone", "--metrics").stdout)
+    assert (family.name, family.type) == ("respread_domain_loss_pods", "gauge")
+    assert sum(sample.value for sample in family.samples) == 5
+    assert {tuple(sorted(sample.labels)) for sample in family.samples} == {("domain", "namespace", "topology_key")}
 
 
 def test_the_table_names_what_is_lost_and_collapses_the_rest(world: Path) -> None:
