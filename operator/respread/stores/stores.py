@@ -129,7 +129,7 @@ class PolicyKindStore:
 
     def decode_page(self, body: bytes) -> DecodedPage:
         """Decode a page of a LIST."""
-        return _decode_each(PLURALS[self._kind], body, self.decode_object)
+        return decode_each(PLURALS[self._kind], body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, PolicyObject]:
         """Decode one policy. Errors in its spec become problems of the policy and raise nothing."""
@@ -171,7 +171,7 @@ class RecordKindStore:
 
     def decode_page(self, body: bytes) -> DecodedPage:
         """Decode a page of a LIST."""
-        return _decode_each(self._resource, body, self.decode_object)
+        return decode_each(self._resource, body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, Recorded]:
         """Decode one record. What can't be read in its text counts as absent."""
@@ -225,7 +225,7 @@ class PriorityClassKindStore:
 
     def decode_page(self, body: bytes) -> DecodedPage:
         """Decode a page of a LIST."""
-        return _decode_each(self._kind.resource, body, self.decode_object)
+        return decode_each(self._kind.resource, body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
         """Decode one PriorityClass."""
@@ -264,7 +264,12 @@ class _WirePriorityClass(msgspec.Struct):
 _read_priority_class: Final = msgspec.json.Decoder(_WirePriorityClass).decode
 
 
-def _decode_each(resource: str, body: bytes, decode: Callable[[bytes], tuple[ObjectKey, object]]) -> DecodedPage:
+def decode_each(resource: str, body: bytes, decode: Callable[[bytes], tuple[ObjectKey, object]]) -> DecodedPage:
+    """Decode each object of a page of a LIST.
+
+    Raises:
+        DecodeError: it is not a list.
+    """
     try:
         document = split_list(body)
     except NotAListError as error:

@@ -16,6 +16,7 @@ from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
 from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.gathering import OWNERS, WantedKind
+from respread_cli.read.quotas import QUOTAS
 from respread_cli.read.snapshot_file import read_snapshot
 
 LEFT_OUT: Final = "Left out:"
@@ -163,6 +164,14 @@ def with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | Non
         replication_controllers=read.snapshot.replication_controllers,
     )
     return msgspec.structs.replace(view, snapshot=snapshot, notes=(*view.notes, *read.notes))
+
+
+def with_quotas(options: ClusterOptions, view: ReadCluster) -> ReadCluster:
+    """Return a view with the ResourceQuotas, if they may be read. A snapshot contains them."""
+    if options.snapshot is not None:
+        return view
+    read = _read(options, [WantedKind(QUOTAS, required=False, namespace=view.only_namespace)])
+    return msgspec.structs.replace(view, quotas=read.quotas, notes=(*view.notes, *read.notes))
 
 
 def with_namespaces(options: ClusterOptions, view: ReadCluster) -> ReadCluster:

@@ -38,6 +38,7 @@ class DomainLossView(ConsoleView):
                 yield losses_table(domain.workloads, width=self._width, ascii_only=self._ascii, wide=self._wide)
             if domain.unharmed:
                 yield Text(_unharmed(domain.unharmed, more=bool(domain.workloads)))
+            yield from (Text(f"{each}.", style=SOFT) for each in domain.quotas)
             yield Text()
         if any(each.missing or each.outages for each in report.namespaces):
             yield Text("By namespace, in the domain whose loss is worst for it:", style="bold")

@@ -63,6 +63,7 @@ class SimulationView(ConsoleView):
             yield Text()
             yield Text(losses_said(report.losses), style="bold")
             yield losses_table(report.losses, width=self._width, ascii_only=self._ascii, wide=self._wide)
+        yield from (Text(f"{each}.", style=SOFT) for each in report.quotas)
         yield Text()
         yield from _needed(report)
 

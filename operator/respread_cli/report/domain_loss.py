@@ -19,6 +19,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.victims.budgets import BudgetLedger
+from respread_cli.read.quotas import Quota
+from respread_cli.report.quota_refusals import quota_refusals
 from respread_cli.report.skew_report import API_VERSION, Origin, WorkloadReference
 from respread_cli.report.what_if import HypotheticalOutcome, stays_on_its_node
 
@@ -83,6 +85,8 @@ class DomainLoss(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The workloads that are harmed, the worst first."""
     unharmed: int
     """How many more workloads lose pods, keep some, and get all of them back."""
+    quotas: tuple[str, ...] = ()
+    """Which ResourceQuotas refuse replacements until the lost pods have stopped, a sentence each."""
 
 
 class NamespaceLoss(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -169,7 +173,13 @@ def workload_losses(
 
 
 def domain_loss_report(
-    before: ClusterSnapshot, topology_key: str, lost: Iterable[DomainOutcome], *, namespace: str | None, origin: Origin
+    before: ClusterSnapshot,
+    topology_key: str,
+    lost: Iterable[DomainOutcome],
+    *,
+    quotas: Collection[Quota] = (),
+    namespace: str | None,
+    origin: Origin,
 ) -> DomainLossReport:
     """Return the loss of each domain for the output.
 
@@ -177,6 +187,7 @@ def domain_loss_report(
         before: the cluster.
         topology_key: the key of the domains.
         lost: what the loss of each domain left.
+        quotas: the ResourceQuotas, as far as they are known.
         namespace: tell of its workloads only; None is all.
         origin: what it was made from.
     """
@@ -185,7 +196,8 @@ def domain_loss_report(
     for each in lost:
         found = workload_losses(before, each.nodes, each.outcome)
         losses[each.domain] = tuple(loss for loss in found if namespace in (None, loss.namespace))
-        domains.append(_domain_loss(each.domain, len(each.nodes), losses[each.domain]))
+        refusals = quota_refusals(before, each.nodes, quotas, namespace)
+        domains.append(_domain_loss(each.domain, len(each.nodes), losses[each.domain], refusals))
     return DomainLossReport(
         source=origin.source,
         time=origin.time,
@@ -295,7 +307,7 @@ def _short(budget: PodDisruptionBudget, healthy: int) -> str:
     )
 
 
-def _domain_loss(domain: str, nodes: int, losses: tuple[WorkloadLoss, ...]) -> DomainLoss:
+def _domain_loss(domain: str, nodes: int, losses: tuple[WorkloadLoss, ...], quotas: tuple[str, ...]) -> DomainLoss:
     harmed = tuple(each for each in losses if each.damage is not Damage.UNHARMED)
     return DomainLoss(
         domain=domain,
@@ -304,6 +316,7 @@ def _domain_loss(domain: str, nodes: int, losses: tuple[WorkloadLoss, ...]) -> D
         missing=sum(each.missing for each in losses),
         workloads=harmed,
         unharmed=len(losses) - len(harmed),
+        quotas=quotas,
     )
 
 

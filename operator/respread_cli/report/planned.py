@@ -24,7 +24,7 @@ from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCluster
 from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
-from respread_cli.read.reading import read_for_plan, with_owners
+from respread_cli.read.reading import read_for_plan, with_owners, with_quotas
 from respread_cli.report.plan_report import PaceReport, PolicyReport, pace_report, policy_report
 from respread_cli.report.skew_report import Origin
 
@@ -78,7 +78,12 @@ class Planned(NamedTuple):
 
 
 def plan_cluster_of(
-    cluster: ClusterOptions, options: PlanningOptions, namespace: str | None = None, *, all_owners: bool = False
+    cluster: ClusterOptions,
+    options: PlanningOptions,
+    namespace: str | None = None,
+    *,
+    all_owners: bool = False,
+    quotas: bool = False,
 ) -> Planned:
     """Read a cluster and plan for it.
 
@@ -89,6 +94,7 @@ def plan_cluster_of(
         options: of the plan.
         namespace: the one that is named, if any.
         all_owners: whether to read the controllers of all pods, for plans after changes.
+        quotas: whether to read ResourceQuotas.
 
     Raises:
         CommandError: it can't be read, or a policy in a file is invalid.
@@ -97,6 +103,8 @@ def plan_cluster_of(
     view = read_for_plan(cluster, namespace, with_policies=not options.filenames)
     if all_owners:
         view = with_owners(cluster, view)
+    if quotas:
+        view = with_quotas(cluster, view)
     planning = Planning(options, view.namespace)
     return planning.plan_with_owners(view, lambda complete: with_owners(cluster, complete))
 

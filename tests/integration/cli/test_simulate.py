@@ -11,10 +11,21 @@ from click.testing import CliRunner
 
 from respread_cli.main import respread
 from respread_sandbox import Sandbox
+from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create
 from tests.integration.reused_sandbox import lay_out
-from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_until
+from tests.integration.workloads import (
+    HOSTNAME,
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    scale,
+    wait_for_ready_pods,
+    wait_until,
+)
 
 
 def simulate(cluster: Sandbox, *arguments: str) -> dict[str, Any]:
@@ -81,3 +92,34 @@ def test_with_prevention_a_scale_down_is_as_predicted(installed_sandbox: Sandbox
         if group["group"]["workloads"][0]["name"] == "web-0"
     }
     assert likely[ZONE] == zones == {"zone-a": 4, "zone-b": 4, "zone-c": 4}
+
+
+def test_a_quota_refuses_replacements_of_lost_pods_as_foretold(installed_sandbox: Sandbox) -> None:
+    cluster = lay_out(installed_sandbox, 2, 2)
+    cluster.create_namespace("shop")
+    slowly = {TERMINATE_AFTER_ANNOTATION: "20"}
+    web = deployment("web", replicas=4, constraints=[constraint(ZONE, "web")], annotations=slowly)
+    create_deployment(cluster, "shop", web)
+    wait_for_ready_pods(cluster, "shop", "web", 4)
+    quotas = "/api/v1/namespaces/shop/resourcequotas"
+    tight = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "tight"},
+        "spec": {"hard": {"pods": "5"}},
+    }
+    cluster.api.request("POST", quotas, tight)
+    used = {"hard": {"pods": "5"}, "used": {"pods": "4"}}
+    wait_until(lambda: cluster.api.get(f"{quotas}/tight").get("status") == used, "the quota to count the pods")
+    for domain in simulate(cluster, "--each-domain", "zone")["domains"]:
+        (said,) = domain["quotas"]
+        assert said.endswith("they take 2 of pods, and 4 of 5 are used")
+    for pod in pods(cluster, "shop", "web"):
+        if pod["spec"]["nodeName"].startswith("node-a"):
+            cluster.api.request("DELETE", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}")
+
+    def refusals() -> list[str]:
+        (of_web,) = cluster.api.get("/apis/apps/v1/namespaces/shop/replicasets")["items"]
+        return [each["message"] for each in of_web["status"].get("conditions", ()) if each["type"] == "ReplicaFailure"]
+
+    wait_until(lambda: any("exceeded quota: tight" in each for each in refusals()), "a replacement to be refused")

@@ -165,6 +165,41 @@ def test_prometheus_reads_the_figures(world: Path) -> None:
     assert {tuple(sorted(sample.labels)) for sample in family.samples} == {("domain", "namespace", "topology_key")}
 
 
+def quota(name: str, namespace: str, hard: dict[str, str], used: dict[str, str], **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    status = {"hard": hard, "used": used}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec, "status": status}
+
+
+def test_quotas_that_refuse_replacements_while_the_lost_pods_count_are_named(tmp_path: Path) -> None:
+    pods = deployment_pods("web", {"node-a": 2, "node-b": 2, "node-c": 2})
+    for pod in pods:
+        pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "250m"}}
+    database = deployment_pods("db", {"node-a": 1}, namespace="data")
+    database[0]["metadata"]["ownerReferences"][0]["kind"] = "StatefulSet"
+    quotas = [
+        quota("tight", "default", {"pods": "20", "requests.cpu": "1800m"}, {"pods": "6", "requests.cpu": "1500m"}),
+        quota("wide", "default", {"pods": "8"}, {"pods": "6"}),
+        quota("scoped", "default", {"pods": "6"}, {"pods": "6"}, scopes=["BestEffort"]),
+        quota("replaced-later", "data", {"pods": "1"}, {"pods": "1"}),
+    ]
+    file = snapshot_of(tmp_path, [*NODES, *pods, *database, *quotas])
+    said = (
+        "ResourceQuota tight of namespace default refuses some replacements until the lost pods have stopped: they "
+        "take 0.5 of requests.cpu, and 1.5 of 1.8 are used"
+    )
+    report = report_of(file, "--each-domain", "zone")
+    assert {each["domain"]: each["quotas"] for each in report["domains"]} == {
+        "zone-a": [said],
+        "zone-b": [said],
+        "zone-c": [said],
+    }
+    assert report_of(file, "--remove-domain", "zone=zone-a")["quotas"] == [said]
+    assert report_of(file, "--remove-domain", "zone=zone-a", "-n", "data")["quotas"] == []
+    for arguments in (["--each-domain", "zone"], ["--remove-domain", "zone=zone-a"]):
+        assert said in simulate(file, *arguments).stdout.replace("\n", " ")
+
+
 def test_the_table_names_what_is_lost_and_collapses_the_rest(world: Path) -> None:
     said = simulate(world, "--each-domain", "zone").stdout
     assert "zone=zone-a lost: 1 node with 7 pods; 5 pods find no node or are not created again" in said
