@@ -51,10 +51,10 @@ def holds(world: World, workload: Workload, constraint: Constraint, placement: M
 def fewest(world: World) -> Fewest:
     """Return the best end that evictions can reach, given room, nodes and budgets.
 
-    A workload with a changed template needs none, because the rollout replaces all its pods.
+    A workload that is rolled out needs none, because all its pods are replaced anyway.
     """
-    ends = [sorted(_ends(world, each)) for each in world.workloads if not each.changed]
-    used = [each.milli_cpu for each in world.workloads if not each.changed]
+    ends = [sorted(_ends(world, each)) for each in world.workloads if not world.is_replacing(each)]
+    used = [each.milli_cpu for each in world.workloads if not world.is_replacing(each)]
     return _best([zone.cpu * MILLI_PER_CPU for zone in world.zones.values() for _ in range(zone.nodes)], used, ends)
 
 

@@ -65,9 +65,14 @@ class Stage:
                 if shape.cordoned:
                     self.sandbox.nodes.cordon(*(node for node, of in world.zone_of().items() if of == zone))
             wait_until(lambda: self._budgets_are_known(world), f"the budgets of {world.name}")
+            out = [node for node, zone in world.zone_of().items() if zone == world.outage]
+            self.sandbox.nodes.cordon(*out)
             for workload in world.workloads:
                 if workload.changed:
                     self._change(world, workload)
+            if world.outage:
+                wait_until(lambda: self._rollouts_are_decided(world), f"the rollouts of {world.name}")
+            self.sandbox.nodes.uncordon(*out)
             yield judge
         finally:
             judge.close()
@@ -107,6 +112,24 @@ class Stage:
             budget.get("status", {}).get("currentHealthy") == replicas[budget["metadata"]["name"]]
             for budget in self.sandbox.api.get(path)["items"]
         )
+
+    def _rollouts_are_decided(self, world: World) -> bool:
+        """Return whether the rollouts that nothing blocks are over, and all others wait for a pod without a node."""
+        return all(self._rollout_is_decided(world, each) for each in world.workloads if each.changed)
+
+    def _rollout_is_decided(self, world: World, workload: Workload) -> bool:
+        if not workload.soft:
+            there = pods(self.sandbox, world.name, workload.name)
+            return any(
+                each["type"] == "PodScheduled" and each["status"] == "False"
+                for pod in there
+                for each in pod["status"].get("conditions", ())
+            )
+        path = f"/apis/apps/v1/namespaces/{world.name}/deployments/{workload.name}"
+        found = self.sandbox.api.get(path)
+        status, number = found["status"], workload.replicas
+        seen = bool(status.get("observedGeneration") == found["metadata"]["generation"])
+        return seen and [status.get(f"{each}eplicas", 0) for each in ("r", "updatedR", "readyR")] == [number] * 3
 
     def _change(self, world: World, workload: Workload) -> None:
         """Start a rollout."""

@@ -55,6 +55,11 @@ class Workload(NamedTuple):
     """Whether its template is changed just before a program starts, so that a rollout replaces all pods."""
 
     @property
+    def soft(self) -> bool:
+        """Whether none of its constraints blocks a rollout."""
+        return all(each.soft for each in self.constraints)
+
+    @property
     def replicas(self) -> int:
         """The number of its pods."""
         return sum(map(sum, self.pods.values()))
@@ -68,6 +73,13 @@ class World(NamedTuple):
     """The difficulty, as a sentence for the page."""
     workloads: tuple[Workload, ...]
     zones: Mapping[str, Zone] = {"a": Zone(), "b": Zone(), "c": Zone()}
+    outage: str = ""
+    """A zone that is cordoned during the rollouts, and comes back when those that nothing blocks are over; empty for
+    none."""
+
+    def is_replacing(self, workload: Workload) -> bool:
+        """Return whether a rollout replaces the pods of a workload when a program starts."""
+        return workload.changed and not (self.outage and workload.soft)
 
     @property
     def soft(self) -> bool:

@@ -108,6 +108,16 @@ WORLDS: Final = (
         ),
     ),
     World(
+        "outage",
+        "A zone was lost while two Deployments were rolled out, and is back. With DoNotSchedule, a pod of the rollout"
+        " stayed Pending until then. With ScheduleAnyway, the rollout ended in time, and left [3, 3, 0].",
+        (
+            Workload("soft", {"a": (2, 1), "b": (1, 2)}, (Constraint(soft=True, each_template=True),), changed=True),
+            Workload("hard", {"a": (2, 1), "b": (1, 2)}, (EACH_TEMPLATE,), changed=True),
+        ),
+        outage="c",
+    ),
+    World(
         "conflict",
         "zone-a has four nodes, the others one each: the six pods can be spread over hostnames, as they are, or over"
         " zones, but not over both.",

@@ -31,7 +31,9 @@ def assert_all_is_restored(outcome: Outcome) -> None:
     assert outcome.cost.peak_mib > 0
 
 
-@pytest.mark.parametrize("world", ["scale-down", pytest.param("cordoned-zone", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "world", ["scale-down", *(pytest.param(each, marks=pytest.mark.long) for each in ("cordoned-zone", "outage"))]
+)
 def test_respread_restores_the_spread_with_the_fewest_evictions(stage: Stage, tmp_path: Path, world: str) -> None:
     outcome = run(stage, SMALL[world], "respread", PATIENCE, tmp_path)
     assert_all_is_restored(outcome)

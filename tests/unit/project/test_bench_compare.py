@@ -29,6 +29,7 @@ FEWEST = {
     "rollout": Fewest(0, 1),
     "affinity-and-taints": Fewest(1, 3),
     "soft": Fewest(0, 5),
+    "outage": Fewest(0, 2),
     "conflict": Fewest(1, 0),
 }
 """The fewest violations and evictions, computed by hand."""
