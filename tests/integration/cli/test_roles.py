@@ -11,7 +11,15 @@ from click.testing import CliRunner, Result
 from respread_cli.main import respread
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import REPOSITORY
-from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, wait_for_ready_pods, wait_until
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    wait_for_ready_pods,
+    wait_until,
+)
 
 ROLES = REPOSITORY / "manifests" / "base" / "policy-roles.yaml"
 AUDITOR, TEAM, GUEST, STRANGER = "an-auditor", "a-team", "a-guest", "a-stranger"
@@ -105,3 +113,16 @@ def test_the_message_names_the_role_to_ask_for(
 def test_no_role_shows_pods_of_other_namespaces(cluster: Sandbox) -> None:
     for user in (TEAM, GUEST):
         assert "bank" not in run(cluster, "plan", user, "-n", "shop", "-o", "json").stdout
+
+
+def test_a_user_who_may_not_read_all_pods_is_told_so_instead_of_why_pods_are_pending(cluster: Sandbox) -> None:
+    late = deployment("late", replicas=1, constraints=[constraint(ZONE, "late")], nodeSelector={ZONE: "zone-x"})
+    create_deployment(cluster, "shop", late)
+    wait_until(lambda: bool(pods(cluster, "shop", "late")), "a pod without a node")
+    said = {}
+    for user in (TEAM, AUDITOR):
+        (pending,) = report_of(cluster, "skew", user, "-n", "shop")["pending"]
+        assert (pending["workload"]["name"], pending["pods"]) == ("late", 1)
+        said[user] = pending["message"]
+    assert said[TEAM] == "it can't be told why: not all that decides where pods go may be read"
+    assert "do not match its nodeSelector or affinity" in said[AUDITOR]
