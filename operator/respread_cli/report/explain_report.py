@@ -23,6 +23,7 @@ from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.explaining import Explainer, Fate
 from respread_cli.report.plan_report import MoveReport, PolicyReport, group_after, move_report
 from respread_cli.report.planned import Planned
+from respread_cli.report.remedies import remedy_of
 from respread_cli.report.scale_down_report import ScaleDownReport, scale_down_reports
 from respread_cli.report.skew_report import (
     API_VERSION,
@@ -83,6 +84,8 @@ class ConstraintReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     reason: Reason | None
     """Why it is not, or not fully, restored; null if it is."""
     message: str | None
+    remedy: str | None
+    """What a user can do about it, in a few words; null if it is restored."""
     operator: OperatorWord | None
     """What the operator reports; null if nothing."""
     domains: tuple[DomainReport, ...]
@@ -228,6 +231,7 @@ class _Constraint:
             counts_after=after.counts,
             reason=None if why is None else why.reason,
             message=None if why is None else why.message,
+            remedy=None if why is None else remedy_of(why.reason, why.message),
             operator=word_on(group, plan.policies.get(group.key), self._planned.view),
             domains=tuple(self._domains()),
             ineligible=tuple(map(_ineligible, ineligible_nodes(group, self._planned.view.snapshot.nodes.values()))),

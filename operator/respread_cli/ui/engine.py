@@ -100,6 +100,12 @@ class Timeline:
         return TimelineChange(points=tuple(self._points), happenings=tuple(self._happenings))
 
 
+def _of_kubectl(arguments: tuple[str, ...]) -> str:
+    """Return those options that kubectl has too, after a blank."""
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
+    return "".join(f" {shlex.join(pair)}" for pair in pairs if pair[0] in {"--kubeconfig", "--context"})
+
+
 class Source(Protocol):
     """The source of the cluster: an API server or a file."""
 
@@ -138,9 +144,8 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     overview: Overview
     timeline: TimelineChange
     lost: Lost | None
-    command: str
-    """The beginning of every equivalent command line, such as `respread skew --context prod`, without the name of the
-    command."""
+    kubectl: str
+    """The options with which kubectl reaches the same cluster, such as ` --context prod`; empty for the current one."""
 
 
 class Engine:
@@ -156,7 +161,7 @@ class Engine:
         """
         self._source = source
         self._make_planning = make_planning
-        self._arguments = arguments
+        self._kubectl = _of_kubectl(arguments)
         self._planning: Planning | None = None
         self._planned: Planned | None = None
         self._overview: Overview | None = None
@@ -217,7 +222,7 @@ class Engine:
             overview=overview,
             timeline=self._timeline.everything(),
             lost=self._lost,
-            command=shlex.join(self._arguments),
+            kubectl=self._kubectl,
         )
 
     def workload(self, namespace: str, workload: str) -> WorkloadView:

@@ -20,6 +20,7 @@ from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup
 from respread_cli.report.plan_report import PaceReport, PolicyReport, group_after, pace_in_words
 from respread_cli.report.planned import Planned
+from respread_cli.report.remedies import remedy_of
 from respread_cli.report.skew_report import GroupReport, ProtectionReport, group_report, worst_first
 
 MOST_COLUMNS: Final = 6
@@ -54,6 +55,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str | None
     """Why it is blocked."""
     message: str | None
+    remedy: str | None
+    """What would change that, in a few words."""
     policy: str | None
     """The policy that restores it."""
     evictions: int
@@ -219,6 +222,7 @@ def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
         state=_state(known.report, blocked, facts.policy, facts.in_flight),
         reason=None if blocked is None else blocked.reason,
         message=None if blocked is None else blocked.message,
+        remedy=None if blocked is None else remedy_of(blocked.reason, blocked.message),
         policy=facts.policy,
         evictions=facts.evictions,
         in_flight=facts.in_flight,

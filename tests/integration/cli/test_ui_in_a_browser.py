@@ -41,9 +41,12 @@ axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']})
 FITS = "document.documentElement.scrollWidth <= innerWidth"
 CUT = """
 [...document.querySelectorAll("main p, main h1, main h2")]
-  .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.textContent)
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .concat([...document.querySelectorAll(".happens, .because")]
+    .filter((each) => each.scrollHeight > each.clientHeight + 1))
+  .map((each) => each.textContent)
 """
-"""Sentences that are not shown completely."""
+"""Sentences that are not shown completely, and remedies that are cut."""
 MANY_ROWS = """
 import(new URL("live.js", location.href)).then(async ({ Store, worstFirst }) => {
   const row = (id, skew) => ({ id, group: {
@@ -104,7 +107,9 @@ def test_the_worst_group_is_first_and_filters_find_the_others(program: str) -> N
         async with opened(program) as (tab, _):
             assert (await tab.text("h1")).startswith("✗ 3 of 4 constraints are violated")
             assert await rows(tab) == ["deploy/held", "deploy/web", "deploy/soft", "deploy/even"]
-            assert "ProtectedPod" in await tab.text(".rows .group .happens")
+            remedy = "ProtectedPod remove the annotation cluster-autoscaler.kubernetes.io/safe-to-evict"
+            assert await tab.text(".rows .group .happens") == remedy
+            assert await tab.text(".rows .state-Holds .happens") == "\u2013"
             await tab.run("document.getElementById('search').focus()")
             await tab.send("Input.insertText", text="ev")
             await tab.wait_for("document.querySelectorAll('.rows .group').length === 1")
@@ -132,6 +137,11 @@ def test_a_workload_is_reached_by_keyboard_and_shows_its_moves(program: str) -> 
             assert await tab.run("document.querySelectorAll('.pod.moves').length") == 2
             assert await tab.run("document.querySelectorAll('.pod').length") == 6
             assert await tab.run("document.querySelectorAll('.curve-figure .curve').length") == 3
+            await tab.run("document.querySelector('.pod.moves').click()")
+            name = await tab.run("document.querySelector('.pod.moves').dataset.pod")
+            assert await tab.run("document.activeElement.querySelector('code').textContent") == (
+                f"kubectl describe pod {name} -n default"
+            )
 
     run(test)
 

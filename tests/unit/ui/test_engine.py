@@ -13,8 +13,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from respread.api.reasons import Reason
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
+from respread_cli.report.remedies import remedy_of
 from respread_cli.report.what_if import CanceledError, Cancellation
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.events import EventSubject, OperatorEvent, ReadEvents
@@ -71,8 +73,47 @@ def test_states_evictions_and_reasons_are_those_of_plan(tmp_path: Path) -> None:
     (blocked,) = (row for row in overview.rows if row.state is State.BLOCKED)
     (reported,) = report["blocked"]
     assert (blocked.reason, blocked.message) == (reported["reason"], reported["message"])
+    assert blocked.remedy == "remove the annotation cluster-autoscaler.kubernetes.io/safe-to-evict"
     (planned,) = (row for row in overview.rows if row.state is State.VIOLATED)
     assert (planned.evictions, planned.skew_after) == (2, 0)
+
+
+BUDGET: dict[str, Any] = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "gateway", "namespace": "default", "uid": "budget", "generation": 1},
+    "spec": {"maxUnavailable": 0, "selector": {}},
+    "status": {
+        "observedGeneration": 1,
+        "disruptionsAllowed": 0,
+        "currentHealthy": 4,
+        "desiredHealthy": 4,
+        "expectedPods": 4,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("manifests", "remedy"),
+    [
+        ([*zones("a", "b"), BUDGET], "raise maxUnavailable of PodDisruptionBudget gateway"),
+        (
+            [*zones("a", "b"), BUDGET | {"status": BUDGET["status"] | {"currentHealthy": 2, "desiredHealthy": 3}}],
+            "make more of the budget's pods Ready",
+        ),
+        ([*zones("a"), *zones("b", spec={"unschedulable": True})], "uncordon, free or add nodes in zone-b"),
+    ],
+)
+def test_a_blocked_row_says_what_to_do_about_it_by_name(manifests: list[dict[str, Any]], remedy: str) -> None:
+    engine = engine_for(ChangingSource([*manifests, *web(3, 1)]))
+    (row,) = engine.page().overview.rows
+    (explained,) = engine.workload("default", "deploy/web").explain.constraints
+    assert (row.state, row.remedy, explained.remedy) == (State.BLOCKED, remedy, remedy)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_a_short_remedy(reason: Reason) -> None:
+    assert 0 < len(remedy_of(reason, "")) <= 60
 
 
 def test_the_summary_counts_violated_restorable_and_remaining_groups() -> None:

@@ -25,20 +25,27 @@ export function sparkline(points, field, label) {
 }
 
 const SERIES = [["withoutCosts", "without prevention"], ["asItIs", "as now"], ["withCosts", "with prevention"]];
+const LEFT = 34; // Room for the numbers of the axis.
+const FLOOR = 24; // Room for the numbers of replicas.
 
-/** How many evictions each number of replicas would leave to be made. */
-export function scaleDownCurve(curve, chosen, choose) {
+/** How many evictions each number of replicas would leave to be made: three bars for each, whose numbers the table has. */
+export function scaleDownCurve(curve, choose) {
   const points = curve.points;
   const most = Math.max(1, ...points.flatMap((point) => SERIES.map(([field]) => point[field].evictions)));
-  const step = Math.max(9, Math.min(44, Math.floor(720 / Math.max(1, points.length))));
-  const height = 110;
-  const width = points.length * step + 34;
-  const y = (value) => height - 22 - ((height - 34) * value) / most;
-  const lines = SERIES.map(([field], order) => {
-    const d = points.map((point, at) => `${at ? "L" : "M"}${30 + (at + 0.5) * step} ${y(point[field].evictions).toFixed(1)}`).join("");
+  const step = Math.max(14, Math.min(72, Math.floor(760 / Math.max(1, points.length))));
+  const height = 190;
+  const width = LEFT + points.length * step;
+  const bar = step / 4;
+  const y = (value) => height - FLOOR - ((height - FLOOR - 12) * value) / most;
+  const bars = SERIES.map(([field], order) => {
+    const d = points.map((point, at) => {
+      const top = point[field].evictions ? y(point[field].evictions) : y(0) - 1.5;
+      return `M${(LEFT + at * step + (order + 0.5) * bar).toFixed(1)} ${y(0)}V${top.toFixed(1)}h${(bar - 1).toFixed(1)}V${y(0)}z`;
+    }).join("");
     return svg("path", { d, class: `curve curve-${order}` });
   });
-  const every = Math.ceil(points.length / 16);
+  const ticks = [...new Set([0, Math.round(most / 2), most])];
+  const every = Math.ceil(28 / step);
   return h("figure", { class: "curve-figure" },
     h("figcaption", {}, "Evictions that a scale-down now would make necessary, by the number of replicas that it leaves"),
     h("ul", { class: "legend" }, SERIES.map(([, words], order) => h("li", { class: `key-${order}` }, words))),
@@ -46,20 +53,24 @@ export function scaleDownCurve(curve, chosen, choose) {
       viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
       "aria-label": `Evictions by replicas; the table below has the numbers. At most ${most}.`,
     },
-    svg("line", { x1: 30, x2: width, y1: y(0), y2: y(0), class: "axis" }),
-    svg("text", { x: 24, y: y(0) + 4, class: "tick end" }, "0"),
-    svg("text", { x: 24, y: y(most) + 4, class: "tick end" }, String(most)),
+    ticks.map((tick) => [
+      svg("line", { x1: LEFT, x2: width, y1: y(tick), y2: y(tick), class: "axis" }),
+      svg("text", { x: LEFT - 8, y: y(tick) + 4, class: "tick end" }, String(tick))]),
+    bars,
     points.map((point, at) => [
       svg("rect", {
-        x: 30 + at * step, y: 0, width: step, height, class: point.replicas === chosen ? "slot chosen" : "slot",
-        on: choose ? { click: () => choose(point.replicas) } : undefined,
+        x: LEFT + at * step, y: 0, width: step, height, class: "slot", on: choose ? { click: () => choose(point.replicas) } : undefined,
       }, svg("title", {}, `${counted(point.replicas, "replica")}: ${SERIES.map(([field, words]) => `${point[field].evictions} ${words}`).join(", ")}`)),
-      at % every === 0 ? svg("text", { x: 30 + (at + 0.5) * step, y: height - 6, class: "tick" }, String(point.replicas)) : null,
-    ]),
-    lines)),
+      at % every === 0 ? svg("text", { x: LEFT + (at + 0.5) * step, y: height - 6, class: "tick" }, String(point.replicas)) : null,
+    ]))),
     h("details", {}, h("summary", {}, "The numbers"),
       h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "The numbers" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "replicas"), SERIES.map(([, words]) => h("th", { scope: "col" }, words)))),
         h("tbody", {}, points.map((point) => h("tr", {}, h("th", { scope: "row" }, String(point.replicas)),
           SERIES.map(([field]) => h("td", {}, `${point[field].evictions}${point[field].certain ? "" : " (likely)"}`)))))))));
+}
+
+/** Whether any scale-down would make an eviction necessary, whichever pod deletion costs there are. */
+export function hasEvictions(curve) {
+  return curve.points.some((point) => SERIES.some(([field]) => point[field].evictions));
 }

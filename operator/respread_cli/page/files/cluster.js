@@ -5,10 +5,10 @@ import { sparkline } from "./charts.js";
 import { arrange, fill, h, renew } from "./dom.js";
 import { ask, aWhileLater, oneAtATime } from "./live.js";
 import { atOnce, inSlices } from "./slices.js";
-import { allowedIn, clock, counted, dateAndTime, listed, number, shortKey, STATES, workloadName, workloadsOf } from "./words.js";
+import { allowedIn, clock, counted, dateAndTime, listed, number, sentence, shortKey, STATES, workloadName, workloadsOf } from "./words.js";
 
-const ROW_PIXELS = 48;
-const NARROW_ROW_PIXELS = 108;
+const ROW_PIXELS = 56;
+const NARROW_ROW_PIXELS = 124;
 const SPARE_ROWS = 8;
 const MOST_MOVING = 12; // If more of the rows in view change at once, they are drawn without a movement.
 const MOST_HAPPENINGS = 30;
@@ -74,7 +74,7 @@ export function clusterView(main, store) {
 
 function barLegend() {
   return h("p", { class: "bar-legend" },
-    h("span", { class: "sample within" }), "pods of a domain", h("span", { class: "sample allowed" }), "the most that are allowed", h("span", { class: "sample over" }), "pods above that",
+    [["within", "pods of a domain"], ["allowed", "the most that are allowed"], ["over", "pods above that"]].map(([looks, words]) => h("span", { class: "legend-entry" }, h("span", { class: `sample ${looks}` }), ` ${words}`)),
     h("span", { class: "skew-legend" }, "4/1: the fullest domain has 4 pods more than the emptiest (skew), and 1 is allowed (maxSkew)"));
 }
 
@@ -132,7 +132,7 @@ function teamsIn(element, store, changed) {
     element.hidden = teams.length < 2;
     const worst = teams[0];
     renew(element, [teams, choices.namespace], () => [
-      h("summary", {}, worst?.violated ? `Namespaces: ${worst.namespace} is worst, with ${number(worst.violated)} of ${counted(worst.groups, "constraint")} violated` : "Namespaces: all constraints hold"),
+      h("summary", {}, worst?.violated ? `Namespaces: ${worst.namespace} is worst, with ${number(worst.violated)} of ${counted(worst.groups, "constraint")} violated` : `Namespaces (${number(teams.length)})`),
       h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Namespaces" }, h("table", { class: "plain" },
         h("thead", {}, h("tr", {}, ["Namespace", "Violated", "Blocked", "Constraints", "Pods too many", "Worst skew above maxSkew", "Evictions planned"].map((text) => h("th", { scope: "col" }, text)))),
         h("tbody", {}, teams.slice(0, MOST_TEAMS).map((each) => h("tr", {},
@@ -321,12 +321,13 @@ function happens(row) {
   const restores = row.skewAfter <= row.group.maxSkew;
   if (row.inFlight) parts.push(h("span", {}, `${counted(row.inFlight, "eviction")} under way`));
   if (row.group.violated && row.evictions) parts.push(h("span", {}, `${counted(row.evictions, "eviction")} ${restores ? "restore" : "improve"}${row.evictions === 1 ? "s" : ""} it`));
-  for (const each of row.group.findings) parts.push(h("span", { class: "because", title: `${each.message}. To cure it, ${each.cure}.` }, h("b", { class: "reason" }, each.rule), h("span", { class: "faint" }, ` ${each.cure}`)));
-  if (row.reason) parts.push(h("span", { class: "because", title: row.message }, h("b", { class: "reason" }, row.reason), h("span", { class: "faint" }, ` ${row.message}`)));
-  if (row.state === "NotSelected") parts.push(h("span", {}, "no policy restores it"));
+  const [first, ...others] = row.group.findings;
+  if (first) parts.push(h("span", { class: "because", title: row.group.findings.map((each) => `${each.rule}: ${each.message}. To cure it, ${each.cure}.`).join("\n") }, h("b", { class: "reason" }, first.rule), ` ${first.cure}${others.length ? ` (+${others.length})` : ""}`));
+  if (row.reason) parts.push(h("span", { class: "because", title: sentence(row.message) }, h("b", { class: "reason" }, row.reason), ` ${row.remedy}`));
+  if (row.state === "NotSelected") parts.push(h("span", {}, "no policy restores it: select it in one"));
   const shielded = row.protections.filter((each) => each.protected).length;
-  if (shielded && shielded === row.protections.length) parts.push(h("span", { class: "shield", title: row.protections[0].message }, "✓ scale-downs keep it"));
-  return parts.length ? parts : [h("span", { class: "faint" }, row.group.skew ? `nothing: up to ${counted(allowedIn(row.group), "pod")} per domain ${allowedIn(row.group) === 1 ? "is" : "are"} allowed` : "nothing: evenly spread")];
+  if (shielded && shielded === row.protections.length) parts.push(h("span", { class: "shield", title: row.protections[0].message }, "scale-downs keep it"));
+  return parts.length ? parts : [h("span", { class: "faint", title: `Nothing: up to ${counted(allowedIn(row.group), "pod")} per domain ${allowedIn(row.group) === 1 ? "is" : "are"} allowed.` }, "–")];
 }
 
 export function workloadLink(group) {

@@ -65,6 +65,15 @@ export function arrange(element, children) {
   while (element.children.length > children.length) element.lastChild.remove();
 }
 
+/** Return a button that copies a command line, which it shows. */
+export function copyButton(command, id = null) {
+  const said = h("span", { class: "copied", "aria-hidden": "true" }, "Copy");
+  const copy = () => navigator.clipboard?.writeText(command).then(
+    () => { said.textContent = "Copied"; announce("Copied."); },
+    () => announce("The browser does not allow copying."));
+  return h("button", { type: "button", class: "copy", title: "Copy this command", on: { click: copy } }, h("code", { id }, command), said);
+}
+
 /** Tell screen readers something once. */
 export function announce(text) {
   const element = document.getElementById("announcer");

@@ -17,7 +17,7 @@ export class Store {
     this.happenings = [];
     this.lost = null; // Since when the server has no connection to the API server, and why.
     this.serverLost = null; // Since when this page has no connection to its server.
-    this.command = "";
+    this.kubectl = ""; // The options with which kubectl talks to the same cluster.
     this.changedRows = new Map(); // Row id to the counts that were drawn before, null for a new row.
     this.listeners = new Set();
     this.rows = new Map();
@@ -37,7 +37,7 @@ export class Store {
 
   /** Take over everything. */
   begin(page) {
-    Object.assign(this, { version: page.version, live: page.live, overview: page.overview, lost: page.lost, command: page.command });
+    Object.assign(this, { version: page.version, live: page.live, overview: page.overview, lost: page.lost, kubectl: page.kubectl });
     this.points = page.timeline.points;
     this.happenings = page.timeline.happenings;
     this.rows = new Map(page.overview.rows.map((row) => [row.id, row]));

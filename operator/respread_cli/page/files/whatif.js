@@ -1,7 +1,7 @@
 // What if: hypothetical changes by hand, their outcome, and the command line that says the same.
 
 import { beforeAndAfter, constraintWords } from "./bars.js";
-import { announce, fill, h, renew } from "./dom.js";
+import { announce, copyButton, fill, h, renew } from "./dom.js";
 import { ask, aWhileLater, oneAtATime } from "./live.js";
 import { counted, number, sentence, shortKey, workloadName, workloadsOf } from "./words.js";
 
@@ -206,7 +206,7 @@ function scaleControls(store, view, act) {
 }
 
 function domainControls(store, act) {
-  const keys = store.overview.keys.filter((key) => key.domains && shortKey(key.topologyKey) !== "hostname");
+  const keys = store.overview.keys.filter((key) => key.domains?.length && shortKey(key.topologyKey) !== "hostname");
   if (!keys.length) return null;
   return h("section", { class: "card" }, h("h2", {}, "Take a domain away"), keys.map((key) => h("div", { class: "choices", role: "group", "aria-label": key.topologyKey },
     h("span", { class: "faint" }, shortKey(key.topologyKey)),
@@ -291,8 +291,7 @@ export function drawSimulation(element, report, command, totals = totalsOf(repor
         each.protected ? "Protected" : `Not protected (${each.reason})`, `: ${sentence(each.message)}`)),
       report.losses.length && view.costs === "asItIs" ? [h("h3", {}, "What workloads lose, the worst first"), lossTable(report.losses)] : null,
       PODS.map(([field, title]) => podList(title, result[field], totals[view.costs][field], field === "unplaced" && !report.losses.length)),
-      command ? [h("h3", {}, "The same on the command line"), h("pre", { class: "command", id: "command", tabindex: "0" }, command),
-        h("button", { type: "button", id: "copy", on: { click: () => copy(command) } }, "Copy")] : null),
+      command ? [h("h3", {}, "The same on the command line"), copyButton(command, "command")] : null),
     shown.filter(isBad).map(card),
     fine.length ? (report.removedNodes.length ? h("details", { id: "constraints-that-hold" }, h("summary", {}, `${counted(fine.length, "constraint")} that would hold`), fine.map(card)) : fine.map(card)) : null,
     totals.groups > MOST_GROUPS ? h("p", { class: "faint" }, `and ${counted(totals.groups - MOST_GROUPS, "more constraint")} that change less`) : null);
@@ -337,8 +336,4 @@ function podList(title, pods, total, open) {
   return h("details", { open, id: `pods-${title}` }, h("summary", {}, `${title}: ${counted(total, "pod")}`),
     h("ul", {}, pods.slice(0, MOST_PODS).map((pod) => h("li", {}, `${pod.pod} in ${pod.namespace}${pod.node ? `, ${pod.node}` : ""}${pod.certain ? "" : " (likely)"}${pod.message ? `: ${pod.message}` : ""}`))),
     total > MOST_PODS ? h("p", { class: "faint" }, `and ${number(total - MOST_PODS)} more`) : null);
-}
-
-function copy(text) {
-  navigator.clipboard?.writeText(text).then(() => announce("Copied."), () => announce("The browser does not allow copying."));
 }

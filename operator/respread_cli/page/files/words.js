@@ -9,7 +9,7 @@ export const STATES = {
   Blocked: { mark: "⊘", word: "Blocked", text: "violated, and the plan can't, or not fully, restore it" },
   NotSelected: { mark: "!", word: "No policy", text: "violated, and no policy restores it" },
   UnderWay: { mark: "↻", word: "Under way", text: "the operator has evicted a pod, and its replacement is not Ready yet" },
-  Unsatisfiable: { mark: "⧗", word: "Can't work", text: "it keeps pods Pending, now or at the next rollout or scale-up" },
+  Unsatisfiable: { mark: "⊗", word: "Can't work", text: "it keeps pods Pending, now or at the next rollout or scale-up" },
   Ineffective: { mark: "○", word: "No effect", text: "it can't change where pods go" },
   Holds: { mark: "✓", word: "Holds", text: "the constraint holds" },
 };

@@ -1,8 +1,8 @@
 // The workload view: where its pods are, what its constraints allow, what moves and why, what a scale-down would leave.
 
 import { constraintWords, distribution } from "./bars.js";
-import { scaleDownCurve } from "./charts.js";
-import { fill, h, renew, svg } from "./dom.js";
+import { hasEvictions, scaleDownCurve } from "./charts.js";
+import { copyButton, fill, h, renew, svg } from "./dom.js";
 import { ask, aWhileLater, oneAtATime } from "./live.js";
 import { age, counted, dateAndTime, listed, number, sentence, shortKey, stateOf, workloadName } from "./words.js";
 
@@ -15,18 +15,20 @@ const WRITTEN_MILLISECONDS = 2000; // From a change until its Event is written.
 /** Show one workload of the live page, and return what draws it again. */
 export function workloadView(main, store, namespace, workload) {
   let closed = false;
-  const events = h("section", { class: "card", "aria-label": "Events of the operator" });
+  const events = h("section", { class: "card", "aria-label": "Events of the operator", hidden: true });
   const loadEvents = oneAtATime(async () => {
     if (closed) return;
     const read = await ask(`events?${new URLSearchParams({ namespace, workload })}`).catch(() => null); // The view itself says what is wrong.
-    if (read && !closed) renew(events, read, () => eventsCard(read));
+    if (!read || closed) return;
+    events.hidden = !read.events.length && !read.unreadable;
+    renew(events, read, () => eventsCard(read));
   }, EVENTS_MILLISECONDS);
   const loadEventsSoon = aWhileLater(loadEvents, WRITTEN_MILLISECONDS);
   const load = oneAtATime(async () => {
     if (closed) return;
     try {
       const page = await ask(`workload?${new URLSearchParams({ namespace, workload })}`);
-      if (!closed) drawWorkload(main, page, { namespace, workload, link: true, events });
+      if (!closed) drawWorkload(main, page, { namespace, workload, link: true, events, options: store.kubectl });
     } catch (error) {
       if (!closed) fill(main, back(), h("h1", {}, workload), h("p", { role: "alert" }, sentence(String(error.message ?? error))));
     }
@@ -64,7 +66,6 @@ function eventsCard({ events, unreadable }) {
         each.count > 1 ? h("span", { class: "faint" }, ` ${number(each.count)} times`) : null)))
       : null,
     unreadable ? h("p", { class: "faint" }, unreadable) : null,
-    events.length || unreadable ? null : h("p", { class: "faint" }, "None about this workload. The API server keeps Events for an hour unless it is told otherwise."),
   ];
 }
 
@@ -75,23 +76,24 @@ function back() {
 }
 
 /** Draw what `respread explain` reports, and if they are known, pods, nodes and curves. */
-export function drawWorkload(main, page, { namespace = "", workload = "", link = false, events = null } = {}) {
+export function drawWorkload(main, page, { namespace = "", workload = "", link = false, events = null, options = "" } = {}) {
   const report = page.explain;
   const states = new Map((page.pods ?? []).map((pod) => [pod.name, pod]));
   const constraints = report.constraints;
+  const tone = toneOf(report);
   const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
   fill(main,
     link ? back() : null,
-    h("h1", { class: report.violated ? "bad" : "good" }, h("span", { class: "mark", "aria-hidden": "true" }, report.violated ? "✗" : "✓"), ` ${listed(report.subjects)}`),
+    h("h1", { class: tone.name }, h("span", { class: "mark", "aria-hidden": "true" }, tone.mark), ` ${listed(report.subjects)}`),
     h("p", { class: "verdict" }, verdict(report)),
     link ? h("p", {}, h("a", { class: "button", href: `#/what-if?${new URLSearchParams({ workload: `${namespace}/${workload}` })}` }, "What if it were scaled, or a node were drained?")) : null,
     constraints.map((each) => constraintCard(each, report, page, states)),
     constraints.length ? null : h("p", {}, "No topology spread constraint counts its pods."),
     scaleDowns(report, page, link),
     events,
-    podsTable(report, states),
+    podsTable(report, states, options),
     policies(report),
-    h("details", { class: "card", id: "command" }, h("summary", {}, "The same on the command line"), h("pre", { class: "command" }, `respread explain ${workload || report.subjects[0] || ""}${namespace ? ` -n ${namespace}` : ""}`)));
+    h("details", { class: "card", id: "command" }, h("summary", {}, "The same on the command line"), copyButton(`respread explain ${workload || report.subjects[0] || ""}${namespace ? ` -n ${namespace}` : ""}${options}`)));
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   removeEventListener("resize", redraw);
   redraw = () => main.querySelectorAll(".stage").forEach(drawArrows);
@@ -108,10 +110,20 @@ function verdict(report) {
     const full = Object.keys(group.counts).filter((domain) => group.counts[domain] === most);
     said.push(`${listed(full)} ${full.length === 1 ? "has" : "have"} ${counted(most, "pod")}, but only ${group.minimum + group.maxSkew} ${group.minimum + group.maxSkew === 1 ? "is" : "are"} allowed: the emptiest domain has ${group.minimum}, and maxSkew is ${group.maxSkew}.`);
     if (each.evictions && !each.violatedAfter) said.push(`${counted(each.evictions, "eviction")} would restore it.`);
-    else if (each.reason) said.push(`It stays so (${each.reason}): ${sentence(each.message)}`);
+    else if (each.reason) said.push(`It stays so (${each.reason}): ${each.remedy}.`);
   }
-  if (!said.length) return report.constraints.length ? "All its constraints hold." : "";
-  return said.join(" ");
+  const unworkable = report.constraints.flatMap((each) => each.group.findings.slice(0, 1));
+  for (const each of unworkable) said.push(`It can't work (${each.rule}): ${each.cure}.`);
+  if (said.length || !report.constraints.length) return said.join(" ");
+  const waits = report.constraints.find((each) => each.operator);
+  return `All its constraints hold${waits ? `, and the operator leaves it alone now (${waits.operator.reason})` : ""}.`;
+}
+
+/** The looks of a workload: those of its worst constraint. */
+function toneOf(report) {
+  const states = report.constraints.map((each) => each.group.state);
+  if (report.violated || states.includes("Unsatisfiable")) return { name: "bad", mark: "✗" };
+  return states.includes("Ineffective") ? { name: "warn", mark: "!" } : { name: "good", mark: "✓" };
 }
 
 function constraintCard(each, report, page, states) {
@@ -131,8 +143,8 @@ function constraintCard(each, report, page, states) {
       left > 0 ? h("p", { class: "faint" }, `and ${counted(left, "more domain")}`) : null)),
     podLegend(report.pods),
     moves.length ? h("p", { class: "legend-line" }, movesWords(moves)) : null,
-    each.reason ? h("p", { class: "why" }, h("b", {}, each.reason), ": ", sentence(each.message)) : null,
-    each.operator ? h("p", { class: "why" }, "The operator says ", h("b", {}, each.operator.reason), ": ", sentence(each.operator.message)) : null,
+    each.reason ? h("p", { class: group.violated ? "why" : null }, h("b", {}, each.reason), ": ", sentence(each.message)) : null,
+    each.operator && each.operator.reason !== each.reason ? h("p", { class: group.violated ? "why" : null }, "The operator says ", h("b", {}, each.operator.reason), ": ", sentence(each.operator.message)) : null,
     closed.length ? h("details", { id: `closed-${each.group.topologyKey}` }, h("summary", {}, `${counted(closed.length, "domain")} would accept no replacement now`), h("ul", {}, closed.slice(0, 50).map((domain) => h("li", {}, `${domain.domain}: ${domain.closed}`)))) : null,
     each.ineligible.length ? h("details", { id: `ineligible-${each.group.topologyKey}` },
       h("summary", {}, `${counted(each.ineligible.reduce((sum, one) => sum + one.nodes, 0), "node")} not counted`),
@@ -191,7 +203,15 @@ function nodeBox(name, pods, page, states, report) {
 function podChip(pod, state, report) {
   const words = podWords(pod, state, report);
   const sign = pod.move ? String(pod.move.wave) : pod.fate === "Held" ? "⊘" : state?.terminating ? "…" : state && !state.ready ? "?" : "";
-  return h("span", { class: `pod ${pod.fate.toLowerCase()}${state?.terminating ? " terminating" : ""}${state && !state.ready ? " unready" : ""}`, "data-pod": pod.pod, title: words, role: "img", "aria-label": words }, sign);
+  return h("button", { type: "button", class: `pod ${pod.fate.toLowerCase()}${state?.terminating ? " terminating" : ""}${state && !state.ready ? " unready" : ""}`, "data-pod": pod.pod, title: words, "aria-label": words, on: { click: () => showPod(pod.pod) } }, sign);
+}
+
+/** Show a pod in the table of all pods. */
+function showPod(name) {
+  document.getElementById("pods").open = true;
+  const row = document.getElementById(`pod-${name}`);
+  row?.scrollIntoView({ block: "center" });
+  row?.focus({ preventScroll: true });
 }
 
 function podWords(pod, state, report) {
@@ -238,29 +258,38 @@ function scaleDowns(report, page, link) {
       const bad = each.violatingReplicas;
       return [
         report.scaleDowns.length > 1 ? h("h3", {}, workloadName(each.workload)) : null,
-        h("p", {}, h("b", { class: each.protected ? "good" : "warn" }, each.protected ? "✓ Protected" : `Not protected (${each.reason})`), ": ", sentence(each.message)),
-        bad === null ? null : h("p", {}, bad.length
-          ? `A scale-down of its ${counted(each.replicas, "pod")} now to ${listed(bad.map(String), 12)} ${each.certain ? "would" : "would probably"} leave a constraint violated.`
-          : "No scale-down now would leave a constraint violated."),
+        h("p", {}, h("b", {}, each.protected ? "Protected" : `Not protected (${each.reason})`), ": ", sentence(each.message)),
+        bad?.length ? h("p", {}, `A scale-down of its ${counted(each.replicas, "pod")} now to ${listed(bad.map(String), 12)} ${each.certain ? "would" : "would probably"} leave a constraint violated.`) : null,
         curve?.unknown ? h("p", { class: "faint" }, curve.unknown) : null,
-        curve?.points.length ? scaleDownCurve(curve, null, link ? (replicas) => { location.hash = `#/what-if?${new URLSearchParams({ workload: `${each.namespace}/${workloadName(each.workload)}`, replicas })}`; } : null) : null,
+        curve && hasEvictions(curve) ? scaleDownCurve(curve, link ? (replicas) => { location.hash = `#/what-if?${new URLSearchParams({ workload: `${each.namespace}/${workloadName(each.workload)}`, replicas })}`; } : null) : null,
       ];
     }));
 }
 
-function podsTable(report, states) {
+/** What to type about a pod: to see it and its Events, and why it moves or stays. */
+function commandsOf(pod, options) {
+  return [`kubectl describe pod ${pod.pod} -n ${pod.namespace}${options}`, `respread explain pod/${pod.pod} -n ${pod.namespace}${options}`];
+}
+
+function podsTable(report, states, options) {
   if (!report.pods.length) return null;
+  const said = new Map(); // A long sentence is said once.
+  const why = (pod) => {
+    const first = said.get(pod.message) ?? said.set(pod.message, pod.pod).get(pod.message);
+    return first === pod.pod || pod.message.length < 40 ? pod.message : `as ${first}`;
+  };
   return h("details", { class: "card", id: "pods" },
     h("summary", {}, h("h2", { class: "inline" }, `All ${counted(report.pods.length, "pod")}, and why each moves or stays`)),
     h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Pods" }, h("table", { class: "plain" },
-      h("thead", {}, h("tr", {}, ["Pod", "Node", "State", "Age", "What happens", "Why"].map((text) => h("th", { scope: "col" }, text)))),
+      h("thead", {}, h("tr", {}, ["Pod", "Node", "State", "Age", "What happens", "Why", "Commands"].map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, report.pods.slice(0, 500).map((pod) => {
         const state = states.get(pod.pod);
-        return h("tr", {}, h("th", { scope: "row" }, pod.pod), h("td", {}, pod.node ?? "none"),
+        return h("tr", { id: `pod-${pod.pod}`, tabindex: "-1" }, h("th", { scope: "row" }, pod.pod), h("td", {}, pod.node ?? "none"),
           h("td", {}, state ? (state.terminating ? "Terminating" : state.phase + (state.ready ? "" : ", not Ready")) : ""),
           h("td", {}, state ? age(state.created, report.time) : ""),
           h("td", {}, pod.fate, pod.move ? ` (wave ${pod.move.wave}, ${pod.move.certain ? "certain" : "likely"})` : ""),
-          h("td", {}, pod.reason ? h("b", {}, `${pod.reason}: `) : null, pod.message));
+          h("td", {}, pod.reason ? h("b", {}, `${pod.reason}: `) : null, why(pod)),
+          h("td", { class: "commands" }, commandsOf(pod, options).map((command) => copyButton(command))));
       }))),
     report.pods.length > 500 ? h("p", { class: "faint" }, `and ${counted(report.pods.length - 500, "more pod")}`) : null));
 }
