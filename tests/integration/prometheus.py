@@ -39,11 +39,16 @@ class Prometheus:
         return True
 
     def _read(self, path: str) -> bytes:
-        """Return the answer. Raises LookupError until the log shows that it listens."""
-        found = re.findall(r'msg="Listening on".* address=(\S+)', self._log.read_text(encoding="utf-8"))
-        with urllib.request.urlopen(f"http://{found[0]}{path}", timeout=30) as answer:
+        """Return the answer. Raises LookupError until it listens."""
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=30) as answer:
             body: bytes = answer.read()
         return body
+
+    @property
+    def address(self) -> str:
+        """Where it listens. Raises LookupError until the log shows it."""
+        found: list[str] = re.findall(r'msg="Listening on".* address=(\S+)', self._log.read_text(encoding="utf-8"))
+        return found[0]
 
     def query(self, expression: str) -> Series:
         found: Series = self._get("query", query=expression)["result"]

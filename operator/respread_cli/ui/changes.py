@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from respread.cluster.workload import WorkloadName
 from respread.planning.plan import Move
 from respread_cli.report.skew_report import WorkloadReference, short_topology_key
 from respread_cli.ui.overview import Overview, Row, State
@@ -20,7 +21,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A change for the timeline."""
 
     time: datetime
-    kind: Literal["violated", "restored", "blocked", "evicted", "more"]
+    kind: Literal["violated", "restored", "blocked", "evicted", "failed", "said", "more"]
     text: str
     namespace: str = ""
     workload: str = ""
@@ -64,23 +65,24 @@ def happenings(before: Overview, after: Overview, began: tuple[Move, ...]) -> tu
         after: the later one.
         began: the evictions that the operator reports since.
     """
-    found = [*_evicted(began, after.time), *_changed(before, after)]
+    gone = (evicted(each.pod.name, each.pod.node_name, each.workload, each.policy, after.time) for each in began)
+    found = [*gone, *_changed(before, after)]
     if len(found) <= MOST_HAPPENINGS:
         return tuple(found)
     rest = len(found) - MOST_HAPPENINGS
     return (*found[:MOST_HAPPENINGS], Happening(time=after.time, kind="more", text=f"{rest:,} more changes at once"))
 
 
-def _evicted(began: tuple[Move, ...], time: datetime) -> Iterator[Happening]:
-    for move in began:
-        yield Happening(
-            time=time,
-            kind="evicted",
-            text=f"The operator evicted pod {move.pod.name} from {move.pod.node_name} for policy {move.policy}",
-            namespace=move.pod.namespace,
-            workload=str(WorkloadReference(move.workload.kind, move.workload.name)),
-            pod=move.pod.name,
-        )
+def evicted(pod: str, node: str, workload: WorkloadName, policy: str, time: datetime) -> Happening:
+    """Return that the operator has evicted a pod of a workload from a node."""
+    return Happening(
+        time=time,
+        kind="evicted",
+        text=f"The operator evicted pod {pod} from {node} for policy {policy}",
+        namespace=workload.namespace,
+        workload=str(WorkloadReference(workload.kind, workload.name)),
+        pod=pod,
+    )
 
 
 def _changed(before: Overview, after: Overview) -> Iterator[Happening]:

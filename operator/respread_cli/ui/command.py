@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -18,6 +18,7 @@ from respread.gc_tuning import relax_garbage_collection
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import planning_inputs
 from respread_cli.read.cluster_view import ClusterOptions
+from respread_cli.read.prometheus import read_past
 from respread_cli.report.planned import Planning, PlanningOptions, check_standard_input
 from respread_cli.terminal import has_screen
 from respread_cli.ui.engine import Engine
@@ -30,6 +31,7 @@ ANY_PORT: Final = 0
 
 EXAMPLES: Final = (
     Example("Look at the cluster of the current context", "ui"),
+    Example("With what happened before", "ui --prometheus http://127.0.0.1:9090"),
     Example("Look at a file, on the same port each time", "ui --snapshot cluster.json.gz --port 8765"),
 )
 
@@ -45,8 +47,15 @@ EXAMPLES: Final = (
 @click.option(
     "--open/--no-open", "opens", default=None, help="Open the page in a browser.  [default: if there is a screen]"
 )
+@click.option(
+    "--prometheus",
+    metavar="URL",
+    help="A Prometheus that scrapes the operator of this cluster: the page shows the last 6 hours that it knows.",
+)
 @planning_inputs
-def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: ClusterOptions) -> None:
+def ui(
+    *, port: int, opens: bool | None, prometheus: str | None, planning: PlanningOptions, cluster: ClusterOptions
+) -> None:
     """Show the cluster's spread in a browser.
 
     The command serves a page on this machine only. The page shows how pods are spread, what is violated, what the plan
@@ -72,32 +81,39 @@ def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: Clu
             webbrowser.open(url)
 
     with closing(listener), suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(_serve(Guard(token, bound), listener, planning, cluster, ready))
+        asyncio.run(_serve(Guard(token, bound), listener, _Shown(planning, cluster, prometheus), ready))
 
 
-async def _serve(
-    guard: Guard,
-    listener: socket.socket,
-    planning: PlanningOptions,
-    cluster: ClusterOptions,
-    ready: Callable[[], None],
-) -> None:
+class _Shown(NamedTuple):
+    """What is shown."""
+
+    planning: PlanningOptions
+    cluster: ClusterOptions
+    prometheus: str | None
+
+
+async def _serve(guard: Guard, listener: socket.socket, shown: _Shown, ready: Callable[[], None]) -> None:
     """Serve until interrupted.
 
     Args:
         guard: judges requests.
         listener: a bound socket.
-        planning: the options of the plan.
-        cluster: which cluster to show.
+        shown: what to show.
         ready: called when the cluster was read and the page can be loaded.
     """
+    planning, cluster, prometheus = shown
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     if sys.platform != "win32" and task is not None:
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     arrived = asyncio.Event()
     with open_source(cluster, with_policies=not planning.filenames, changed=partial(_wake, loop, arrived)) as source:
-        engine = Engine(source, partial(Planning, planning), _arguments(cluster, planning))
+        engine = Engine(
+            source,
+            partial(Planning, planning),
+            _arguments(cluster, planning),
+            partial(read_past, prometheus) if prometheus else lambda _: (),
+        )
         with closing(PageServer(engine, guard, arrived)) as server:
             await server.first()
             relax_garbage_collection()  # Otherwise a look at everything that was read takes seconds now and then.

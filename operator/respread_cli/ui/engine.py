@@ -16,6 +16,7 @@ import msgspec
 from respread.program.command_line import CommandError
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.read.following import Lost
+from respread_cli.read.prometheus import PastPoint
 from respread_cli.report.explain_report import explain_report
 from respread_cli.report.planned import Planned, Planning
 from respread_cli.report.target import Target, find_target
@@ -23,6 +24,7 @@ from respread_cli.report.what_if import Cancellation
 from respread_cli.report.workload_view import WorkloadView, workload_view
 from respread_cli.ui.changes import Happening, OverviewChange, change_between, happenings
 from respread_cli.ui.events import EventsQuestion, ReadEvents, chosen, events_of_policies, events_of_workload
+from respread_cli.ui.history import PageHistory, history_of
 from respread_cli.ui.overview import Overview, Overviews
 from respread_cli.ui.protections import Protections
 from respread_cli.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs
@@ -151,14 +153,22 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
 class Engine:
     """Follows one cluster."""
 
-    def __init__(self, source: Source, make_planning: Callable[[str], Planning], arguments: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        make_planning: Callable[[str], Planning],
+        arguments: tuple[str, ...],
+        read_past: Callable[[datetime], tuple[PastPoint, ...]] = lambda _: (),
+    ) -> None:
         """Create it.
 
         Args:
             source: where the cluster comes from.
             make_planning: takes the current namespace and returns the planning of the command's options.
             arguments: the options that select the cluster and policies, for command lines that say the same.
+            read_past: returns what a Prometheus knows of the hours before a time.
         """
+        self._read_past = read_past
         self._source = source
         self._make_planning = make_planning
         self._kubectl = _of_kubectl(arguments)
@@ -236,19 +246,33 @@ class Engine:
         return workload_view(planned, target, explain_report(planned, target))
 
     def events_question(self, namespace: str, workload: str) -> EventsQuestion:
-        """Return which Events concern a workload; without one, any policy.
+        """Return which Events concern a workload.
 
         Raises:
             CommandError: there is no such workload.
         """
         planned = self._current()
-        if not workload:
-            return events_of_policies(planned)
         return events_of_workload(planned, self._target(planned, namespace, workload))
 
     def events(self, question: EventsQuestion) -> ReadEvents:
         """Return the requested Events. Any thread may call it: it waits for the API server."""
         return chosen(self._source.events(question.namespaces), question)
+
+    def history(self) -> PageHistory:
+        """Return what happened before. Any thread may call it: it waits for the API server, and for the Prometheus.
+
+        Raises:
+            CommandError: the cluster is still being read.
+        """
+        planned = self._current()
+        read = self.events(events_of_policies(planned))
+        points: tuple[PastPoint, ...] = ()
+        unreadable = None
+        try:
+            points = self._read_past(planned.view.time)
+        except CommandError as error:
+            unreadable = error.message
+        return history_of(read, planned.view, points, unreadable)
 
     def nodes(self) -> tuple[NodeChoice, ...]:
         """Return all nodes."""

@@ -96,6 +96,7 @@ class PageServer:
             ("GET", "/{token}/api/cluster", self._cluster),
             ("GET", "/{token}/api/workload", self._workload),
             ("GET", "/{token}/api/events", self._events),
+            ("GET", "/{token}/api/history", self._history),
             ("GET", "/{token}/api/nodes", self._nodes),
             ("GET", "/{token}/api/changes", self._changes),
             ("POST", "/{token}/api/simulate", self._simulate),
@@ -141,6 +142,9 @@ class PageServer:
             return _error(422, error.message)
         events = await asyncio.to_thread(self._engine.events, question)  # The engine's thread does not wait for it.
         return _json(msgspec.json.encode(events))
+
+    async def _history(self, _request: web.Request) -> web.StreamResponse:
+        return _json(msgspec.json.encode(await asyncio.to_thread(self._engine.history)))
 
     async def _simulate(self, request: web.Request) -> web.StreamResponse:
         if request.content_type != "application/json":

@@ -174,6 +174,10 @@ def test_the_namespace_that_is_worst_is_named_and_can_be_chosen(program: str) ->
         async with opened(program, [*zones("a", "b", "c"), *web(3, 1, 1), *shop]) as (tab, _):
             said = await tab.text("#teams summary")
             assert said == "Namespaces: shop is worst, with 1 of 2 constraints violated"
+            assert await tab.text("#zones summary") == "Zones: zone-a has 6 pods too many"
+            await tab.run("document.querySelector('#zones summary').click()")
+            squares = "[...document.querySelectorAll('#zones .square')].map((each) => each.textContent).join()"
+            await tab.wait_for(f"{squares} === '11,3,3'")
             await tab.run("document.querySelector('#teams summary').click()")
             assert await tab.run("[...document.querySelectorAll('#teams tbody tr')].map((each) => each.innerText)") == [
                 "shop\t1\t0\t2\t5\t5\t4",

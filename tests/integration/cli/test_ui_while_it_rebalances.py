@@ -95,7 +95,8 @@ def test_the_page_shows_the_skew_the_evictions_and_the_operators_events(
                 await in_thread(operator.wait_until_ready)
                 await in_thread(cluster.api.request, "PATCH", f"{POLICIES}/test", {"spec": {"mode": "Enforce"}})
                 await tab.wait_for("document.querySelector('h1').textContent.startsWith('✓')")
-                await tab.wait_for("document.querySelector('.happenings .evicted')")
+                told = "[...document.querySelectorAll('.happenings .evicted')].map((each) => each.textContent)"
+                await tab.wait_for(f"{told}.length === 1 && {told}[0].includes('holds more than maxSkew 1')")
                 assert "deploy/web holds again" in await tab.text(".happenings")
                 await tab.run(
                     "[...document.querySelectorAll('.rows a')].find((a) => a.textContent === 'deploy/web').click()"

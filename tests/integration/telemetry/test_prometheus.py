@@ -10,6 +10,7 @@ import time
 import urllib.error
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import pytest
 import yaml
 
 from respread.prevention.prevention import REST_SECONDS
+from respread_cli.read.prometheus import read_past
 from respread_sandbox import Sandbox
 from tests.integration.helm import CHART, helm_for
 from tests.integration.operator_process import OperatorProcess, policy
@@ -72,8 +74,16 @@ def test_dashboard_and_rules_show_the_state_of_the_cluster(installed_sandbox: Sa
             wait_until(lambda: sum(values(prometheus.query(improved))) > 0, "evictions to improve the spread")
             wait_until(lambda: values(prometheus.panel("Violated groups")) == [0], "the constraint to hold")
             wait_until(lambda: prometheus.panel("Skew above maxSkew") == [], "no skew to be shown")
+            wait_until(
+                lambda: _past_of_the_page(prometheus)[-1:] == [0], "the page to be told that nothing is violated"
+            )
             _scale_down_until_it_is_counted(sandbox, prometheus)
             _check_other_panels(prometheus)
+
+
+def _past_of_the_page(prometheus: Prometheus) -> list[int]:
+    """Return how many constraints were violated, as `respread ui` reads it: a point for each minute."""
+    return [each.violated for each in read_past(f"http://{prometheus.address}", datetime.now(UTC))]
 
 
 def _check_violations(prometheus: Prometheus) -> None:

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from click.testing import CliRunner
 from respread.api.reasons import Reason
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
+from respread_cli.read.prometheus import read_past
+from respread_cli.report.planned import Planning
 from respread_cli.report.remedies import remedy_of
 from respread_cli.report.what_if import CanceledError, Cancellation
 from respread_cli.ui.engine import Engine
@@ -23,7 +26,7 @@ from respread_cli.ui.events import EventSubject, OperatorEvent, ReadEvents
 from respread_cli.ui.overview import State
 from respread_cli.ui.what_if import MOST_GROUPS, WhatIfRequest
 from tests.unit.cli.snapshots import list_of, manifest_of_pod
-from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
+from tests.unit.ui.clusters import OPTIONS, ChangingSource, engine_for, web, zones
 
 CLUSTER = [
     *zones("a", "b", "c"),
@@ -350,12 +353,42 @@ def test_events_of_a_workload_include_those_on_its_policy() -> None:
     assert notes == ["Evicted pod web-9", "of an earlier leader", "Three failures in a row"]
 
 
-def test_without_a_workload_events_are_those_on_policies() -> None:
-    source = ChangingSource([*CLUSTER, POLICY])
+def test_the_history_has_each_eviction_once_from_events_and_records() -> None:
+    in_flight = {
+        "namespace": "default",
+        "node": "node-a",
+        "workload": "Deployment/web",
+        "controllerKind": "ReplicaSet",
+        "controllerName": "web-1",
+        "controllerUid": web(1)[0]["metadata"]["ownerReferences"][0]["uid"],
+        "sent": "2025-12-31T23:59:59Z",
+        "newest": "2020-01-01T00:00:00Z",
+    }
+    evictions = [{"minute": "2025-12-31T23:59:00Z", "evictions": 5}, {"minute": "2025-12-31T22:00:00Z", "evictions": 9}]
+    moves = [in_flight | {"uid": pod, "pod": pod} for pod in ("web-9", "web-8")]
+    record = {
+        "apiVersion": POLICY["apiVersion"],
+        "kind": "ClusterRebalancePolicyRecord",
+        "metadata": {"name": "all"},
+        "policy": "all",
+        "record": json.dumps({"movesInFlight": moves, "recentEvictions": evictions}),
+    }
+    source = ChangingSource([*CLUSTER, POLICY, record])
     source.read_events = EVENTS
-    engine = engine_for(source)
-    read = engine.events(engine.events_question("", ""))
-    assert [each.note for each in read.events] == ["Evicted pod web-9", "Three failures in a row"]
+    history = engine_for(source).history()
+    assert [(each.kind, each.text) for each in history.happenings] == [
+        ("evicted", "Evicted pod web-9"),
+        ("said", "EvictionsPaused: Three failures in a row"),
+        ("evicted", "The operator evicted pod web-8 from node-a for policy all"),
+    ]
+    assert (history.evictions, history.points, history.unreadable) == (5, (), None)
+
+
+def test_a_prometheus_that_can_not_be_read_is_reported() -> None:
+    source = ChangingSource([*CLUSTER, POLICY])
+    engine = Engine(source, partial(Planning, OPTIONS), (), partial(read_past, "http://127.0.0.1:9"))
+    engine.refresh()
+    assert (engine.history().unreadable or "").startswith("The history can't be read from the Prometheus at http://127")
 
 
 def test_an_unchanged_row_stays_the_same_object() -> None:

@@ -65,6 +65,7 @@ def test_other_clients_get_no_data(change: tuple[str, str], headers: dict[str, s
                 "api/cluster",
                 "api/nodes",
                 "api/events",
+                "api/history",
                 "api/changes",
                 "api/workload?workload=web",
             ):

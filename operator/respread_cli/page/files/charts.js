@@ -6,7 +6,7 @@ import { clock, counted, number } from "./words.js";
 /** A step line of a number over time. */
 export function sparkline(points, field, label) {
   const width = 260;
-  const height = 40;
+  const height = 64;
   if (!points.length) return h("p", { class: "faint" }, "Nothing yet.");
   const first = new Date(points[0].time).getTime();
   const last = Math.max(new Date(points.at(-1).time).getTime(), first + 1000);
@@ -18,7 +18,7 @@ export function sparkline(points, field, label) {
   path += `H${width}`;
   const now = points.at(-1)[field];
   return h("figure", { class: "spark" },
-    h("figcaption", {}, label, " ", h("b", {}, number(now)), h("span", { class: "faint" }, ` (most ${number(most)})`)),
+    h("figcaption", {}, label, " ", h("b", {}, number(now)), h("span", { class: "faint" }, ` (most ${number(most)} since ${clock(points[0].time)})`)),
     svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${label}: ${now} now, at most ${most} since ${clock(points[0].time)}` },
       svg("path", { d: `${path}V${height}H0Z`, class: "area" }),
       svg("path", { d: path, class: "line" })));

@@ -6,6 +6,7 @@ import { arrange, fill, h, renew } from "./dom.js";
 import { ask, aWhileLater, oneAtATime } from "./live.js";
 import { atOnce, inSlices } from "./slices.js";
 import { allowedIn, clock, counted, dateAndTime, listed, number, sentence, shortKey, STATES, workloadName, workloadsOf } from "./words.js";
+import { zonesIn } from "./zones.js";
 
 const ROW_PIXELS = 56;
 const NARROW_ROW_PIXELS = 124;
@@ -30,11 +31,13 @@ export function clusterView(main, store) {
   const table = h("div", { class: "groups", role: "table", "aria-label": "Topology spread constraints, worst first" }, head, body);
   const course = h("section", { class: "course", "aria-label": "What has happened" });
   const teams = h("details", { class: "teams", id: "teams", hidden: true });
-  fill(main, summary, teams, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
+  const zones = h("details", { class: "teams", id: "zones", hidden: true });
+  fill(main, summary, teams, zones, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
   const view = { shown: [], key: null, columns: null, drawn: new Map() };
   let open = true;
   const drawTools = toolsIn(tools, store, () => atOnce(drawTable()));
   const drawTeams = teamsIn(teams, store, () => atOnce(draw({})));
+  const drawZones = zonesIn(zones, store, () => open);
   const drawCourse = courseIn(course, store, () => open);
 
   function* drawTable(changed = NOTHING_MOVES) {
@@ -57,6 +60,7 @@ export function clusterView(main, store) {
     drawSummary(summary, store);
     yield;
     drawTeams();
+    drawZones();
     yield;
     yield* drawCourse();
     yield;
@@ -343,19 +347,27 @@ function courseIn(element, store, isOpen) {
   }
   const curves = h("div", { class: "curves" });
   const list = h("div", {});
-  let read = { events: [], unreadable: null };
+  let read = { happenings: [], evictions: null, points: [], unreadable: null };
   fill(element, h("h2", {}, "What has happened"), curves, list);
   const drawList = () => {
-    const newest = [...store.happenings, ...toldBy(read.events, store.happenings)].sort((a, b) => (a.time < b.time ? 1 : -1)).slice(0, MOST_HAPPENINGS);
-    renew(list, [newest, read.unreadable], () => [
+    const newest = once(read.happenings, store.happenings).sort((a, b) => (a.time < b.time ? 1 : -1)).slice(0, MOST_HAPPENINGS);
+    renew(list, [newest, read.evictions, read.unreadable], () => [
+      read.evictions === null ? null : h("p", { class: "faint" }, `${counted(read.evictions, "eviction")} in the last hour, as the operator's records say.`),
       newest.length ? h("ol", { class: "happenings" }, newest.map(happening)) : h("p", { class: "faint" }, "Nothing has changed yet. Evictions, and constraints that become violated or hold again, appear here."),
       read.unreadable ? h("p", { class: "faint" }, read.unreadable) : null,
     ]);
   };
+  const drawCurves = () => {
+    const before = read.points.filter((point) => !store.points.length || point.time < store.points[0].time);
+    const points = [...before, ...store.points];
+    fill(curves, sparkline(points, "violated", "Violated constraints"), points.some((point) => point.inFlight) ? sparkline(points, "inFlight", "Evictions under way") : null);
+  };
   const readEvents = oneAtATime(async () => {
     if (!isOpen()) return;
-    read = await ask("events").catch(() => read);
-    if (isOpen()) drawList();
+    read = await ask("history").catch(() => read);
+    if (!isOpen()) return;
+    drawCurves();
+    drawList();
   }, EVENTS_MILLISECONDS);
   readEvents();
   const readEventsSoon = aWhileLater(readEvents, WRITTEN_MILLISECONDS);
@@ -363,18 +375,16 @@ function courseIn(element, store, isOpen) {
   return function* draw() {
     if (drawn !== store.version) readEventsSoon();
     drawn = store.version;
-    fill(curves, sparkline(store.points, "violated", "Violated constraints"), sparkline(store.points, "inFlight", "Evictions under way"));
+    drawCurves();
     yield;
     drawList();
   };
 }
 
-/** Return what Events tell beside what the page has seen itself. */
-function toldBy(events, happenings) {
-  const seen = new Set(happenings.filter((each) => each.kind === "evicted").map((each) => `${each.namespace} ${each.pod}`));
-  return events
-    .filter((each) => each.reason !== "EvictedForSpread" || !seen.has(`${each.related.namespace} ${each.related.name}`))
-    .map((each) => ({ time: each.time, kind: each.warning ? "violated" : "evicted", text: `${each.reason}: ${each.note}`, namespace: each.related.namespace, workload: "" }));
+/** Return what happened before the page was opened and since, each eviction once. */
+function once(before, since) {
+  const told = new Set(before.filter((each) => each.kind === "evicted").map((each) => `${each.namespace} ${each.pod}`));
+  return [...before, ...since.filter((each) => each.kind !== "evicted" || !told.has(`${each.namespace} ${each.pod}`))];
 }
 
 function happening(each) {
