@@ -22,6 +22,39 @@ RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels ./operator/resp
     pip --python /opt/respread install --no-compile --no-deps --no-index /wheels/*.whl && \
     ln -s respread-operator /opt/respread/bin/respread
 
+# The page (`--target page`): the commands beside the operator, of which it runs `respread ui`.
+FROM build AS build-page
+COPY requirements.txt pyproject.toml README.md ./
+RUN pip --python /opt/respread install --only-binary :all: --no-compile --require-hashes -r requirements.txt
+COPY crds crds
+COPY manifests manifests
+COPY operator/respread_cli operator/respread_cli
+RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels/page . && \
+    rm /opt/respread/bin/respread && \
+    pip --python /opt/respread install --no-compile --no-deps --no-index /wheels/page/*.whl
+
+FROM ${PYTHON_IMAGE} AS page
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="respread-ui" \
+      org.opencontainers.image.description="The page of Respread, which only reads" \
+      org.opencontainers.image.source="https://github.com/respread/respread" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build-page /opt/respread /opt/respread
+RUN if command -v pip; then pip uninstall --yes --root-user-action=ignore pip; fi && \
+    library=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') && \
+    rm -rf "$library/ensurepip" && \
+    PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash "$library" /opt/respread/lib
+ENV PATH=/opt/respread/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /
+ENTRYPOINT ["respread"]
+CMD ["ui", "--no-open", "--no-token", "--port=8765"]
+
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0
 ARG REVISION=unknown

@@ -317,8 +317,8 @@ SAME_EACH_TIME = $(if $(filter docker,$(ENGINE)),--build-arg SOURCE_DATE_EPOCH=$
 engine:
 	@[ -n "$(ENGINE)" ] || { echo "Neither podman nor buildah nor docker works here; \`make container-tools\` installs Debian's" >&2; exit 1; }
 
-image: engine ## Build the image by podman, buildah or docker, whichever is installed (IMAGE=name, PYTHON_IMAGE=base).
-	@$(ENGINE) build --tag $(IMAGE) $(SAME_EACH_TIME) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) .
+image: engine ## Build the image by podman, buildah or docker, whichever is installed (IMAGE=name, PYTHON_IMAGE=base, TARGET=page: the page's).
+	@$(ENGINE) build --tag $(IMAGE) $(SAME_EACH_TIME) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(if $(TARGET),--target $(TARGET)) .
 
 ARCHIVE ?= dist/respread-$(VERSION)-image.tar
 image-archive: setup engine ## Write the built image to ARCHIVE in dist/, and its SBOM; print its digest and compressed size.

@@ -32,12 +32,13 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- /* The name of an image. Takes the root, and the values of the image. */ -}}
 {{- define "respread.image" -}}
-{{- with .Values.image -}}
+{{- with .image -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{ .repository }}:{{ .tag | default $.root.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
 {{- end }}

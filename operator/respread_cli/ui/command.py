@@ -48,13 +48,34 @@ EXAMPLES: Final = (
     "--open/--no-open", "opens", default=None, help="Open the page in a browser.  [default: if there is a screen]"
 )
 @click.option(
+    "--token/--no-token",
+    "with_token",
+    default=True,
+    help="Put a secret into the URL, without which nothing is answered. In a pod, where only `kubectl port-forward` "
+    "and a proxy beside it reach the page, it is not needed.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Answer requests for this host too, such as that of a proxy in front of the page. Can be repeated.",
+)
+@click.option(
     "--prometheus",
     metavar="URL",
     help="A Prometheus that scrapes the operator of this cluster: the page shows the last 6 hours that it knows.",
 )
 @planning_inputs
 def ui(
-    *, port: int, opens: bool | None, prometheus: str | None, planning: PlanningOptions, cluster: ClusterOptions
+    *,
+    port: int,
+    opens: bool | None,
+    with_token: bool,
+    hosts: tuple[str, ...],
+    prometheus: str | None,
+    planning: PlanningOptions,
+    cluster: ClusterOptions,
 ) -> None:
     """Show the cluster's spread in a browser.
 
@@ -71,17 +92,17 @@ def ui(
             f"port {port} of {HOST} is not available: {error.strerror or error}; name another by --port."
         ) from error
     bound: int = listener.getsockname()[1]
-    token = new_token()
+    token = new_token() if with_token else None
 
     def ready() -> None:
-        url = f"http://{HOST}:{bound}/{token}/"
+        url = f"http://{HOST}:{bound}/" + (f"{token}/" if token else "")
         click.echo(f"Serving {url}")
         click.echo("It only reads. Ctrl-C ends it.", err=True)
         if (sys.stdout.isatty() and has_screen()) if opens is None else opens:
             webbrowser.open(url)
 
     with closing(listener), suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(_serve(Guard(token, bound), listener, _Shown(planning, cluster, prometheus), ready))
+        asyncio.run(_serve(Guard(token, bound, hosts), listener, _Shown(planning, cluster, prometheus), ready))
 
 
 class _Shown(NamedTuple):

@@ -3,13 +3,16 @@
 The server listens on the loopback interface only, but every program and every web page on this machine can reach that.
 A web page of somebody else can't know the token in the path, can't read answers without CORS headers, and is refused if
 it reaches the server under its own name (DNS rebinding) or sends its own Origin.
+
+In a pod, that interface is reached by `kubectl port-forward`, for which Kubernetes asks who it is and what they may do,
+and by a proxy in the same pod, which does the same. There a token would only be in the way.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 TOKEN_BYTES: Final = 24
@@ -38,22 +41,41 @@ def new_token() -> str:
 class Guard:
     """Judges requests to one server."""
 
-    def __init__(self, token: str, port: int) -> None:
+    def __init__(self, token: str | None, port: int, other_hosts: Iterable[str] = ()) -> None:
+        """Create one.
+
+        Args:
+            token: the secret in the URL; None: whoever reaches the server may read, through any port that is forwarded.
+            port: that the server listens on.
+            other_hosts: the names of proxies in front of it.
+        """
         self._token = token
-        self._hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+        self._port = port
+        self._other_hosts = frozenset(other_hosts)
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the URL contains a token."""
+        return self._token is not None
+
+    def _knows(self, host: str) -> bool:
+        name, _, port = host.partition(":")
+        if name in self._other_hosts:
+            return True
+        return name in {"127.0.0.1", "localhost"} and (self._token is None or port == str(self._port))
 
     def refusal(self, headers: Mapping[str, str], token: str) -> str | None:
         """Return why a request is refused; None if it is not.
 
         Args:
             headers: of the request; names in any case.
-            token: the first part of its path.
+            token: the first part of its path, where the token is.
         """
         host = headers.get("Host", "")
-        if host not in self._hosts:
+        if not self._knows(host):
             return "the Host header names another server"
         origin = headers.get("Origin")
-        if origin is not None and origin != f"http://{host}":
+        if origin is not None and origin not in {f"http://{host}", f"https://{host}"}:
             return "the request comes from another site"
         if (
             headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}
@@ -61,6 +83,6 @@ class Guard:
             and (headers.get("Sec-Fetch-Mode") != "navigate")
         ):
             return "the request comes from another site"
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
+        if self._token is not None and not hmac.compare_digest(token.encode(), self._token.encode()):
             return "the URL lacks the token that `respread ui` printed"
         return None

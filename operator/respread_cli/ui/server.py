@@ -91,18 +91,19 @@ class PageServer:
         """Return the routes."""
         app = web.Application(middlewares=[self._guarded], client_max_size=_MOST_BODY_BYTES)
         routes: tuple[tuple[str, str, Handler], ...] = (
-            ("GET", "/{token}/", self._file),
-            ("GET", "/{token}/{file:[a-z-]+\\.[a-z]+}", self._file),
-            ("GET", "/{token}/api/cluster", self._cluster),
-            ("GET", "/{token}/api/workload", self._workload),
-            ("GET", "/{token}/api/events", self._events),
-            ("GET", "/{token}/api/history", self._history),
-            ("GET", "/{token}/api/nodes", self._nodes),
-            ("GET", "/{token}/api/changes", self._changes),
-            ("POST", "/{token}/api/simulate", self._simulate),
+            ("GET", "/", self._file),
+            ("GET", "/{file:[a-z-]+\\.[a-z]+}", self._file),
+            ("GET", "/api/cluster", self._cluster),
+            ("GET", "/api/workload", self._workload),
+            ("GET", "/api/events", self._events),
+            ("GET", "/api/history", self._history),
+            ("GET", "/api/nodes", self._nodes),
+            ("GET", "/api/changes", self._changes),
+            ("POST", "/api/simulate", self._simulate),
         )
+        prefix = "/{token}" if self._guard.has_token else ""
         for method, path, handler in routes:
-            app.router.add_route(method, path, handler)
+            app.router.add_route(method, prefix + path, handler)
         app.on_response_prepare.append(_add_headers)
         return app
 

@@ -19,9 +19,9 @@ LONG_SECONDS = 120
 class Page:
     """A running `respread ui`."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, *options: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "respread_cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig)],
+            [sys.executable, "-m", "respread_cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig), *options],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},

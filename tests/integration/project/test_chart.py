@@ -17,6 +17,7 @@ from respread import __version__
 from respread_sandbox import Sandbox, SandboxApi
 from tests.api_schemas import LOCATION, write_schemas
 from tests.go_programs import PROGRAMS, find_or_build
+from tests.integration.cli.ui_process import Page
 from tests.integration.helm import CHART, Helm, helm_for
 from tests.integration.operator_process import OperatorProcess, wait_until_policies_are_served
 from tests.integration.prometheus_operator import define_monitoring
@@ -123,6 +124,12 @@ EVERYTHING = (
     "room.enabled=true",
     "networkPolicy.enabled=true",
     "admissionWarnings.enabled=true",
+    "ui.enabled=true",
+    "ui.service.enabled=true",
+    "ui.extraContainers[0].name=proxy",
+    "ui.extraContainers[0].image=proxy",
+    "ui.prometheus=http://prometheus:9090",
+    "ui.allowedHosts[0]=page.example",
     "monitoring.dashboard.enabled=true",
     "monitoring.serviceMonitor.enabled=true",
     "monitoring.serviceMonitor.interval=15s",
@@ -325,8 +332,9 @@ def test_kubeconform_knows_every_rendered_field(helm: Helm, schemas: Path, value
     said = conforming(schemas, rendered)
     assert said["summary"] == {"valid": rendered.count("\nkind: "), "invalid": 0, "errors": 0, "skipped": 0}, said
     misspelt = conforming(schemas, rendered.replace("serviceAccountName:", "serviceAccountNmae:"))
-    assert [each["name"] for each in misspelt["resources"]] == ["respread"]
-    assert misspelt["summary"]["invalid"] == 1
+    deployments = ["respread", "respread-ui"][: 1 + bool(values)]
+    assert sorted(each["name"] for each in misspelt["resources"]) == deployments
+    assert misspelt["summary"]["invalid"] == len(deployments)
 
 
 @pytest.mark.parametrize("overlay", ["base", *sorted(f"overlays/{each.name}" for each in OVERLAYS)])
@@ -335,6 +343,38 @@ def test_kubeconform_knows_every_field_of_the_manifests(sandbox: Sandbox, schema
     said = conforming(schemas, rendered)
     assert (said["summary"]["invalid"], said["summary"]["errors"]) == (0, 0), said
     assert said["summary"]["valid"] == len(list(yaml.safe_load_all(rendered)))
+
+
+def test_the_page_in_the_cluster_reads_all_that_it_shows_and_can_not_write(helm: Helm, sandbox: Sandbox) -> None:
+    define_all(sandbox)
+    namespace = sandbox.create_namespace(f"ui-{secrets.token_hex(3)}")
+    rendered = helm("template", "respread", str(CHART), "--namespace", namespace, "--set", "ui.enabled=true")
+    found = objects(rendered)
+    wanted = [found[kind, "respread-ui"] for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")]
+    assert {verb for rule in wanted[1]["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+    assert ("Service", "respread-ui") not in found  # the page listens on the loopback interface of its pod
+    sandbox.apply(yaml.safe_dump_all(wanted))
+    try:
+        page = Page(sandbox.kubeconfig_for_service_account(namespace, "respread-ui"), "--no-token")
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", page.url)
+        content = page.get("api/cluster")
+        assert [note for note in content["overview"]["notes"] if "left out" in note.lower()] == []
+        assert page.get("api/history")["unreadable"] is None
+        assert page.get("api/nodes") is not None
+        assert page.end() == 0
+        who = f"--as=system:serviceaccount:{namespace}:respread-ui"
+        allowed = sandbox.kubectl("auth", "can-i", "--list", who, "--no-headers")
+        of_everybody = sandbox.kubectl("auth", "can-i", "--list", "--no-headers", who.replace("respread-ui", "nobody"))
+        own = {line for line in allowed.splitlines() if line not in of_everybody.splitlines()}
+        assert own
+        assert {verbs for line in own for verbs in re.findall(r"\[([a-z ]*)\]$", line)} == {"list watch", "list"}
+    finally:
+        sandbox.kubectl("delete", "clusterrole,clusterrolebinding", "respread-ui")
+
+
+def test_a_service_of_the_page_needs_a_proxy_that_asks_who_somebody_is(helm: Helm) -> None:
+    with pytest.raises(AssertionError, match=r"ui\.service\.enabled needs a proxy in ui\.extraContainers"):
+        helm("template", "respread", str(CHART), "--set", "ui.enabled=true", "--set", "ui.service.enabled=true")
 
 
 def test_the_chart_passes_lint_and_has_this_version(helm: Helm) -> None:

@@ -42,7 +42,7 @@ COPIED = re.findall(r"^COPY (?!--from)(.*) (\S+)$", DOCKERFILE, re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that the Dockerfile copies before it builds the operator's wheel."""
+    """The files that the Dockerfile copies before it builds the wheels of the operator and of the commands."""
     directory = tmp_path_factory.mktemp("src")
     for sources, target in COPIED:
         for each in sources.split():
@@ -58,7 +58,7 @@ def wheels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     """The wheels, built as in the Dockerfile: by the installed hatchling, without the network."""
     directory = tmp_path_factory.mktemp("wheels")
     build = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-build-isolation", "--no-deps"]
-    projects = [source / "operator" / "respread", ROOT, ROOT / "operator" / "respread_sandbox"]
+    projects = [source / "operator" / "respread", source, ROOT / "operator" / "respread_sandbox"]
     subprocess.run([*build, "--quiet", "--no-index", "--wheel-dir", directory, *projects], check=True)
     return Wheels(*sorted(directory.glob("*.whl")))
 

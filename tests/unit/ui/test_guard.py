@@ -42,6 +42,32 @@ def test_other_requests_are_rejected(headers: dict[str, str], token: str) -> Non
     assert GUARD.refusal(headers, token) is not None
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "127.0.0.1:9000"},  # kubectl port-forward 9000:8765
+        {"Host": "localhost:8765", "Origin": "http://localhost:8765"},
+        {"Host": "page.example", "Origin": "https://page.example", "Sec-Fetch-Site": "same-origin"},
+    ],
+)
+def test_a_page_without_token_answers_forwarded_ports_and_the_names_of_proxies(headers: dict[str, str]) -> None:
+    assert Guard(None, 8765, ["page.example"]).refusal(headers, "") is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "10.0.0.1:8765"},
+        {"Host": "attacker.example:8765"},  # DNS rebinding
+        {"Host": "127.0.0.1:9000", "Origin": "http://attacker.example"},
+        {"Host": "127.0.0.1:9000", "Origin": "http://127.0.0.1:3000"},  # another program's page on the same machine
+        {"Host": "page.example", "Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_a_page_without_token_refuses_other_names_and_sites(headers: dict[str, str]) -> None:
+    assert Guard(None, 8765, ["page.example"]).refusal(headers, "") is not None
+
+
 def test_tokens_are_long_and_unique() -> None:
     assert len({new_token() for _ in range(10)}) == 10
     assert len(new_token()) >= 32
