@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple
 
 import click
+import msgspec
 
 from respread.gc_tuning import relax_garbage_collection
+from respread.kube.access import DEFAULT_KUBECONFIG
+from respread.kube.kubeconfig import contexts_in
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import planning_inputs
 from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.read.prometheus import read_past
 from respread_cli.report.planned import Planning, PlanningOptions, check_standard_input
 from respread_cli.terminal import has_screen
+from respread_cli.ui.contexts import Contexts
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.guard import Guard, new_token
 from respread_cli.ui.server import HOST, PageServer, listener_on, listening
@@ -122,25 +127,41 @@ async def _serve(guard: Guard, listener: socket.socket, shown: _Shown, ready: Ca
         shown: what to show.
         ready: called when the cluster was read and the page can be loaded.
     """
-    planning, cluster, prometheus = shown
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     if sys.platform != "win32" and task is not None:
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     arrived = asyncio.Event()
-    with open_source(cluster, with_policies=not planning.filenames, changed=partial(_wake, loop, arrived)) as source:
-        engine = Engine(
-            source,
-            partial(Planning, planning),
-            _arguments(cluster, planning),
-            partial(read_past, prometheus) if prometheus else lambda _: (),
-        )
-        with closing(PageServer(engine, guard, arrived)) as server:
+    with closing(Contexts(_names(shown.cluster), partial(_opened, shown, loop, arrived))) as contexts:
+        engine = contexts.open()
+        with closing(PageServer(engine, guard, arrived, contexts)) as server:
             await server.first()
             relax_garbage_collection()  # Otherwise a look at everything that was read takes seconds now and then.
             async with listening(server, listener):
                 ready()
                 await server.follow()
+
+
+@contextmanager
+def _opened(
+    shown: _Shown, loop: asyncio.AbstractEventLoop, arrived: asyncio.Event, context: str | None
+) -> Iterator[Engine]:
+    """Read the cluster of a context, or of the options, while the context manager lasts."""
+    planning, cluster, prometheus = shown
+    read_history = partial(read_past, prometheus) if prometheus and context is None else lambda _: ()
+    if context is not None:
+        cluster = msgspec.structs.replace(cluster, context=context)
+    with open_source(cluster, with_policies=not planning.filenames, changed=partial(_wake, loop, arrived)) as source:
+        yield Engine(source, partial(Planning, planning), _arguments(cluster, planning), read_history)
+
+
+def _names(cluster: ClusterOptions) -> tuple[str, ...]:
+    """Return the contexts among which the page lets choose; none in a pod, or for a snapshot."""
+    files = cluster.kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    try:
+        return () if cluster.snapshot is not None else tuple(contexts_in(files))
+    except (OSError, ValueError):
+        return ()
 
 
 def _wake(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:

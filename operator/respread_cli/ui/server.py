@@ -15,6 +15,7 @@ from respread.lean_imports import no_authorities
 from respread.program.command_line import CommandError
 from respread_cli.page.document import ASSETS
 from respread_cli.report.what_if import Cancellation
+from respread_cli.ui.contexts import Contexts
 from respread_cli.ui.engine import Engine, Update
 from respread_cli.ui.guard import HEADERS, Guard
 from respread_cli.ui.what_if import WhatIfRequest
@@ -38,18 +39,25 @@ _SHUTDOWN_SECONDS: Final = 0.5
 T = TypeVar("T")
 
 
+class _ContextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    context: str
+
+
 class PageServer:
     """Serves one engine's cluster to any number of browser tabs."""
 
-    def __init__(self, engine: Engine, guard: Guard, arrived: asyncio.Event) -> None:
+    def __init__(self, engine: Engine, guard: Guard, arrived: asyncio.Event, contexts: Contexts | None = None) -> None:
         """Create it.
 
         Args:
             engine: answers questions.
             guard: judges requests.
             arrived: set when something has arrived that the engine should take over.
+            contexts: open the engines of other clusters; None if there are none.
         """
         self._engine = engine
+        self._contexts = contexts
+        self._changing = asyncio.Lock()
         self._guard = guard
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         """The engine's thread: it answers one question at a time."""
@@ -83,8 +91,9 @@ class PageServer:
                     await self._arrived.wait()
             await asyncio.sleep(GATHER_SECONDS)
             self._arrived.clear()
-            update = await self._ask(self._engine.refresh)
-            if update is not None:
+            engine = self._engine
+            update = await self._ask(engine.refresh)
+            if update is not None and engine is self._engine:
                 self._send(update)
 
     def application(self) -> web.Application:
@@ -99,6 +108,8 @@ class PageServer:
             ("GET", "/api/history", self._history),
             ("GET", "/api/nodes", self._nodes),
             ("GET", "/api/changes", self._changes),
+            ("GET", "/api/contexts", self._list_contexts),
+            ("POST", "/api/context", self._change_context),
             ("POST", "/api/simulate", self._simulate),
         )
         prefix = "/{token}" if self._guard.has_token else ""
@@ -143,6 +154,35 @@ class PageServer:
             return _error(422, error.message)
         events = await asyncio.to_thread(self._engine.events, question)  # The engine's thread does not wait for it.
         return _json(msgspec.json.encode(events))
+
+    async def _list_contexts(self, _request: web.Request) -> web.StreamResponse:
+        return _json(msgspec.json.encode(() if self._contexts is None else self._contexts.names))
+
+    async def _change_context(self, request: web.Request) -> web.StreamResponse:
+        """Show the cluster of another context, in every open page, once it has been read."""
+        if request.content_type != "application/json":
+            return web.Response(status=415, text="Send JSON.\n")
+        try:
+            name = msgspec.json.decode(await request.read(), type=_ContextRequest).context
+        except msgspec.DecodeError as error:
+            return _error(400, str(error))
+        contexts = self._contexts
+        if contexts is None or name not in contexts.names:
+            return _error(422, f"there is no context {name}")
+        async with self._changing:
+            try:
+                engine = await asyncio.to_thread(contexts.open, name)
+                while not engine.ready:
+                    await self._ask(engine.refresh)
+                    await asyncio.sleep(GATHER_SECONDS)
+                self._engine = engine
+            except CommandError as error:
+                return _error(422, error.message)
+            finally:  # After what the old engine does: in its thread, one after the other.
+                await asyncio.shield(self._ask(lambda: contexts.close_all_but(self._engine)))
+        for waiting in tuple(self._listeners):
+            self._end(waiting)  # The pages connect again, and load the other cluster.
+        return _json(b"{}")
 
     async def _history(self, _request: web.Request) -> web.StreamResponse:
         return _json(msgspec.json.encode(await asyncio.to_thread(self._engine.history)))
@@ -196,11 +236,16 @@ class PageServer:
         event = _event("update", msgspec.json.encode(update))
         for waiting in tuple(self._listeners):
             if waiting.full():
-                self._listeners.discard(waiting)
-                waiting.get_nowait()
-                waiting.put_nowait(None)
+                self._end(waiting)
             else:
                 waiting.put_nowait(event)
+
+    def _end(self, waiting: asyncio.Queue[bytes | None]) -> None:
+        """End the stream of one browser, which connects again then."""
+        self._listeners.discard(waiting)
+        if waiting.full():
+            waiting.get_nowait()
+        waiting.put_nowait(None)
 
     async def _ask(self, question: Callable[[], T], thread: ThreadPoolExecutor | None = None) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread or self._thread, question)

@@ -237,6 +237,24 @@ def test_what_if_on_a_narrow_window_brings_the_outcome_into_view(program: str) -
     run(test)
 
 
+def test_another_context_is_chosen_in_the_page(program: str) -> None:
+    async def test() -> None:
+        west = {"west": [*zones("a", "b"), *web(2, 2, name="other")]}
+        async with served(CLUSTER, others=west) as page, browser(program) as tab:
+            await tab.open(page.url)
+            await tab.wait_for("document.getElementById('context')")
+            choose = "document.getElementById('context')"
+            await tab.run(f"{choose}.value = 'west'; {choose}.dispatchEvent(new Event('change'))")
+            await tab.wait_for("document.querySelector('.rows')?.textContent.includes('deploy/other')")
+            await tab.wait_for("document.getElementById('connection').textContent === '● live'")
+            assert await rows(tab) == ["deploy/other"]
+            await tab.run(f"{choose}.value = 'broken'; {choose}.dispatchEvent(new Event('change'))")
+            await tab.wait_for("document.getElementById('announcer').textContent.includes('broken')")
+            assert await tab.wait_for(f"{choose}.disabled ? '' : {choose}.value") == "west"
+
+    run(test)
+
+
 def test_rows_that_change_are_sorted_among_the_others_however_many_they_are(program: str) -> None:
     async def test() -> None:
         async with opened(program) as (tab, _):

@@ -7,10 +7,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from string import Template
+from typing import Any, Final
 
 import click
 import msgspec
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from respread.program.command_line import CommandWithExamples
@@ -36,6 +39,8 @@ from respread_cli.report.simulate_report import (
     SimulationReport,
 )
 from respread_cli.report.skew_report import GroupReport, PendingPods, RejectedNodesReport, SkewReport, WorkloadReference
+from tests.unit.cli.snapshots import snapshot_of
+from tests.unit.ui.clusters import web, zones
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]
@@ -222,3 +227,34 @@ def test_a_misspelled_command_is_answered_with_the_one_that_was_meant(typed: str
 
 def test_a_word_that_no_command_is_close_to_is_answered_without_a_suggestion() -> None:
     assert CliRunner().invoke(cli.respread, ["nope"]).stderr.endswith("there is no command 'nope'.\n")
+
+
+K9S: Final[dict[str, Any]] = yaml.safe_load((Path(__file__).parents[3] / "krew" / "k9s-plugins.yaml").read_text())
+SELECTED: Final = {
+    "deployments": "web",
+    "statefulsets": "db",
+    "pods": "web-node-a-0",
+    "nodes": "node-a",
+    "namespaces": "default",
+}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "scope"), [(name, scope) for name, each in K9S["plugins"].items() for scope in each["scopes"]]
+)
+def test_the_commands_of_the_k9s_plugins_work_for_what_is_selected(plugin: str, scope: str, tmp_path: Path) -> None:
+    entry = K9S["plugins"][plugin]
+    assert {"shortCut", "description", "scopes", "command", "background", "args"} == entry.keys()
+    assert (entry["command"], entry["args"][0]) == ("sh", "-c")
+    pods = web(2, 1, name="db")
+    for pod in pods:
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "db", "controller": True}
+        pod["metadata"]["ownerReferences"] = [owner]
+    file = snapshot_of(tmp_path, [*zones("a", "b"), *web(3, 1), *pods])
+    command, _, pager = entry["args"][1].partition(" | ")
+    assert pager == "less -R"
+    selected = {"RESOURCE_NAME": scope, "NAME": SELECTED[scope], "NAMESPACE": "default"}
+    typed = Template(command.replace('--context "$CONTEXT"', f"--snapshot {file}")).substitute(selected)
+    program, *arguments = shlex.split(typed)
+    done = CliRunner().invoke(cli.respread, arguments)
+    assert (program, done.exit_code) == ("respread", 0), done.output

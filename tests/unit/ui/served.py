@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
 
+from respread.program.command_line import CommandError
 from respread_cli.read.following import Lost
+from respread_cli.report.planned import Planning
+from respread_cli.ui.contexts import Contexts
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.guard import Guard
 from respread_cli.ui.server import HOST, PageServer, listener_on, listening
-from tests.unit.ui.clusters import ChangingSource, engine_for
+from tests.unit.ui.clusters import OPTIONS, ChangingSource, engine_for
 
 TOKEN = "a-secret"  # noqa: S105 - of this test
 
@@ -48,13 +53,27 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    manifests: Iterable[dict[str, Any]], *, port: int = 0, kind: type[Engine] = Engine
+    manifests: Iterable[dict[str, Any]],
+    *,
+    port: int = 0,
+    kind: type[Engine] = Engine,
+    others: Mapping[str, Iterable[dict[str, Any]]] = MappingProxyType({}),
 ) -> AsyncIterator[Served]:
-    """Serve a cluster while the context lasts."""
+    """Serve a cluster while the context lasts, and those of other contexts if they are chosen."""
     source, arrived = ChangingSource(manifests), asyncio.Event()
+
+    @contextmanager
+    def opened(name: str | None) -> Iterator[Engine]:
+        if name == "broken":
+            raise CommandError("the API server of broken can't be reached.")
+        other = ChangingSource(others[name or ""])
+        other.name = f"context {name}"
+        yield Engine(other, partial(Planning, OPTIONS), ())
+
+    contexts = Contexts((*others, "broken") if others else (), opened)
     with closing(listener_on(port)) as listener:
         port = listener.getsockname()[1]
-        with closing(PageServer(engine_for(source, kind=kind), Guard(TOKEN, port), arrived)) as server:
+        with closing(PageServer(engine_for(source, kind=kind), Guard(TOKEN, port), arrived, contexts)) as server:
             async with listening(server, listener), aiohttp.ClientSession() as client:
                 following = asyncio.create_task(server.follow())
                 try:

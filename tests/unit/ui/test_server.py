@@ -173,6 +173,29 @@ def test_a_change_of_the_cluster_is_sent_to_every_open_page() -> None:
     asyncio.run(run())
 
 
+def test_another_context_is_shown_to_every_open_page_once_it_was_read() -> None:
+    async def run() -> None:
+        west = {"west": [*zones("a", "b"), *web(2, 2, name="other")]}
+        async with (
+            asyncio.timeout(120),
+            served([*zones("a", "b"), *web(3, 1)], others=west) as page,
+            page.client.get(page.url + "api/changes") as stream,
+        ):
+            assert await page.get("api/contexts") == ["west", "broken"]  # type: ignore[comparison-overlap]
+            for body, status in (({"context": "broken"}, 422), ({"context": "none"}, 422), ({"name": "west"}, 400)):
+                async with page.client.post(page.url + "api/context", json=body) as response:
+                    assert response.status == status
+                    assert (await response.json())["error"]
+            assert (await page.get("api/cluster"))["overview"]["violated"] == 1
+            async with page.client.post(page.url + "api/context", json={"context": "west"}) as response:
+                assert response.status == 200
+            shown = await page.get("api/cluster")
+            assert (shown["overview"]["source"], shown["overview"]["violated"]) == ("context west", 0)
+            assert [each async for each in events(stream)] == [("version", "1")]  # it ended, so the browser loads again
+
+    asyncio.run(run())
+
+
 def test_large_answers_are_compressed() -> None:
     async def run() -> None:
         pods = [pod for number in range(50) for pod in web(1, 1, name=f"w{number}")]

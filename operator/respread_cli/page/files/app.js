@@ -1,11 +1,11 @@
 // Begins the page: the live page of `respread ui`, or a report that `-o html` wrote.
 
 import { clusterView } from "./cluster.js";
-import { fill, h } from "./dom.js";
-import { follow, Store } from "./live.js";
+import { announce, fill, h } from "./dom.js";
+import { ask, follow, Store } from "./live.js";
 import { origin, reportView } from "./report.js";
 import { whatIfView } from "./whatif.js";
-import { clock, dateAndTime } from "./words.js";
+import { clock, dateAndTime, sentence } from "./words.js";
 import { workloadView } from "./workload.js";
 
 const main = document.getElementById("main");
@@ -50,6 +50,29 @@ async function beginLive() {
   }
   drawConnection(store);
   route();
+  const contexts = await ask("contexts").catch(() => []);
+  if (contexts.length > 1) drawContexts(contexts, store, () => { shown = null; route(); });
+}
+
+/** Make the choice among the contexts of the kubeconfig, which shows another cluster. */
+function drawContexts(contexts, store, again) {
+  const ofStore = () => contexts.find((name) => store.overview.source === `context ${name}`) ?? "";
+  const choice = h("select", { id: "context", "aria-label": "Context of the kubeconfig", on: { change: async () => {
+    choice.disabled = true;
+    try {
+      await ask("context", { context: choice.value });
+      store.begin(await ask("cluster"));
+      location.hash = "#/";
+      again();
+    } catch (error) {
+      announce(String(error.message ?? error));
+      document.getElementById("connection").textContent = sentence(String(error.message ?? error));
+    }
+    choice.disabled = false;
+    choice.value = ofStore();
+  } } }, contexts.map((name) => h("option", { value: name, selected: name === ofStore() }, name)));
+  fill(document.getElementById("source"), choice);
+  store.subscribe(() => { if (!choice.disabled) choice.value = ofStore(); });
 }
 
 function drawViews(current) {
@@ -60,7 +83,7 @@ function drawViews(current) {
 function drawConnection(store) {
   const source = document.getElementById("source");
   const connection = document.getElementById("connection");
-  source.textContent = store.overview?.source ?? "";
+  if (!document.getElementById("context")) source.textContent = store.overview?.source ?? "";
   let state = ["live", "● live"];
   if (store.serverLost) state = ["lost", `○ No connection to respread ui since ${clock(store.serverLost)}. Is it still running? Trying again …`];
   else if (store.lost) state = ["lost", `○ No connection to the cluster since ${clock(store.lost.since)}: ${store.lost.message} Trying again …`];
