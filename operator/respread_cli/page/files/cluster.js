@@ -270,7 +270,7 @@ function arrangeRows(body, view, store, made) {
 
 /** The rows that can be seen, and some above and below them. */
 function inView(body, view) {
-  const height = matchMedia("(max-width: 760px)").matches ? NARROW_ROW_PIXELS : ROW_PIXELS;
+  const height = matchMedia("(max-width: 960px)").matches ? NARROW_ROW_PIXELS : ROW_PIXELS;
   const { top } = body.getBoundingClientRect();
   const first = Math.max(0, Math.floor(-top / height) - SPARE_ROWS);
   return { rows: view.shown.slice(first, Math.ceil((innerHeight - top) / height) + SPARE_ROWS), first, height };

@@ -243,7 +243,7 @@ function addControls(view, act) {
   const count = h("input", { type: "number", id: "add-number", min: "1", max: "1000", value: view.typed.number, "aria-label": "How many nodes", on: { input: (event) => { view.typed.number = event.target.value; } } });
   return h("section", { class: "card" }, h("h2", {}, "Add nodes"),
     h("div", { class: "choices" }, count,
-      nameField(view, "like", view.nodes.map((node) => node.name), { id: "add-like", placeholder: "like one of each zone in turn", "aria-label": "Like this node" }),
+      nameField(view, "like", view.nodes.map((node) => node.name), { id: "add-like", placeholder: "like a node", title: "Empty: like one of each zone in turn", "aria-label": "Like this node" }),
       h("button", { type: "button", id: "add", on: { click: add } }, "Add")),
     scenario.now.addNodes.map((each, at) => h("p", {}, `${counted(each.number, "node")} like ${each.like || "one of each zone in turn"} `,
       h("button", { type: "button", id: `add-${at}`, on: { click: () => act.change((now) => { now.addNodes = now.addNodes.filter((_, other) => other !== at); }, "Not added") } }, "Remove"))));

@@ -280,7 +280,7 @@ function podsTable(report, states, options) {
   };
   return h("details", { class: "card", id: "pods" },
     h("summary", {}, h("h2", { class: "inline" }, `All ${counted(report.pods.length, "pod")}, and why each moves or stays`)),
-    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Pods" }, h("table", { class: "plain" },
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Pods" }, h("table", { class: "plain pods-table" },
       h("thead", {}, h("tr", {}, ["Pod", "Node", "State", "Age", "What happens", "Why", "Commands"].map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, report.pods.slice(0, 500).map((pod) => {
         const state = states.get(pod.pod);
