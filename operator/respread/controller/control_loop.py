@@ -136,7 +136,8 @@ class ControlLoop:
         """Reconcile once, and return when to reconcile again if nothing changes, on the clock."""
         with self._metrics.reconciling("all"):
             observation = await self._observer.observe(stopping=self._waiting.stopped)
-            if (plan_at := self._replanning.due_at(_pods(observation.ledger.moves))) > observation.moment.now:
+            ledger = observation.ledger
+            if (plan_at := self._replanning.due_at(_pods(ledger.moves), ledger.without_node)) > observation.moment.now:
                 return plan_at
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
@@ -147,14 +148,15 @@ class ControlLoop:
                 chosen = self._choose(observation, planned)
                 self._informers.changes.decided()
                 self._begin(chosen.now, observation)
-                moves = self._journal.ledger.moves
+                ledger = self._journal.ledger
             with self._metrics.reconciling("tell"):
                 status_due = await self._reporter.tell(observation, planned, chosen)
             moment = self._journal.moment()
             others = (status_due, *self._acting.next_ends(moment))
             wake_at = next_reconcile(planned, chosen.held, moment=moment, others=others)
             full = is_full(observation.policies.values(), self._journal.ledger.of_policies)
-            self._replanning.planned(_pods(moves), observation.moment.now, wake_at, full=full)
+            awaited = ledger.without_node if any(move.waits for move in planned.moves) else frozenset[str]()
+            self._replanning.planned(_pods(ledger.moves), observation.moment.now, wake_at, full=full, awaited=awaited)
             return wake_at
 
     def _plan(self, observation: Observation) -> Plan:

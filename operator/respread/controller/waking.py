@@ -48,7 +48,8 @@ _SOON: Final = frozenset({Reason.LIMIT_REACHED, Reason.WINDOW_CLOSED})
 ENOUGH_SHARE: Final = 0.1
 """A plan is made at once when this share of the moves in flight has ended, and at least one."""
 ENDED_SECONDS: Final = 0.2
-"""The maximum time for which places stay free until enough are. A replacement takes much longer."""
+"""The maximum time for which places stay free until enough are, or a replacement has a node that other moves wait for.
+A replacement takes much longer."""
 PROGRESS_SECONDS: Final = 0.5
 """How soon after the last plan the next one is made if no move has ended. An eviction brings about five changes (the
 pod is being deleted, is gone, its replacement exists, has a node, is Ready); only the last one makes a place free."""
@@ -151,16 +152,25 @@ def next_reconcile(
 class Replanning:
     """Remembers what was in flight after the last plan. It belongs to one event loop."""
 
-    __slots__ = ("_due", "_full", "_in_flight", "_planned_at")
+    __slots__ = ("_awaited", "_due", "_full", "_in_flight", "_planned_at")
 
     def __init__(self) -> None:
         """Start without a plan: the first one is due at once."""
+        self._awaited: AbstractSet[str] = frozenset()
         self._planned_at = 0.0
         self._due = 0.0
         self._full = False
         self._in_flight: AbstractSet[str] = frozenset()
 
-    def planned(self, in_flight: AbstractSet[str], now: float, due: float, *, full: bool = False) -> None:
+    def planned(
+        self,
+        in_flight: AbstractSet[str],
+        now: float,
+        due: float,
+        *,
+        full: bool = False,
+        awaited: AbstractSet[str] = frozenset(),
+    ) -> None:
         """Record a plan.
 
         Args:
@@ -168,17 +178,27 @@ class Replanning:
             now: the time on the clock.
             due: when the next plan is due if nothing changes, on the clock.
             full: whether every policy has as many moves in flight as its `limits.inFlight`.
+            awaited: those of the moves whose replacements have no node, if others wait for that.
         """
         self._in_flight, self._planned_at, self._due, self._full = in_flight, now, due, full
+        self._awaited = awaited
 
-    def due_at(self, in_flight: AbstractSet[str]) -> float:
-        """Return when the next plan is due, on the clock, given the UIDs of the pods of the moves now in flight."""
+    def due_at(self, in_flight: AbstractSet[str], without_node: AbstractSet[str] = frozenset()) -> float:
+        """Return when the next plan is due, on the clock.
+
+        Args:
+            in_flight: the UIDs of the pods of the moves now in flight.
+            without_node: those of the moves whose replacements have no node.
+        """
         if not self._in_flight:
             return self._planned_at
         ended = len(self._in_flight - in_flight)
         if ended >= max(1.0, ENOUGH_SHARE * len(self._in_flight)):
             return self._planned_at
-        pause = ENDED_SECONDS if ended else FULL_SECONDS if self._full else PROGRESS_SECONDS
+        if not ended and self._full:
+            pause = FULL_SECONDS
+        else:
+            pause = ENDED_SECONDS if ended or self._awaited - without_node else PROGRESS_SECONDS
         return min(self._due, self._planned_at + pause)
 
 

@@ -141,6 +141,11 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         """The moves under way."""
         return tuple(each.move for each in self.under_way)
 
+    @property
+    def without_node(self) -> frozenset[str]:
+        """The UIDs of the pods of the moves under way whose replacements have no node yet."""
+        return frozenset(each.uid for each in self.under_way if each.phase < MovePhase.PLACED)
+
     @cached_property
     def of_policies(self) -> Mapping[str, int]:
         """The number of moves under way of each policy that has some, by its name."""

@@ -198,7 +198,7 @@ class Finder:
             together: tells whether pods may be evicted at the same time.
             ranks: of the policies, by name; the most important has rank 0.
             leaving: the nodes that lose their pods anyway.
-            numbers: a new one for each solution, to tell their moves apart.
+            numbers: a new one for each solution, to tell their moves and replacements apart.
         """
         self._placement = placement
         self._selection = selection
@@ -240,7 +240,8 @@ class Finder:
             else:
                 path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
             stuck, after = _what_it_comes_to(board, path, tasks, holders)
-            solution = self._described(board, path, tasks, start)
+            number = next(self._numbers)
+            solution = self._described(board, path, tasks, start, number)
             changed = [key for key in after if after[key] != start.counts[key]]
             solution = solution._replace(
                 ample=Ample() if others else board.ample(),
@@ -250,7 +251,7 @@ class Finder:
             )
             for spot in start.expected:
                 board.expect(spot, -1)
-        return self._made_now(solution, board, path, coming)
+        return self._made_now(solution, board, path, coming, number)
 
     def _make_room_for(self, others: Sequence[Claim]) -> Mapping[int, str]:
         """Place what others take, and return by slot who takes room there first."""
@@ -261,13 +262,13 @@ class Finder:
                 holders.setdefault(taken.slot, other.holder)
         return holders
 
-    def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], start: _Start) -> Solution:
+    def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], start: _Start, number: int) -> Solution:
         """Return what a path comes to, except for what it leaves, and what of it may be made now."""
         placed = chain(start.expected, *(choice.outcome.placed for choice in path.choices))
         taken = tuple(Taken(spot.slot, board.pieces[spot.piece].sample) for spot in placed)
         return Solution(
             tasks=tasks,
-            steps=_steps(board, path, next(self._numbers), self._selection),
+            steps=_steps(board, path, number, self._selection),
             claim=Claim(taken, tasks[0].holder, is_waiting=False),
             before=start.cost,
             cost=path.cost,
@@ -287,18 +288,18 @@ class Finder:
             may_use={name: amount * start.cost.excess for name, amount in board.largest_request.items()},
         )
 
-    def _made_now(self, solution: Solution, board: Board, path: Path, coming: Sequence[Pod]) -> Solution:
+    def _made_now(self, solution: Solution, board: Board, path: Path, coming: Sequence[Pod], number: int) -> Solution:
         """Return a solution with what of it may be made now, on the cluster as it is."""
-        waiting, together = self._together_now(board, path, coming)
+        waiting, together = self._together_now(board, path, coming, number)
         if not path.choices:
             return solution._replace(waiting=waiting)
         share = _share(solution.taken, self._placement.view.free)
         rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(solution.before.violated))
         return solution._replace(
-            first=self._first_step(board, path),
+            first=self._first_step(board, path, number),
             together=together,
             waiting=waiting,
-            later=self._later(board, path, together),
+            later=self._later(board, path, together, number),
             share=share,
             precedence=Precedence(rank, solution.landing.bit_count(), -share),
         )
@@ -310,7 +311,7 @@ class Finder:
         """Return what puts those first that are about to lose their node anyway."""
         return self._leaving.why(pod) is None, victim_order(pod)
 
-    def _first_step(self, board: Board, path: Path) -> FirstStep | None:
+    def _first_step(self, board: Board, path: Path, number: int) -> FirstStep | None:
         choice = path.choices[0]
         policy = self._selection.policy_of(choice.victims[0].namespace, choice.victims[0].labels)
         # Without the others' room, as the cluster is now: the scheduler may place pods there until the others have used
@@ -322,11 +323,11 @@ class Finder:
         for pod, spot in zip(choice.victims, choice.step, strict=True):
             replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
             closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
-            members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True))
+            members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True, component=number))
         return FirstStep(policy.name, tuple(members))
 
     def _together_now(
-        self, board: Board, path: Path, coming: Sequence[Pod]
+        self, board: Board, path: Path, coming: Sequence[Pod], number: int
     ) -> tuple[tuple[Demand, ...], tuple[FirstStep, ...]]:
         """Return the replacements that wait, and the first steps that are safe at the same time beside them."""
         alone = list(takewhile(lambda choice: len(choice.step) == 1, path.choices))
@@ -334,7 +335,7 @@ class Finder:
         if of_waiting is None:
             return (), ()
         waiting = tuple(
-            self._member(board, piece, pod, places)
+            self._member(board, piece, pod, places, number)
             for piece, pod, places in zip(board.waiting, coming, of_waiting, strict=True)
         )
         steps: list[FirstStep] = []
@@ -343,18 +344,24 @@ class Finder:
             policy = self._selection.policy_of(pod.namespace, pod.labels)
             if policy is None:
                 break
-            steps.append(FirstStep(policy.name, (self._member(board, spot.piece, pod, places),)))
+            steps.append(FirstStep(policy.name, (self._member(board, spot.piece, pod, places, number),)))
         return waiting, tuple(steps)
 
-    def _member(self, board: Board, piece: int, pod: Pod, places: Places) -> Demand:
-        nodes, parts = self._once(places.nodes), tuple(map(self._once, places.parts))
-        replacement = board.pieces[piece].replacement
-        return Demand(pod, replacement, nodes, parts=parts, is_replacement=True, is_alone=places.is_alone)
+    def _member(self, board: Board, piece: int, pod: Pod, places: Places, number: int) -> Demand:
+        return Demand(
+            pod,
+            board.pieces[piece].replacement,
+            self._once(places.nodes),
+            parts=tuple(map(self._once, places.parts)),
+            is_replacement=True,
+            component=number,
+            is_alone=places.is_alone,
+        )
 
-    def _later(self, board: Board, path: Path, together: Sequence[FirstStep]) -> tuple[Demand, ...]:
+    def _later(self, board: Board, path: Path, together: Sequence[FirstStep], number: int) -> tuple[Demand, ...]:
         following = (member for step in together[1:] for member in step.members)
         later = (
-            Demand(pod, board.pieces[spot.piece].replacement, self._once(nodes), is_replacement=True)
+            Demand(pod, board.pieces[spot.piece].replacement, self._once(nodes), is_replacement=True, component=number)
             for choice, of_step in islice(zip(path.choices, _landings(path), strict=True), max(1, len(together)), None)
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )

@@ -130,7 +130,8 @@ class Wave:
         for members in alike.values():
             demand = self._current.of(members[0], number=len(members))
             if demand.sure:
-                reserved = demand._replace(nodes=demand.sure)
+                # They only take room: none of them is evicted before it has joined.
+                reserved = demand._replace(nodes=demand.sure, component=-1, is_alone=False)
                 if self._contention.reserve(reserved):
                     self._reserved.update((member.pod.uid, reserved) for member in members)
 

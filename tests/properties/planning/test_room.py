@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import product
 from random import Random
 from typing import Final
 
@@ -12,6 +13,8 @@ from immutables import Map
 from respread.cluster.pod import HostPort, Pod
 from respread.planning.placement import Placement
 from respread.planning.room.book import Claim, RoomBook, RoomForAll, Taken
+from respread.planning.room.contention import Contention
+from respread.planning.room.demand import Current, Demand, Leaving
 from respread.planning.search.board import Ample
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
@@ -127,3 +130,50 @@ def test_a_node_with_ample_room_stays_one_while_it_has_it_and_none_is_kept_for_n
     view.advance(cluster(nodes, [*filling, nominated]))
     assert not ample.is_on(slots["n1"], view)
     assert not Ample().is_on(slots["n1"], view)
+
+
+def _is_always_open(rooms: Sequence[int], own: int, others: int) -> bool:
+    """Return whether a pod finds a node wherever others land, each of which takes a whole node if it is its own."""
+    for closed in product(range(len(rooms)), repeat=own):
+        left = [room for at, room in enumerate(rooms) if at not in closed]
+        for landed in product(range(len(left)), repeat=others if left else 0):
+            taken = Counter(landed)
+            if all(taken[at] >= room for at, room in enumerate(left)):
+                return False
+        if not left:
+            return False
+    return True
+
+
+def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_left_wherever_all_land() -> None:
+    """Pods of equal size, one after another: those of component 1 keep one another off a node, the others do not."""
+    seen: Counter[bool] = Counter()
+    for seed in CLUSTERS:
+        random = Random(seed)
+        rooms = [random.randint(1, 3) for _ in range(random.randint(1, 4))]
+        placement = Placement(
+            Predictor(ClusterView(cluster([node(f"n{at}", pods=room) for at, room in enumerate(rooms)], [])))
+        )
+        current, contention = Current(placement), Contention(placement, (), Leaving(placement), {POD_SLOTS: 1})
+        every, own, others = (1 << len(rooms)) - 1, 0, 0
+        for number in range(6):
+            is_own = random.random() < 0.5
+            pending = pod(f"p{number}", "", spec(requests=Map()))
+            demand = Demand(
+                pending,
+                placement.prepare(pending),
+                every,
+                component=1 if is_own else 2,
+                is_alone=is_own,
+                is_replacement=True,
+                parts=(every,) if is_own else None,
+            )
+            own, others = own + is_own, others + (not is_own)
+            is_open = (not own or _is_always_open(rooms, own - 1, others)) and own + others <= sum(rooms)
+            joined = contention.join([current.of(demand)], {}) is None
+            seen[joined] += 1
+            assert is_open or not joined
+            assert joined or not is_open, "what is shown is exact where all are alike"
+            if not joined:
+                break
+    assert min(seen[True], seen[False]) > len(CLUSTERS) / 2

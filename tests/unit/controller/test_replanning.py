@@ -56,6 +56,15 @@ def test_a_plan_waits_longer_while_no_limit_lets_another_pod_go() -> None:
     assert planned(50, full=True).due_at(pods(49)) == NOW + ENDED_SECONDS
 
 
+def test_a_plan_is_made_soon_after_a_replacement_has_a_node_that_other_moves_wait_for() -> None:
+    replanning = Replanning()
+    replanning.planned(pods(50), NOW, LATER, awaited=pods(5))
+    assert replanning.due_at(pods(50), pods(5)) == NOW + PROGRESS_SECONDS
+    assert replanning.due_at(pods(50), pods(4)) == NOW + ENDED_SECONDS
+    replanning.planned(pods(50), NOW, LATER, awaited=pods(5), full=True)
+    assert replanning.due_at(pods(50), pods(4)) == NOW + FULL_SECONDS
+
+
 def test_moves_that_were_added_since_do_not_hide_those_that_ended() -> None:
     assert planned(5).due_at((pods(5) - {"pod-0"}) | {"another"}) <= NOW
 

@@ -84,6 +84,32 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     assert now == in_all >= 6
 
 
+def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> None:
+    """On each node of zones b and c, one replacement of each workload may land, beside those of the other."""
+    constraints = {
+        app: (constraint(selector=app), constraint(HOSTNAME, selector=app)) for app in (OF_WEB, Map(app="api"))
+    }
+    alone, both = (
+        planned(
+            zones("abc", 10),
+            [
+                each
+                for app, own in list(constraints.items())[:number]
+                for each in pods(
+                    {f"a{at}": 6 for at in range(10)},
+                    spec(*own),
+                    labels=app,
+                    prefix=app["app"],
+                    controller=OwnerReference("apps/v1", "ReplicaSet", app["app"], f"uid-{app['app']}"),
+                )
+            ],
+        )
+        for number in (1, 2)
+    )
+    assert at_once(alone) == (19, 40)
+    assert at_once(both) == (38, 80)
+
+
 def test_the_room_bounds_how_many_are_made_at_once() -> None:
     in_a, in_b = zones("a", 6), [node("b0", "b", pods=3), node("b1", "b", pods=1)]
     assert at_once(planned([*in_a, *in_b], of_web({"a": 12}, 6, zonal()))) == (4, 4)

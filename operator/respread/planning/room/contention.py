@@ -6,6 +6,9 @@ A pod keeps a place if one of these can be shown. Neither depends on the order:
   requests as much as the largest request.
 - *A witness*: there is a node on which it fits even if all others that may land there do.
 
+If constraints let it land only on a node without another pod of its component, each of these closes a node, whatever
+room that has. Pods of other components only take room.
+
 A proof is valid until more pods may land on the same nodes, and is only repeated then.
 """
 
@@ -36,10 +39,12 @@ _MOST_PLACED: Final = 16
 class _Takers:
     """All pods that may land on the same nodes."""
 
-    __slots__ = ("amounts", "number")
+    __slots__ = ("amounts", "number", "of_components")
 
     def __init__(self) -> None:
         self.number = 0
+        self.of_components: Counter[int] = Counter()
+        """The same by component."""
         self.amounts: Counter[str] = Counter()
 
 
@@ -86,6 +91,8 @@ class Contention:
         self._closed: NodeSet = 0
         """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[int, int, _Kept]] = []
+        self._alone: dict[int, list[_Kept]] = {}
+        """By component. Another pod of it makes each of these proofs doubtful."""
         self._by_witness: dict[int, list[_Kept]] = {}
         self._witnesses: NodeSet = 0
         self._number = 0
@@ -218,7 +225,16 @@ class Contention:
             touched |= each.nodes
         doubtful_witnesses = self._witnesses & touched
         by_witness = {slot: self._by_witness.pop(slot) for slot in slots_of(doubtful_witnesses)}
-        doubtful = [*(kept for _, _, kept in by_limit), *(kept for each in by_witness.values() for kept in each)]
+        components = {each.component for each in demands}
+        alone = {
+            component: found
+            for component, found in self._alone.items()
+            if component in components or any(each.limits <= self._in_all() for each in found)
+        }
+        doubtful = [
+            *(kept for _, _, kept in by_limit),
+            *(kept for each in (*by_witness.values(), *alone.values()) for kept in each),
+        ]
         wanted = [(each.demand, each.part) for each in doubtful]
         wanted.extend((each, part) for each in demands for part in each.must_hold)
         found: list[_Kept] = []
@@ -230,6 +246,8 @@ class Contention:
                 return self._conflict(demand, demands, let_in), []
             found.append(shown)
         self._witnesses &= ~doubtful_witnesses
+        for component in alone:
+            del self._alone[component]
         return None, found
 
     def _conflict(self, failed: Demand, demands: Sequence[Demand], let_in: Sequence[Demand]) -> Conflict:
@@ -256,6 +274,7 @@ class Contention:
     def _note(self, demand: Demand, times: int) -> None:
         takers = self._takers.setdefault(demand.nodes, _Takers())
         takers.number += times * demand.number
+        takers.of_components[demand.component] += times * demand.number
         for name, amount in wanted_by(demand.pod).items():
             takers.amounts[name] += times * demand.number * amount
         self._seeking += times * demand.number
@@ -266,7 +285,9 @@ class Contention:
     # Proofs that a pod keeps a place
 
     def _keep(self, kept: _Kept) -> None:
-        if kept.witness < 0:
+        if kept.demand.is_alone:
+            self._alone.setdefault(kept.demand.component, []).append(kept)
+        elif kept.witness < 0:
             self._number += 1
             heappush(self._by_limit, (kept.limits, self._number, kept))
         else:
@@ -285,13 +306,20 @@ class Contention:
             return None
         self._looks -= part.bit_count() + len(self._takers)
         room = [(here, slot) for slot in slots_of(part) if (here := self._spots(demand, slot))]
+        meeting = [takers for nodes, takers in self._takers.items() if nodes & part]
+        rivals = sum(takers.number for takers in meeting) - 1 + self._opened_number
+        if demand.is_alone:
+            own = sum(takers.of_components[demand.component] for takers in meeting) - 1
+            # At worst, those of its component take the nodes with most room, and the others fill the rest.
+            left = sum(sorted(here for here, _ in room)[: max(0, len(room) - own)])
+            kept.limits = self._in_all() + left - (rivals - own)
+            return kept if left > rivals - own else None
         spots = sum(here for here, _ in room)
-        rivals = sum(takers.number for nodes, takers in self._takers.items() if nodes & part) - 1 + self._opened_number
         if spots > rivals:
             kept.limits = spots + 1 + others - rivals
             return kept
         room.sort(reverse=True)
-        for _, slot in room[: 0 if demand.is_alone else _MOST_WITNESSES]:
+        for _, slot in room[:_MOST_WITNESSES]:
             if self._fits_beside_all(demand, slot):
                 kept.witness = slot
                 return kept
@@ -342,7 +370,7 @@ class Contention:
                 return 0
             if most := self._largest.get(name):
                 fewest = min(fewest, left // most + 1)
-        return fewest if demand.prepared.needs_only_amounts and not demand.is_alone else min(fewest, 1)
+        return fewest if demand.prepared.needs_only_amounts else min(fewest, 1)
 
     def _fits_beside_all(self, demand: Demand, slot: int) -> bool:
         """Return whether a node has room for a pod even if all others that may land there do."""

@@ -56,11 +56,14 @@ class Demand(NamedTuple):
     """The pod that is gone when this one is created, so that its room is free."""
     parts: tuple[NodeSet, ...] | None = None
     """Sets of nodes in each of which they must find room, because it is not known which set accepts them; none if the
-    proof for others of their component serves them too. None: any of `sure` will do."""
+    proof for others of their component serves them too. They need not be among `nodes`, which are those where they add
+    to the others of their component that may land there. None: any of `sure` will do."""
     is_replacement: bool = False
     """Whether `pod` is the pod that it replaces, and not itself."""
+    component: int = -1
+    """The number of the solution that they belong to, for whose constraints no others count; -1: of none."""
     is_alone: bool = False
-    """Whether each of the others may take a whole node from them, however much room it has."""
+    """Whether each of the others of their component may take a whole node from them, however much room it has."""
 
     def __str__(self) -> str:
         """Return whose it is, for people."""
@@ -85,9 +88,9 @@ class Current:
     def of(self, demand: Demand, *, number: int = 1) -> Demand:
         """Return so many like a demand, with what is open to them now."""
         own = self.placement.own(demand.pod)
-        open_now = demand.nodes & self._open_to(demand.prepared, own)
+        open_now = self._open_to(demand.prepared, own)
         parts = demand.parts and tuple(part & open_now for part in demand.parts)
-        return demand._replace(sure=open_now, now=open_now, number=number, own=own, parts=parts)
+        return demand._replace(sure=demand.nodes & open_now, now=open_now, number=number, own=own, parts=parts)
 
     def _open_to(self, replacement: PreparedPod, own: Pod | None) -> NodeSet:
         if own is None:
