@@ -53,22 +53,16 @@ class AtOnce(NamedTuple):
     def rounds(self, moves: Mapping[Key, int]) -> int:
         """Return how many times in a row a replacement must be waited for if these are the evictions of each workload.
 
-        Limits of workloads are within those of namespaces, so no combination of them needs more rounds than one alone,
-        except, now and then, where several workloads begin with few.
+        In each round, workloads with most evictions left come first.
         """
-        per_namespace = Counter[str]()
-        for (namespace, _), number in moves.items():
-            per_namespace[namespace] += number
-        return max(
-            math.ceil(sum(moves.values()) / self.in_total),
-            math.ceil(max(per_namespace.values(), default=0) / self.per_namespace),
-            self._rounds_of_one(max(moves.values(), default=0)),
-        )
-
-    def _rounds_of_one(self, moves: int) -> int:
-        done = rounds = 0
-        while done < moves:
-            done += min(self.in_total, self.per_namespace, self._most_of_one(done))
+        left, done, rounds = Counter(moves), Counter[Key](), 0
+        while left.total():
+            in_flight = Counter[Key]()
+            for key, number in left.most_common():
+                while in_flight[key] < min(number, self._most_of_one(done[key])) and self.has_room(in_flight, key):
+                    in_flight[key] += 1
+            left -= in_flight
+            done += in_flight
             rounds += 1
         return rounds
 

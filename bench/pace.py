@@ -42,6 +42,9 @@ WORLDS: Final = {
     "slow-start-10": SLOW_START._replace(ready_seconds=10),
     "slow-start-30": SLOW_START._replace(ready_seconds=30),
     "one-large": World(nodes=40, zones=4, zones_back=3, deployments=1, replicas=120, ready_seconds=3),
+    "zone-and-hostname": World(
+        nodes=30, zones_back=2, deployments=2, replicas=60, ready_seconds=5, stop_seconds=10, hostname=True
+    ),
     "zone-outage": World(
         nodes=60,
         zones_back=1,
