@@ -21,9 +21,9 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 428, 65_070),  # (300, 44,000)
-        ("operator/respread", 289, 44_980),  # (-, 31,000)
-        ("tests", 457, 72_100),  # (-, 75,000)
+        ("operator", 429, 65_180),  # (300, 44,000)
+        ("operator/respread", 289, 45_050),  # (-, 31,000)
+        ("tests", 457, 72_200),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
