@@ -90,7 +90,8 @@ def test_the_commands_of_the_readme_and_the_page_show_the_cluster(cluster: Sandb
     cluster.create_namespace("shop")
     create_deployment(cluster, "shop", deployment("web", replicas=1))
     wait_for_ready_pods(cluster, "shop", "web", 1)
-    synopsis, report = re.findall(r"^```\n(.*?)^```", (ROOT / "docs" / "ui.md").read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "docs" / "ui.md").read_text(), re.MULTILINE | re.DOTALL)
+    synopsis, report = (text for language, text in blocks if not language)
     options = {each for option in ui.params for each in (*option.opts, *option.secondary_opts)}
     assert set(re.findall(r"--[\w-]+", synopsis)) <= options
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "KUBECONFIG": str(cluster.kubeconfig)}
