@@ -155,7 +155,7 @@ class ControlLoop:
             others = (status_due, *self._acting.next_ends(moment))
             wake_at = next_reconcile(planned, chosen.held, moment=moment, others=others)
             full = is_full(observation.policies.values(), self._journal.ledger.of_policies)
-            awaited = ledger.without_node if any(move.waits for move in planned.moves) else frozenset[str]()
+            awaited = ledger.without_node if planned.awaits_nodes else frozenset[str]()
             self._replanning.planned(_pods(ledger.moves), observation.moment.now, wake_at, full=full, awaited=awaited)
             return wake_at
 

@@ -25,7 +25,7 @@ from respread.planning.room.preemption import Priorities, preemptors_among
 from respread.planning.solution import Precedence, Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.budgets import BudgetLedger
-from respread.planning.wave import Wave
+from respread.planning.wave import UNTIL_READY, Wave
 from respread.scheduling.view.node_sets import NodeSet
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -298,4 +298,5 @@ def _plan(
         counts_before=before,
         counts_after=after,
         lower_bound=sum(solution.lower_bound for solution in solutions),
+        awaits_nodes=any(waits is not None and waits not in UNTIL_READY for _, waits in joined.values()),
     )

@@ -113,5 +113,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     owners: frozenset[SelectingOwner] = frozenset()
     """The controllers of the pods of violated groups. Who controls those in turn decides whether the pods may be
     evicted. The plan is final if the snapshot contains all that exist."""
+    awaits_nodes: bool = False
+    """Whether moves wait until replacements of others have a node."""
     changes_at: datetime | None = None
     """When the plan may change without an event, for example because the protection of a pod ends; None: never."""

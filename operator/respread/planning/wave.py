@@ -25,6 +25,9 @@ from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 _NODES_NAMED: Final = 3
 _NO_MORE: Final = Held(Reason.IN_MOTION, "it waits until the limits of its policy have room for it")
+_NO_BUDGET_LEFT: Final = Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
+UNTIL_READY: Final = (_NO_MORE, _NO_BUDGET_LEFT)
+"""What ends when replacements are Ready. What else a step waits for may end when they have a node."""
 
 
 class Wave:
@@ -76,7 +79,7 @@ class Wave:
         joining = step.members
         pods = [member.pod for member in joining]
         if not self._budgets.may_all_go(pods):
-            return Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
+            return _NO_BUDGET_LEFT
         left = self._slots_left(pods)
         if (held := self._preempting(joining, left)) is not None:
             return held

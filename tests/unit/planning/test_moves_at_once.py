@@ -80,8 +80,10 @@ SOFT = {"when": "ScheduleAnyway"}
 def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     constraints: list[TopologySpreadConstraint], nodes: int
 ) -> None:
-    now, in_all = at_once(planned(zones("abc", nodes), of_web({"a": 12}, nodes, *constraints)))
+    plan = planned(zones("abc", nodes), of_web({"a": 12}, nodes, *constraints))
+    now, in_all = at_once(plan)
     assert now == in_all >= 6
+    assert not plan.awaits_nodes
 
 
 def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> None:
@@ -108,6 +110,7 @@ def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> No
     )
     assert at_once(alone) == (19, 40)
     assert at_once(both) == (38, 80)
+    assert both.awaits_nodes
 
 
 def test_the_room_bounds_how_many_are_made_at_once() -> None:

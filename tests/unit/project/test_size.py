@@ -22,7 +22,7 @@ LONG_FUNCTIONS = {
     ("folder", "files", "lines"),
     [
         ("operator", 429, 65_180),  # (300, 44,000)
-        ("operator/respread", 289, 45_050),  # (-, 31,000)
+        ("operator/respread", 289, 45_060),  # (-, 31,000)
         ("tests", 457, 72_200),  # (-, 75,000)
     ],
 )

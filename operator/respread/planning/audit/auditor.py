@@ -95,15 +95,22 @@ class Auditor:
     ) -> dict[GroupKey, tuple[WorkloadFinding, ...]]:
         """Return the constraints without another finding that leave only domains without room."""
         before, self._full = self._full, {}
-        predictor.view.advance(snapshot)
-        for key, each in self._audited.items():
-            # Until a domain has the most that the constraint allows, it excludes none.
-            tight = key.when_unsatisfiable == "DoNotSchedule" and each.group.skew >= key.max_skew
-            if tight and not each.findings and (self._foresees_room or each.waiting[1]):
-                found = self._audit(snapshot, each.group, each.waiting, predictor)
-                if found:
-                    known = before.get(key, ())
-                    self._full[key] = known if known == found else found
+        # Until a domain has the most that the constraint allows, it excludes none.
+        tight = [
+            (key, each)
+            for key, each in self._audited.items()
+            if (self._foresees_room or each.waiting[1])
+            and not each.findings
+            and key.when_unsatisfiable == "DoNotSchedule"
+            and each.group.skew >= key.max_skew
+        ]
+        if tight:
+            predictor.view.advance(snapshot)
+        for key, each in tight:
+            found = self._audit(snapshot, each.group, each.waiting, predictor)
+            if found:
+                known = before.get(key, ())
+                self._full[key] = known if known == found else found
         return self._full
 
     def _take_over(self, nodes: Map[str, Node]) -> bool:
