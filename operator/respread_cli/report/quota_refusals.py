@@ -8,12 +8,12 @@ from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.cluster.quantity import NANO_PER_UNIT
+from respread.cluster.requests import usage_of_requests
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.placement import is_replaced_when_gone
 from respread_cli.read.quotas import Quota
 from respread_cli.report.what_if import stays_on_its_node
 
-_BY_ITS_NAME: Final = ("cpu", "memory", "ephemeral-storage")
 _CPU_PER_UNIT: Final = 1000
 
 
@@ -59,14 +59,13 @@ def _is_replaced_at_once(pod: Pod) -> bool:
 
 
 def _usage(pod: Pod) -> dict[str, int]:
-    """Return what a pod like this uses of quotas, in billionths of a unit (`PodUsageFunc`), without its limits."""
-    used = {"pods": NANO_PER_UNIT, "count/pods": NANO_PER_UNIT}
-    for name, amount in pod.spec.requests.items():
-        nano = amount * NANO_PER_UNIT // (_CPU_PER_UNIT if name == "cpu" else 1)
-        used[f"requests.{name}"] = nano
-        if name in _BY_ITS_NAME or name.startswith("hugepages-"):
-            used[name] = nano
-    return used
+    """Return what a pod like this uses of quotas, in billionths of a unit, without its limits."""
+    return usage_of_requests(
+        {
+            name: amount * NANO_PER_UNIT // (_CPU_PER_UNIT if name == "cpu" else 1)
+            for name, amount in pod.spec.requests.items()
+        }
+    )
 
 
 def _shown(nano: int) -> str:

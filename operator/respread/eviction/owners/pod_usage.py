@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -11,11 +11,8 @@ from respread.api.maps import decode_map
 from respread.cluster.decode.metadata import nano_amounts
 from respread.cluster.decode.pod_specs import WirePodSpec, requests_of
 from respread.cluster.quantity import NANO_PER_UNIT
-from respread.cluster.requests import NanoAmounts, total_requests
+from respread.cluster.requests import COUNTED_BY_NAME, NanoAmounts, total_requests, usage_of_requests
 from respread.eviction.owners.admitted_pod import Json, containers_of, has_pod_level_resources, resources_of
-
-_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
-_HUGE_PAGES: Final = "hugepages-"
 
 
 def requests_and_limits(spec: Json) -> tuple[NanoAmounts, NanoAmounts]:
@@ -36,12 +33,8 @@ def usage(spec: Json) -> dict[str, int]:
         FieldError: a value is not a quantity.
     """
     requests, limits = requests_and_limits(spec)
-    used = {"pods": NANO_PER_UNIT, "count/pods": NANO_PER_UNIT}
-    for name, amount in requests.items():
-        if name in _COUNTED or name.startswith(_HUGE_PAGES):
-            used[name] = amount
-        used[f"requests.{name}"] = amount
-    used |= {f"limits.{name}": amount for name, amount in limits.items() if name in _COUNTED}
+    used = usage_of_requests(requests)
+    used |= {f"limits.{name}": amount for name, amount in limits.items() if name in COUNTED_BY_NAME}
     for name, amount in _claims(spec):
         used[name] = used.get(name, 0) + amount
     return used

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -82,7 +83,7 @@ class Auditor:
             numbers = (0, 0) if pods is None else _numbers(group, pods)
             before = known.get(key)
             if before is None or before.group is not group or before.waiting != numbers:
-                before = _Audited(group, numbers, self._audit(snapshot, group, numbers))
+                before = _Audited(group, numbers, self._audit(snapshot, group, numbers, judge))
             audited[key] = before
         if audited.keys() != self._audited.keys():
             self._domains.forget_others({(key.eligibility, key.topology_key) for key in audited})
@@ -107,7 +108,8 @@ class Auditor:
         if tight:
             predictor.view.advance(snapshot)
         for key, each in tight:
-            found = self._audit(snapshot, each.group, each.waiting, predictor)
+            judged = partial(_judge_room, snapshot, each.group, predictor)
+            found = self._audit(snapshot, each.group, each.waiting, judged)
             if found:
                 known = before.get(key, ())
                 self._full[key] = known if known == found else found
@@ -134,9 +136,9 @@ class Auditor:
         snapshot: ClusterSnapshot,
         group: SpreadGroup,
         waiting: tuple[int, int],
-        predictor: Predictor | None = None,
+        judged: Callable[[Subject], Finding | None],
     ) -> tuple[WorkloadFinding, ...]:
-        """Return what is found about a group: with a predictor, whether it lacks room, and else everything else."""
+        """Return what is found about the constraint of a group by one question, which is asked once for equal pods."""
         found: dict[tuple[int, bool], tuple[Finding | None, list[Template]]] = {}
         carried = {template.labels for template in group.carriers}
         only_own = carried.issuperset(group.matched)
@@ -146,24 +148,13 @@ class Auditor:
             alike = id(template.spec), group.key.selector.matches(template.labels)
             if alike not in found:
                 subject = self._subject(group, template, waiting, only_own=only_own)
-                found[alike] = self._judge(snapshot, group, subject, predictor), []
+                found[alike] = judged(subject), []
             found[alike][1].append(template)
         return tuple(
             WorkloadFinding(finding, _workloads(snapshot, group.key.namespace, templates))
             for finding, templates in found.values()
             if finding is not None
         )
-
-    @staticmethod
-    def _judge(
-        snapshot: ClusterSnapshot, group: SpreadGroup, subject: Subject, predictor: Predictor | None
-    ) -> Finding | None:
-        if predictor is None:
-            return judge(subject)
-        pod = next(_pods_of(snapshot, group.key.namespace, subject.template), None)
-        if pod is None:
-            return None
-        return full_domains(subject, group, predictor.prepare(replacement_of(pod)), predictor.view.table)
 
     def _subject(self, group: SpreadGroup, template: Template, waiting: tuple[int, int], *, only_own: bool) -> Subject:
         counted, carrying = waiting
@@ -199,6 +190,16 @@ def _numbers(group: SpreadGroup, pods: Mapping[Labels, list[Pod]]) -> tuple[int,
     templates = {(template.labels, id(template.spec)) for template in group.carriers}
     carrying = sum((labels, id(pod.spec)) in templates for labels, each in pods.items() for pod in each)
     return counted, carrying
+
+
+def _judge_room(
+    snapshot: ClusterSnapshot, group: SpreadGroup, predictor: Predictor, subject: Subject
+) -> Finding | None:
+    """Return whether the constraint leaves one more of its pods only domains without room."""
+    pod = next(_pods_of(snapshot, group.key.namespace, subject.template), None)
+    if pod is None:
+        return None
+    return full_domains(subject, group, predictor.prepare(replacement_of(pod)), predictor.view.table)
 
 
 def _pods_of(snapshot: ClusterSnapshot, namespace: str, template: Template) -> Iterator[Pod]:
