@@ -11,6 +11,7 @@ import sys
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from immutables import Map
@@ -53,18 +54,26 @@ class AtOnce(NamedTuple):
     def rounds(self, moves: Mapping[Key, int]) -> int:
         """Return how many times in a row a replacement must be waited for if these are the evictions of each workload.
 
-        In each round, workloads with most evictions left come first.
+        Each eviction of a round is of the workload whose namespace or own evictions still need the most rounds.
         """
         left, done, rounds = Counter(moves), Counter[Key](), 0
         while left.total():
             in_flight = Counter[Key]()
-            for key, number in left.most_common():
-                while in_flight[key] < min(number, self._most_of_one(done[key])) and self.has_room(in_flight, key):
-                    in_flight[key] += 1
+            while open_to := [key for key in left if self._may_follow(in_flight, key, left[key], done[key])]:
+                in_flight[max(open_to, key=partial(self._urgency, left - in_flight, done + in_flight))] += 1
             left -= in_flight
             done += in_flight
             rounds += 1
         return rounds
+
+    def _may_follow(self, in_flight: Mapping[Key, int], key: Key, left: int, done: int) -> bool:
+        return in_flight[key] < min(left, self._most_of_one(done)) and self.has_room(in_flight, key)
+
+    def _urgency(self, left: Mapping[Key, int], made: Mapping[Key, int], key: Key) -> tuple[int, int, int]:
+        """Return how many rounds a workload needs, with its namespace and alone; of equals, the one with fewer made."""
+        in_namespace = sum(number for (namespace, _), number in left.items() if namespace == key[0])
+        alone = math.ceil(left.get(key, 0) / self._most_of_one(made.get(key, 0)))
+        return max(math.ceil(in_namespace / self.per_namespace), alone), alone, -made.get(key, 0)
 
     def _most_of_one(self, ready: int) -> int:
         """Return how many of a workload may be in flight when so many of its replacements are Ready."""

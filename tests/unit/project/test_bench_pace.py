@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.judge import Flight, Key
@@ -23,8 +24,8 @@ LIMITS = {"inFlight": 50, "inFlightPerNamespace": 40, "inFlightPerWorkload": "10
 
 def rounds_by_trying(at_once: AtOnce, moves: dict[Key, int]) -> int:
     """Return the fewest rounds, by trying every set of evictions in each."""
-    keys = list(moves)
-    states, rounds = {tuple(moves.values())}, 0
+    keys, total = list(moves), tuple(moves.values())
+    states, rounds = {total}, 0
     while (0,) * len(keys) not in states:
         rounds += 1
         states = {
@@ -32,6 +33,7 @@ def rounds_by_trying(at_once: AtOnce, moves: dict[Key, int]) -> int:
             for state in states
             for chosen in product(*(range(left + 1) for left in state))
             if is_allowed(at_once, dict(zip(keys, chosen, strict=True)))
+            if all(made <= at_once.first << all_ - left for made, all_, left in zip(chosen, total, state, strict=True))
         }
     return rounds
 
@@ -47,14 +49,16 @@ def is_allowed(at_once: AtOnce, chosen: dict[Key, int]) -> bool:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)).map(lambda each: AtOnce(*each)),
+    st.builds(AtOnce, *(st.integers(1, most) for most in (4, 3, 3)), first=st.sampled_from([1, 2, sys.maxsize])),
     st.fixed_dictionaries({WEB: st.integers(0, 3), API: st.integers(0, 3), DB: st.integers(0, 3)}),
 )
+@example(AtOnce(3, 2, 2), {DB: 3, API: 3, WEB: 3})
 def test_the_rounds_and_the_most_in_flight_equal_an_exhaustive_search(at_once: AtOnce, moves: dict[Key, int]) -> None:
     assert at_once.rounds(moves) == rounds_by_trying(at_once, moves)
     every = product(*(range(number + 1) for number in moves.values()))
     possible = [dict(zip(moves, chosen, strict=True)) for chosen in every]
-    assert at_once.most(moves) == max(sum(each.values()) for each in possible if is_allowed(at_once, each))
+    at_first = [each for each in possible if max(each.values()) <= at_once.first and is_allowed(at_once, each)]
+    assert at_once.most(moves) == max(sum(each.values()) for each in at_first)
 
 
 @pytest.mark.parametrize(
