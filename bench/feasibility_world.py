@@ -9,8 +9,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.cluster.meta import Labels, OwnerReference
-from respread.cluster.node import Node, Taint
-from respread.cluster.objects import CSINode, Namespace, PersistentVolume, PersistentVolumeClaim
+from respread.cluster.objects import CSINode, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Taint
 from respread.cluster.pod import (
     HostPort,
     NodeSelector,

@@ -11,8 +11,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node
-from respread.cluster.objects import Namespace, PodDisruptionBudget
+from respread.cluster.objects import Namespace, Node, PodDisruptionBudget
 from respread.cluster.pod import (
     NodeSelector,
     NodeSelectorRequirement,

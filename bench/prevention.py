@@ -22,8 +22,7 @@ from respread.api.policy import Prevention as PreventionSpec
 from respread.clock_reading import ClockReading
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node
-from respread.cluster.objects import Namespace
+from respread.cluster.objects import Namespace, Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.state import ClusterState
 from respread.gc_tuning import relax_garbage_collection

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from respread_sandbox.cache import cache_root
+from respread_sandbox.binaries import cache_root
 
 _DOCKERFILE_OF_IMAGE: Final = Path(__file__).parents[1] / "Dockerfile"
 _SUITE: Final = "trixie"

@@ -11,8 +11,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, OwnerReference
-from respread.cluster.node import Node, Taint
-from respread.cluster.objects import Namespace
+from respread.cluster.objects import Namespace, Node, Taint
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.state import ClusterSnapshot, ClusterState
 

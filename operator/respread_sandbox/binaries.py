@@ -13,7 +13,6 @@ from typing import Final, Self
 import msgspec
 
 from respread_sandbox.build import build_missing, is_whole
-from respread_sandbox.cache import cache_root
 from respread_sandbox.components import BINARIES
 from respread_sandbox.errors import SandboxError
 from respread_sandbox.modules import COMPONENTS, NEWEST, VERSION_VARIABLE, Module, modules_for
@@ -117,3 +116,9 @@ def _assets_directory(environment: Mapping[str, str]) -> Path | None:
 
 def _is_program(file: Path) -> bool:
     return file.is_file() and os.access(file, os.X_OK)
+
+
+def cache_root(environment: Mapping[str, str]) -> Path:
+    """Return `respread` below `$XDG_CACHE_HOME`, or below `~/.cache`."""
+    base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
+    return Path(base) / "respread"

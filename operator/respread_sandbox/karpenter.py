@@ -23,8 +23,8 @@ from typing import Any, Final, Self
 import msgspec
 import yaml
 
+from respread_sandbox.binaries import cache_root
 from respread_sandbox.build import GO_MINIMUM, build_environment, build_missing, find_go, is_whole
-from respread_sandbox.cache import cache_root
 from respread_sandbox.components import KARPENTER
 from respread_sandbox.errors import BuildError
 from respread_sandbox.modules import Module

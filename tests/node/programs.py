@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from respread import __version__
-from respread_sandbox.binaries import cache_directory
+from respread_sandbox.binaries import cache_directory, cache_root
 from respread_sandbox.build import build_environment, build_missing, find_go
-from respread_sandbox.cache import cache_root
 from respread_sandbox.modules import REAL_NODE
 from respread_sandbox.progress import choose_progress
 from tests import debian_base

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 
 

@@ -16,10 +16,10 @@ from immutables import Map, MapMutation
 from respread.cluster.errors import Unread
 from respread.cluster.grouped_pods import GroupedPods, PodsByName
 from respread.cluster.meta import Labels, ObjectKey
-from respread.cluster.node import Node
 from respread.cluster.objects import (
     CSINode,
     Namespace,
+    Node,
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from immutables import Map
 
 from respread.api.reasons import Reason
-from respread.cluster.node import Node, Taint
+from respread.cluster.objects import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held

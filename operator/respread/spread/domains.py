@@ -9,7 +9,7 @@ from immutables import Map
 
 from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import Labels
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration, TopologySpreadConstraint
 from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.taint_toleration import for_scheduling, untolerated_taint

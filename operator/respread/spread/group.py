@@ -10,7 +10,7 @@ import msgspec
 
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, OwnerReference
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName

@@ -10,7 +10,7 @@ import msgspec
 from immutables import Map
 
 from respread.cluster.decode.decoder import KINDS
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.state import ClusterState
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds

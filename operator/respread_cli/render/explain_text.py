@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -11,10 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from respread.eviction.limits.remaining import in_words
 from respread_cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
 from respread_cli.render.fitted_table import GAP, cut
 from respread_cli.render.plan_table import move_path
-from respread_cli.render.relative_time import relative, with_relative_times
 from respread_cli.render.skew_table import mark, style_of, style_of_state, workloads
 from respread_cli.report.explain_report import (
     CandidateReport,
@@ -230,3 +231,17 @@ def _scale_down(report: ScaleDownReport) -> Text:
         return text.append(f" A scale-down to any number would {likely}keep every constraint.")
     listed = ", ".join(map(str, violating[:_MOST_REPLICAS])) + (", ..." if len(violating) > _MOST_REPLICAS else "")
     return text.append(f" A scale-down to {listed} would {likely}leave a constraint violated.")
+
+
+_TIME: Final = re.compile(r"at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))")
+
+
+def with_relative_times(text: str, now: datetime) -> str:
+    """Return a text with each time after "at", in RFC 3339, replaced: `in 34 s`, `2 min ago`."""
+    return _TIME.sub(lambda found: relative(datetime.fromisoformat(found[1]), now), text)
+
+
+def relative(time: datetime, now: datetime) -> str:
+    """Return how long it is until a time, or since then. Both have a time zone."""
+    seconds = round((time - now).total_seconds())
+    return f"in {in_words(seconds)}" if seconds > 0 else f"{in_words(-seconds)} ago"

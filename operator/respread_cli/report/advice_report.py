@@ -16,7 +16,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
 from respread.cluster.meta import ObjectKey
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.selectors import selector_of_labels
 from respread.cluster.state import ClusterSnapshot, ClusterState

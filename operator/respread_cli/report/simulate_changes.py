@@ -10,7 +10,7 @@ from immutables import Map
 
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.meta import Labels
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.program.command_line import CommandError

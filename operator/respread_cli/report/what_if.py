@@ -18,7 +18,7 @@ from immutables import Map
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import ObjectKey
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread.cluster.state import Change, ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName

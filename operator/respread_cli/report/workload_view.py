@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from respread.cluster.meta import ObjectKey
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread_cli.report.explain_report import ExplainReport
 from respread_cli.report.forecast import NotForetoldError, Ranking, foretell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 import webbrowser
 from collections.abc import Callable
@@ -20,15 +21,18 @@ from respread_sandbox.demo.operator_process import (
     OPERATOR_NAMESPACE,
     SERVICE_ACCOUNT,
     OperatorProcess,
+    environment_of_programs,
     operator_process,
 )
-from respread_sandbox.demo.page_process import serve_page
 from respread_sandbox.demo.picture import Pair
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
 
 LOOK_EVERY_SECONDS: Final = 0.1
 DEPLOY_SECONDS: Final = 120
+PAGE_SECONDS: Final = 60.0
+_PAGE: Final = "respread-ui"
+_SERVING: Final = "Serving "
 _DEFINITIONS: Final = tuple(f"{plural}.{GROUP}" for plural in PLURALS.values())
 AGE_SECONDS: Final = 9.0
 """The age of the youngest pod before the scale-down. A ReplicaSet compares the logarithms of its pods' ages: of pods
@@ -223,3 +227,22 @@ class Story:
 def _in_a_line(spec: dict[str, Any]) -> str:
     shown = {name: spec[name] for name in ("mode", "prevention", "quietPeriod")}
     return json.dumps(shown).replace('"', "")[1:-1]
+
+
+def serve_page(sandbox: Sandbox) -> str:
+    """Serve the page until the sandbox ends, and return its URL.
+
+    Raises:
+        SandboxError: it does not start.
+    """
+    command = [sys.executable, "-m", "respread_cli.main", "ui", "--no-open", "--kubeconfig", str(sandbox.kubeconfig)]
+    sandbox.start_program(_PAGE, command, environment_of_programs())
+    deadline = time.monotonic() + PAGE_SECONDS
+    while True:
+        said = sandbox.log(_PAGE).read_text(encoding="utf-8", errors="replace")
+        for line in said.splitlines():
+            if line.startswith(_SERVING):
+                return line.removeprefix(_SERVING)
+        if sandbox.exit_code(_PAGE) is not None or time.monotonic() > deadline:
+            raise SandboxError(f"the page could not be served:\n{said}")
+        time.sleep(0.05)

@@ -13,7 +13,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement, SelectorOperator
 from respread.cluster.decode.decoder import KINDS, Decoder
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.quantity import QuantityError, parse_quantity
 from respread.cluster.selectors import SelectorError, compile_selector
 from respread_sandbox import Sandbox

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from respread.cluster.meta import ObjectKey, OwnerReference
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
 

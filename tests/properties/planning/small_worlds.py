@@ -17,8 +17,7 @@ from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules, WhenUnsatisfiable
 from respread.cluster.annotations import EVICT
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node, Taint
-from respread.cluster.objects import Namespace
+from respread.cluster.objects import Namespace, Node, Taint
 from respread.cluster.pod import (
     NodeSelector,
     NodeSelectorRequirement,

@@ -13,8 +13,8 @@ from itertools import product
 import pytest
 
 from respread.planning.audit.auditor import Auditor
-from respread.planning.audit.capacity import Level, can_hold
 from respread.planning.audit.finding import AuditRule, Finding
+from respread.planning.audit.limit_rules import Level, can_hold
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import GroupKey

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from respread.cluster.annotations import POD_DELETION_COST
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.layout import HARD

@@ -9,8 +9,16 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
 from respread.cluster.meta import ObjectKey, OwnerReference
-from respread.cluster.node import Node, Taint
-from respread.cluster.objects import CSINode, Namespace, PersistentVolume, PersistentVolumeClaim, Service, Workload
+from respread.cluster.objects import (
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Service,
+    Taint,
+    Workload,
+)
 from respread.cluster.pod import (
     AWSElasticBlockStore,
     GCEPersistentDisk,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import ObjectKey
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration

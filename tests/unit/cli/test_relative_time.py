@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from respread_cli.render.relative_time import with_relative_times
+from respread_cli.render.explain_text import with_relative_times
 from tests.worlds import NOW
 
 

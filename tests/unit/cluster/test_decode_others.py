@@ -12,16 +12,17 @@ from respread.api.label_selector import LabelSelector
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node, Taint
 from respread.cluster.objects import (
     ClaimReference,
     CSINode,
     Namespace,
+    Node,
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
     Service,
     StorageClass,
+    Taint,
     Workload,
 )
 from respread.cluster.pod import MigratedVolume, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm

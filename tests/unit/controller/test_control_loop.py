@@ -21,7 +21,7 @@ from respread.controller.loops import control_loop
 from respread.controller.permits.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.journal import Journal
-from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.scheduler_model import SchedulerModel, ServerVersion
 from respread.controller.waking import (
     BEAT_SECONDS,
     GATHER_SECONDS,
@@ -32,7 +32,6 @@ from respread.controller.waking import (
 )
 from respread.holds.holds import STALE_SECONDS
 from respread.kube.requests import NoResponseError, Response
-from respread.kube.server_version import ServerVersion
 from respread.moves.entry import Outcome
 from respread.telemetry.health import HealthReport
 from respread.telemetry.server import ListenAddress, serve_telemetry

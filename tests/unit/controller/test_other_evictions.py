@@ -9,7 +9,7 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey
-from respread.cluster.node import Node, Taint
+from respread.cluster.objects import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.holds.other_evictions import (

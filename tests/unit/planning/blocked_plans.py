@@ -9,7 +9,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Reason
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.report import Reconciled

@@ -10,8 +10,7 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.cluster.node import Node
-from respread.cluster.objects import Service, Workload
+from respread.cluster.objects import Node, Service, Workload
 from respread.cluster.pod import (
     NodeSelector,
     NodeSelectorRequirement,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread.planning.claims import Claims, Kept
 from respread.planning.placement import Placement

@@ -12,7 +12,7 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import PodSpec, Toleration
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan

@@ -11,7 +11,7 @@ from immutables import Map
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.planning.plan import Plan

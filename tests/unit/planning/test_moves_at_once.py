@@ -10,7 +10,7 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, TopologySpreadConstraint
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan

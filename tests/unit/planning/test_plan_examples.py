@@ -10,8 +10,7 @@ from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, Vict
 from respread.api.reasons import Reason
 from respread.cluster.annotations import EVICT
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node
-from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.objects import Node, PodDisruptionBudget
 from respread.cluster.pod import PodAffinityTerm
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan

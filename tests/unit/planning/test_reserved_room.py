@@ -11,7 +11,7 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held

@@ -12,8 +12,7 @@ from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node
-from respread.cluster.objects import ClaimReference, PersistentVolume, PersistentVolumeClaim
+from respread.cluster.objects import ClaimReference, Node, PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import (
     HostPort,
     NodeSelector,

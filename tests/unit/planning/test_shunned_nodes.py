@@ -8,7 +8,7 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
 from respread.planning.plan import Move
 from tests.plans import plan_cluster

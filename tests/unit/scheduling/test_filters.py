@@ -9,8 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
-from respread.cluster.node import Node
-from respread.cluster.objects import CSINode, Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+from respread.cluster.objects import CSINode, Namespace, Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from respread.cluster.pod import (
     AWSElasticBlockStore,
     GCEPersistentDisk,

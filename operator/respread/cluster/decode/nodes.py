@@ -8,7 +8,7 @@ import msgspec
 
 from respread.cluster.decode.metadata import WireAmounts, WireCondition, WireMetadata, nano_amounts
 from respread.cluster.interning import Interning
-from respread.cluster.node import Node, Taint
+from respread.cluster.objects import Node, Taint
 from respread.cluster.requests import allocatable
 
 

@@ -11,7 +11,7 @@ from respread.api.nesting import decoded
 from respread.cluster.errors import READING_ERRORS, FieldError, Outline, Unread
 from respread.cluster.interning import Interning
 from respread.cluster.meta import ObjectKey
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})

@@ -11,14 +11,13 @@ import msgspec
 from immutables import Map
 
 from respread.cluster.meta import Labels
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.finding import Finding
-from respread.planning.audit.full_domains import full_domains
 from respread.planning.audit.known_nodes import KnownNodes
-from respread.planning.audit.rules import judge
+from respread.planning.audit.rules import full_domains, judge
 from respread.planning.audit.subject import Subject, subjects_of
 from respread.planning.placement import replacement_of
 from respread.scheduling.predictor import Predictor

@@ -8,7 +8,7 @@ from typing import Final
 
 from immutables import Map
 
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import PodSpec
 from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.node_unschedulable import UNSCHEDULABLE_TAINT

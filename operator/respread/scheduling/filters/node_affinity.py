@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from respread.cluster.bounded_cache import bounded_cache
 from respread.cluster.meta import Labels
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from respread.cluster.selectors import SelectorError, requirement
 from respread.scheduling.verdict import Plugin, Rejection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from respread.cluster.node import Taint
+from respread.cluster.objects import Taint
 from respread.cluster.pod import Toleration
 from respread.scheduling.filters.taint_toleration import tolerates
 from respread.scheduling.verdict import Plugin, Rejection

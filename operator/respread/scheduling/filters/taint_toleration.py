@@ -7,7 +7,7 @@ from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
-from respread.cluster.node import Taint
+from respread.cluster.objects import Taint
 from respread.cluster.pod import Toleration
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet

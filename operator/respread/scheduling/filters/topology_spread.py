@@ -11,7 +11,7 @@ from functools import lru_cache
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.bounded_cache import MOST_RESULTS, MOST_SMALL
 from respread.cluster.meta import Labels
-from respread.cluster.node import Node
+from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.selectors import Selector, compile_selector
 from respread.scheduling.filters.node_affinity import matches_node_affinity

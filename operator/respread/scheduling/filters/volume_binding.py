@@ -10,8 +10,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from respread.cluster.node import Node
-from respread.cluster.objects import PersistentVolume, PersistentVolumeClaim
+from respread.cluster.objects import Node, PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import NodeSelectorTerm, Pod
 from respread.cluster.selectors import compile_selector
 from respread.cluster.state import ClusterSnapshot

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar, cast
 
-from respread.cluster.node import Node, Taint
+from respread.cluster.objects import Node, Taint
 from respread.scheduling.view.node_sets import NodeSet
 
 _T = TypeVar("_T")
