@@ -72,7 +72,7 @@ def counting(counts: Counts) -> Iterator[None]:
         replace(search, "_greedy", lambda real: _greedy(real, counts))
         replace(search, "beam_path", lambda real: _beam(real, counts))
         replace(search, "_exhaustive", lambda real: _exhaustive(real, counts))
-        replace(solution.Finder, "find_better", lambda real: _find(real, counts))
+        replace(solution.Finder, "find", lambda real: _find(real, counts))
         replace(solving.Solver, "_beside", lambda real: _beside(real, counts))
         replace(solving.Solver, "_in_turn", lambda real: _in_turn(real, counts))
         replace(Planner, "plan", lambda real: _plan(real, counts))
@@ -108,14 +108,14 @@ def _exhaustive(real: Any, counts: Counts) -> Any:
 
 
 def _find(real: Any, counts: Counts) -> Any:
-    def find_better(self: Any, *arguments: Any) -> Any:
+    def find(self: Any, *arguments: Any) -> Any:
         found = real(self, *arguments)
         if found.steps:
             counts.note("a step of several pods in a solution", decided=any(len(step) > 1 for step in found.steps))
             counts.note("several first steps at once", decided=len(found.together) > 1)
         return found
 
-    return find_better
+    return find
 
 
 def _beside(real: Any, counts: Counts) -> Any:

@@ -32,6 +32,7 @@ from respread.api.status import (
     UnworkableConstraint,
     Violation,
 )
+from respread.api.words import listed
 
 PASSING_REASONS = frozenset(
     {
@@ -399,10 +400,8 @@ def _shortened(violation: Violation) -> Violation:
     )
 
 
-def _listed(names: Iterable[str], most: int = 5) -> str:
-    ordered = sorted(names)
-    listed = ", ".join(ordered[:most])
-    return f"{listed} and {len(ordered) - most} more" if len(ordered) > most else listed
+def _listed(names: Iterable[str]) -> str:
+    return listed(sorted(names), 5)
 
 
 def _cut(text: str) -> str:

@@ -18,6 +18,7 @@ from respread.eviction.limits.limiter import GroupPace
 from respread.eviction.limits.remaining import Later, PresentLimits, Remaining, lots_of
 from respread.eviction.pacing import Pace, Paced
 from respread.moves.entry import MoveEntry, still_there
+from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.search.closed_form import fewest_evictions
@@ -93,29 +94,27 @@ def choose(
 
 
 def left_to_do(
-    planned: Plan, chosen: Paced, in_flight: Iterable[Move], observation: Observation, budgets: BudgetIndex
+    planned: Plan, chosen: Paced, ledger: Ledger, observation: Observation, budgets: BudgetIndex
 ) -> Mapping[str, Remaining]:
     """Return what is left for each policy with moves, by name.
 
     Args:
         planned: the plan.
         chosen: which of its moves are made now.
-        in_flight: the moves in flight, with those.
+        ledger: the moves, with those.
         observation: what it was made for.
         budgets: which budgets select which pods. It is advanced to the snapshot.
     """
-    away = tuple(in_flight)
-    made = {move.pod.uid for move in away}
-    left = [each for each in chosen.held if each.move.pod.uid not in made]
+    left = [each for each in chosen.held if each.move.pod.uid not in ledger.uids]
     history, now = observation.history, observation.moment.time
     lots = lots_of(
         observation.snapshot,
         budgets,
         [
-            *(move for move in chosen.now if move.pod.uid not in made),  # by the leader, if this replica is not
+            *(move for move in chosen.now if move.pod.uid not in ledger.uids),  # by the leader, if this replica is not
             *(each.move for each in left if each.held.reason in _WAITS_FOR_LIMITS),
         ],
-        away,
+        ledger.moves,
         waiting=[each.move for each in left if each.held.reason not in _WAITS_FOR_LIMITS],
         later=later_moves(planned.blocked, observation),
         measured=lambda workload: history.trust.seconds(workload, now),

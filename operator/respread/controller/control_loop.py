@@ -11,7 +11,7 @@ answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
@@ -137,7 +137,7 @@ class ControlLoop:
         with self._metrics.reconciling("all"):
             observation = await self._observer.observe(stopping=self._waiting.stopped)
             ledger = observation.ledger
-            if (plan_at := self._replanning.due_at(_pods(ledger.moves), ledger.without_node)) > observation.moment.now:
+            if (plan_at := self._replanning.due_at(ledger.uids, ledger.without_node)) > observation.moment.now:
                 return plan_at
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
@@ -156,7 +156,7 @@ class ControlLoop:
             wake_at = next_reconcile(planned, chosen.held, moment=moment, others=others)
             full = is_full(observation.policies.values(), self._journal.ledger.of_policies)
             awaited = ledger.without_node if planned.awaits_nodes else frozenset[str]()
-            self._replanning.planned(_pods(ledger.moves), observation.moment.now, wake_at, full=full, awaited=awaited)
+            self._replanning.planned(ledger.uids, observation.moment.now, wake_at, full=full, awaited=awaited)
             return wake_at
 
     def _plan(self, observation: Observation) -> Plan:
@@ -207,8 +207,3 @@ class ControlLoop:
         bound = bounding(moves, observation.limiters, observation.snapshot)
         planned_for = self._acting.permission.planned_for(observation.policies, observation.moment.now)
         self._acting.evictions.begin(moves, self._acting.evictions.batch(observation.snapshot, planned_for, bound))
-
-
-def _pods(moves: Iterable[Move]) -> frozenset[str]:
-    """Return the UIDs of the pods of moves."""
-    return frozenset(move.pod.uid for move in moves)

@@ -123,8 +123,7 @@ class Observer:
         with self._metrics.reconciling("follow"):
             moment = self._follow(snapshot, spread, policies, leads=term is not None, stopping=stopping)
         ledger = self._acting.journal.ledger
-        leaving = frozenset(move.pod.uid for move in ledger.moves)
-        self._prevention.observe(snapshot, spread, setting, leaving, term, statuses.records)
+        self._prevention.observe(snapshot, spread, setting, ledger.uids, term, statuses.records)
         return Observation(
             snapshot=snapshot,
             spread=spread,

@@ -93,7 +93,7 @@ class Reporter:
         ledger = self._acting.journal.ledger
         if due:
             self._remaining = await self._thread.compute(
-                left_to_do, planned, chosen, ledger.moves, observation, self._budgets
+                left_to_do, planned, chosen, ledger, observation, self._budgets
             )
         reconciled = Reconciled(
             spread=observation.spread,

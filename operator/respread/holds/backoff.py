@@ -16,6 +16,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.reasons import Reason
+from respread.api.words import number_of
 from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 
@@ -81,7 +82,7 @@ class BackOffs(msgspec.Struct, frozen=True):
             return None
         floor = self._floor(group, known)
         floor_seconds = floor - now
-        left = f"{_moves(known.failures)} in a row did not improve it; it is left alone for another"
+        left = f"{number_of(known.failures, 'move')} in a row did not improve it; it is left alone for another"
         if known.situation != situation:
             if floor_seconds <= 0:
                 return None
@@ -106,7 +107,3 @@ class BackOffs(msgspec.Struct, frozen=True):
 
     def _with(self, groups: Map[str, BackOff]) -> BackOffs:
         return BackOffs(self.rules, groups)
-
-
-def _moves(count: int) -> str:
-    return "1 move" if count == 1 else f"{count} moves"

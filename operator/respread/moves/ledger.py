@@ -141,6 +141,11 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         """The moves under way."""
         return tuple(each.move for each in self.under_way)
 
+    @cached_property
+    def uids(self) -> frozenset[str]:
+        """The UIDs of the pods of the moves under way."""
+        return frozenset(each.uid for each in self.under_way)
+
     @property
     def without_node(self) -> frozenset[str]:
         """The UIDs of the pods of the moves under way whose replacements have no node yet."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Final, NamedTuple
 
 from respread.cluster.incremental import Incremental
@@ -18,7 +17,7 @@ from respread.planning.room.book import Claim, Taken
 from respread.planning.room.demand import PLACED_WITHIN, Demand, is_recent
 from respread.planning.room.simulation import Simulation
 from respread.planning.tasks import Task
-from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_sets import NodeSet, union
 
 _MOST_ALIKE: Final = 16
 """For so many waiting pods that are alike room is kept: there is no end to those that wait for nothing."""
@@ -67,7 +66,7 @@ class Claims:
             waited_for = [_landed(simulation, demand) for demand in waiting]
             left = [_left_to_do(simulation, task) for task in going_on]
         coming = [demand for each in left for demand in each.demands]
-        missed = reduce(or_, (each.missed for each in left), 0)
+        missed = union(each.missed for each in left)
         self._known.begin()
         claims = [self._same(claim) for claim in (*waited_for, *(each.claim for each in left)) if claim.taken]
         return Kept(tuple({id(claim): claim for claim in claims}.values()), tuple(coming), missed)

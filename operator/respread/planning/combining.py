@@ -79,7 +79,7 @@ def _of_solution(
 ) -> Iterable[Demand]:
     """Return the replacements that wait for a component that is planned."""
     if solution.waiting:
-        return map(current.of, solution.waiting)
+        return [current.of(each, component=solution.number) for each in solution.waiting]
     coming = [pod for task in solution.tasks for pod in task.coming]
     # Beside one another, each of them may land wherever others let it in.
     return demands_in(placement, (), coming, leaving, now, coming)
@@ -134,14 +134,44 @@ class Combination:
             groups: all groups.
         """
         expected = MissingDomains(surroundings.policies, surroundings.placement.table)
-        stuck = expected.complete(stuck, selected, groups)
-        wave = _wave(solutions, surroundings, self._priorities)
-        return _plan(solutions, stuck, wave, surroundings.missed, self._moves, selected)
+        joined = _joined(solutions, _wave(solutions, surroundings, self._priorities), surroundings.missed)
+        moves: list[Move] = []
+        before: dict[GroupKey, Mapping[str, int]] = {}
+        after: dict[GroupKey, Mapping[str, int]] = {}
+        self._moves.begin()
+        for solution in solutions:
+            key = id(solution), *joined[id(solution)]
+            moves.extend(self._moves.of(key, (solution,), partial(_moves, solution, *joined[id(solution)])))
+            before.update(solution.counts_before)
+            after.update(solution.counts_after)
+        return Plan(
+            moves=tuple(sorted(moves, key=attrgetter("wave", "component", "step"))),
+            blocked=tuple(
+                BlockedGroup(
+                    group=key,
+                    policy=selected[key],
+                    reason=held.reason,
+                    message=held.message,
+                    full_domains=held.full_domains,
+                )
+                for key, held in expected.complete(stuck, selected, groups)
+            ),
+            policies=selected,
+            counts_before=before,
+            counts_after=after,
+            lower_bound=sum(solution.lower_bound for solution in solutions),
+            awaits_nodes=any(waits is not None and waits not in UNTIL_READY for _, waits in joined.values()),
+        )
 
 
 def _moves(solution: Solution, together: int, waits: Held | None) -> list[Move]:
     return [
-        msgspec.structs.replace(move, wave=max(0, number - together + 1), waits=waits if number == together else None)
+        msgspec.structs.replace(
+            move,
+            wave=max(0, number - together + 1),
+            component=solution.number,
+            waits=waits if number == together else None,
+        )
         for number, step in enumerate(solution.steps)
         for move in step
     ]
@@ -211,14 +241,14 @@ class _Joining:
             return False
         if self.steps == 0:
             step = solution.first or solution.together[0]
-            self.waits = wave.why_full(step) or wave.join(step)
+            self.waits = wave.why_full(step) or wave.join(step, solution.number)
         elif self.steps < len(solution.together):
             following = solution.together[self.steps]
             self.waits = wave.why_full(following)
             if not (self._is_wide or self.waits):
-                self.waits = wave.widen(solution.together[0])
+                self.waits = wave.widen(solution.together[0], solution.number)
                 self._is_wide = True
-            self.waits = self.waits or wave.join(following)
+            self.waits = self.waits or wave.join(following, solution.number)
         else:
             self.waits = _NOT_TOGETHER if solution.together else _ONE_AT_A_TIME
         self.steps += self.waits is None
@@ -252,51 +282,3 @@ def _joined(solutions: Sequence[Solution], wave: Wave | None, missed: NodeSet) -
     while going_on := [each for each in going_on if each.go_on()]:
         pass
     return {key: (each.steps, each.waits) for key, each in joining.items()}
-
-
-def _plan(
-    solutions: Sequence[Solution],
-    stuck: Iterable[Stuck],
-    wave: Wave | None,
-    missed: NodeSet,
-    kept: _Moves,
-    selected: Mapping[GroupKey, str],
-) -> Plan:
-    """Combine solutions, and determine the wave of each move.
-
-    Args:
-        solutions: all of them.
-        stuck: the groups that stay violated.
-        wave: what may be made now; None for nothing.
-        missed: the nodes on which there is no room yet for the moves that are still to be made for groups in motion.
-        kept: the moves of solutions, which stay the same objects while they wait for the same.
-        selected: the policy that selects each group.
-    """
-    moves: list[Move] = []
-    before: dict[GroupKey, Mapping[str, int]] = {}
-    after: dict[GroupKey, Mapping[str, int]] = {}
-    joined = _joined(solutions, wave, missed)
-    kept.begin()
-    for solution in solutions:
-        key = id(solution), *joined[id(solution)]
-        moves.extend(kept.of(key, (solution,), partial(_moves, solution, *joined[id(solution)])))
-        before.update(solution.counts_before)
-        after.update(solution.counts_after)
-    return Plan(
-        moves=tuple(sorted(moves, key=attrgetter("wave", "component", "step"))),
-        blocked=tuple(
-            BlockedGroup(
-                group=key,
-                policy=selected[key],
-                reason=held.reason,
-                message=held.message,
-                full_domains=held.full_domains,
-            )
-            for key, held in stuck
-        ),
-        policies=selected,
-        counts_before=before,
-        counts_after=after,
-        lower_bound=sum(solution.lower_bound for solution in solutions),
-        awaits_nodes=any(waits is not None and waits not in UNTIL_READY for _, waits in joined.values()),
-    )

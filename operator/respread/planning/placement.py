@@ -90,10 +90,6 @@ class Placement:
             or view.table is not table,
         )
 
-    def prepare_waiting(self, pod: Pod) -> PreparedPod:
-        """Return the prepared pod for a pod without a node."""
-        return self.predictor.prepare(pod)
-
     @property
     def view(self) -> ClusterView:
         """The cluster, including the steps that planning tries on it."""

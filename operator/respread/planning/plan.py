@@ -48,7 +48,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     wave: int
     """The moves of wave 0 may be made now, at the same time, or some of them without the others. A later wave waits
     until the replacements of the earlier ones are placed, and is then planned again."""
-    component: int
+    component: int = -1
     """Moves of one component share spread groups; moves of different components don't."""
     step: int = 0
     """Moves of one component and one step are made together or not at all, because their replacements fit only if all

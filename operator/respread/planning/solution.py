@@ -11,7 +11,7 @@ from immutables import Map
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.planning.explain.blocked import why_blocked
-from respread.planning.explain.describing import StepPosition, moves_of
+from respread.planning.explain.describing import moves_of
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.placement import Placement
@@ -30,7 +30,7 @@ from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS, FreeResources
-from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.scheduling.view.node_sets import NodeSet, node_set, union
 from respread.spread.group import GroupKey
 
 _MOST_COURSES: Final = 1_000
@@ -82,6 +82,8 @@ class Precedence(NamedTuple):
 class Solution(NamedTuple):
     """The best path for some tasks, usually one."""
 
+    number: int
+    """It tells its moves and replacements from those of others: their component."""
     tasks: tuple[Task, ...]
     steps: tuple[tuple[Move, ...], ...]
     """Its moves. Moves of one step are together; step n has wave n."""
@@ -198,7 +200,7 @@ class Finder:
             together: tells whether pods may be evicted at the same time.
             ranks: of the policies, by name; the most important has rank 0.
             leaving: the nodes that lose their pods anyway.
-            numbers: a new one for each solution, to tell their moves and replacements apart.
+            numbers: a new one for each solution.
         """
         self._placement = placement
         self._selection = selection
@@ -209,23 +211,15 @@ class Finder:
         """Sets of nodes that solutions keep, which are mostly equal: each once."""
         self._numbers = numbers
 
-    def find(self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Claim] = ()) -> Solution:
-        """Return the best path for tasks that are solved together; the cluster is left as it was.
+    def find(
+        self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Claim], known: Cost | None
+    ) -> Solution:
+        """Return the best path for tasks that are solved together, or any path if none costs less than what is known.
+
+        The cluster is left as it was.
 
         Args:
             tasks: mostly one.
-            search_budget: what it may cost.
-            others: who takes room before.
-        """
-        return self.find_better(tasks, search_budget, others, None)
-
-    def find_better(
-        self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Claim], known: Cost | None
-    ) -> Solution:
-        """Return the best path for tasks as `find` does, or any path if none costs less than what is known.
-
-        Args:
-            tasks: several, mostly.
             search_budget: what it may cost.
             others: who takes room before.
             known: what the best path costs if the tasks are not solved together; None if that is not known.
@@ -240,8 +234,7 @@ class Finder:
             else:
                 path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
             stuck, after = _what_it_comes_to(board, path, tasks, holders)
-            number = next(self._numbers)
-            solution = self._described(board, path, tasks, start, number)
+            solution = self._described(board, path, tasks, start)
             changed = [key for key in after if after[key] != start.counts[key]]
             solution = solution._replace(
                 ample=Ample() if others else board.ample(),
@@ -251,7 +244,7 @@ class Finder:
             )
             for spot in start.expected:
                 board.expect(spot, -1)
-        return self._made_now(solution, board, path, coming, number)
+        return self._made_now(solution, board, path, coming)
 
     def _make_room_for(self, others: Sequence[Claim]) -> Mapping[int, str]:
         """Place what others take, and return by slot who takes room there first."""
@@ -262,13 +255,14 @@ class Finder:
                 holders.setdefault(taken.slot, other.holder)
         return holders
 
-    def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], start: _Start, number: int) -> Solution:
+    def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], start: _Start) -> Solution:
         """Return what a path comes to, except for what it leaves, and what of it may be made now."""
         placed = chain(start.expected, *(choice.outcome.placed for choice in path.choices))
         taken = tuple(Taken(spot.slot, board.pieces[spot.piece].sample) for spot in placed)
         return Solution(
+            number=next(self._numbers),
             tasks=tasks,
-            steps=_steps(board, path, number, self._selection),
+            steps=_steps(board, path, self._selection),
             claim=Claim(taken, tasks[0].holder, is_waiting=False),
             before=start.cost,
             cost=path.cost,
@@ -281,25 +275,25 @@ class Finder:
                 for piece in board.pieces
             ),
             touched=board.touched,
-            landing=self._once(_union(nodes for of_step in _landings(path) for nodes in of_step)),
+            landing=self._once(union(nodes for of_step in _landings(path) for nodes in of_step)),
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
             wanted=self._once(board.open_nodes),
             pods=sum(board.left(spot) for spot in board.movable_spots()),
             may_use={name: amount * start.cost.excess for name, amount in board.largest_request.items()},
         )
 
-    def _made_now(self, solution: Solution, board: Board, path: Path, coming: Sequence[Pod], number: int) -> Solution:
+    def _made_now(self, solution: Solution, board: Board, path: Path, coming: Sequence[Pod]) -> Solution:
         """Return a solution with what of it may be made now, on the cluster as it is."""
-        waiting, together = self._together_now(board, path, coming, number)
+        waiting, together = self._together_now(board, path, coming)
         if not path.choices:
             return solution._replace(waiting=waiting)
         share = _share(solution.taken, self._placement.view.free)
         rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(solution.before.violated))
         return solution._replace(
-            first=self._first_step(board, path, number),
+            first=self._first_step(board, path),
             together=together,
             waiting=waiting,
-            later=self._later(board, path, together, number),
+            later=self._later(board, path, together),
             share=share,
             precedence=Precedence(rank, solution.landing.bit_count(), -share),
         )
@@ -311,7 +305,7 @@ class Finder:
         """Return what puts those first that are about to lose their node anyway."""
         return self._leaving.why(pod) is None, victim_order(pod)
 
-    def _first_step(self, board: Board, path: Path, number: int) -> FirstStep | None:
+    def _first_step(self, board: Board, path: Path) -> FirstStep | None:
         choice = path.choices[0]
         policy = self._selection.policy_of(choice.victims[0].namespace, choice.victims[0].labels)
         # Without the others' room, as the cluster is now: the scheduler may place pods there until the others have used
@@ -323,11 +317,11 @@ class Finder:
         for pod, spot in zip(choice.victims, choice.step, strict=True):
             replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
             closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
-            members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True, component=number))
+            members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True))
         return FirstStep(policy.name, tuple(members))
 
     def _together_now(
-        self, board: Board, path: Path, coming: Sequence[Pod], number: int
+        self, board: Board, path: Path, coming: Sequence[Pod]
     ) -> tuple[tuple[Demand, ...], tuple[FirstStep, ...]]:
         """Return the replacements that wait, and the first steps that are safe at the same time beside them."""
         alone = list(takewhile(lambda choice: len(choice.step) == 1, path.choices))
@@ -335,7 +329,7 @@ class Finder:
         if of_waiting is None:
             return (), ()
         waiting = tuple(
-            self._member(board, piece, pod, places, number)
+            self._member(board, piece, pod, places)
             for piece, pod, places in zip(board.waiting, coming, of_waiting, strict=True)
         )
         steps: list[FirstStep] = []
@@ -344,24 +338,23 @@ class Finder:
             policy = self._selection.policy_of(pod.namespace, pod.labels)
             if policy is None:
                 break
-            steps.append(FirstStep(policy.name, (self._member(board, spot.piece, pod, places, number),)))
+            steps.append(FirstStep(policy.name, (self._member(board, spot.piece, pod, places),)))
         return waiting, tuple(steps)
 
-    def _member(self, board: Board, piece: int, pod: Pod, places: Places, number: int) -> Demand:
+    def _member(self, board: Board, piece: int, pod: Pod, places: Places) -> Demand:
         return Demand(
             pod,
             board.pieces[piece].replacement,
             self._once(places.nodes),
             parts=tuple(map(self._once, places.parts)),
             is_replacement=True,
-            component=number,
             is_alone=places.is_alone,
         )
 
-    def _later(self, board: Board, path: Path, together: Sequence[FirstStep], number: int) -> tuple[Demand, ...]:
+    def _later(self, board: Board, path: Path, together: Sequence[FirstStep]) -> tuple[Demand, ...]:
         following = (member for step in together[1:] for member in step.members)
         later = (
-            Demand(pod, board.pieces[spot.piece].replacement, self._once(nodes), is_replacement=True, component=number)
+            Demand(pod, board.pieces[spot.piece].replacement, self._once(nodes), is_replacement=True)
             for choice, of_step in islice(zip(path.choices, _landings(path), strict=True), max(1, len(together)), None)
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
@@ -376,19 +369,12 @@ def _share(taken: Iterable[Taken], free: FreeResources) -> float:
     return share
 
 
-def _union(sets: Iterable[NodeSet]) -> NodeSet:
-    together = 0
-    for nodes in sets:
-        together |= nodes
-    return together
-
-
-def _steps(board: Board, path: Path, number: int, selection: Selection) -> tuple[tuple[Move, ...], ...]:
+def _steps(board: Board, path: Path, selection: Selection) -> tuple[tuple[Move, ...], ...]:
     """Describe each step of a path."""
     start = board.mark()
     steps = []
     for step, choice in enumerate(path.choices):
-        steps.append(tuple(moves_of(board, choice, StepPosition(number, step), selection)))
+        steps.append(tuple(moves_of(board, choice, step, selection)))
         board.play(choice.step, choice.outcome.placed)
     board.revert(start)
     return tuple(steps)

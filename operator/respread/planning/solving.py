@@ -240,7 +240,8 @@ class Solver:
     def _each_alone(self, tasks: Sequence[Task]) -> list[Solution]:
         """Return the solution of each task. Namespaces take turns, so that none gets the whole budget."""
         self._memory.forget_other_namespaces({task.namespace for task in tasks})
-        found = {id(task): known for task in tasks if (known := self._known(task)) is not None}
+        remembered = ((task, self._memory.alone(task, self._changes, self._placement)) for task in tasks)
+        found = {id(task): known for task, known in remembered if known is not None}
         unknown = [task for task in tasks if id(task) not in found]
         for task in in_turns(unknown, lambda each: each.namespace, self._memory.searched):
             if self._left > 0:
@@ -248,18 +249,12 @@ class Solver:
             found[id(task)] = self._find((task,))
         return [found[id(task)] for task in tasks]
 
-    def _known(self, task: Task) -> Solution | None:
-        return self._memory.alone(task, self._changes, self._placement)
-
     def _find(self, tasks: tuple[Task, ...], others: Sequence[Claim] = (), known: Cost | None = None) -> Solution:
         is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS
         wanted, wanted_reserve = (self._limits.of_small, self._limits.reserve) if is_small else (self._limits.of_one, 0)
         given, reserve = min(wanted, max(self._left, 0)), min(wanted_reserve, max(self._reserve, 0))
         search_budget = SearchBudget(given, reserve)
-        if known is None:
-            found = self._finder.find(tasks, search_budget, others)
-        else:
-            found = self._finder.find_better(tasks, search_budget, others, known)
+        found = self._finder.find(tasks, search_budget, others, known)
         of_reserve = max(search_budget.spent - given, 0) if search_budget.drawn else 0
         self._left -= search_budget.spent - of_reserve
         self._reserve -= of_reserve

@@ -74,8 +74,13 @@ class Wave:
         self._closed: NodeSet = 0
         self._least: Mapping[str, int] | None = None
 
-    def join(self, step: FirstStep) -> Held | None:
-        """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for."""
+    def join(self, step: FirstStep, component: int) -> Held | None:
+        """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for.
+
+        Args:
+            step: the step.
+            component: the number of its solution.
+        """
         joining = step.members
         pods = [member.pod for member in joining]
         if not self._budgets.may_all_go(pods):
@@ -89,7 +94,7 @@ class Wave:
                 "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for "
                 "which the step was not assessed",
             )
-        demands = [self._current.of(member) for member in joining]
+        demands = [self._current.of(member, component=component) for member in joining]
         reserved = self._reserved.pop(joining[0].pod.uid, None)
         if reserved is None:
             conflict = self._contention.join(demands, left)
@@ -115,10 +120,11 @@ class Wave:
         taken = self._of_policy[step.policy] + len(step.members)
         return _NO_MORE if taken > self._most.get(step.policy, 0) else None
 
-    def widen(self, step: FirstStep) -> Held | None:
+    def widen(self, step: FirstStep, component: int) -> Held | None:
         """Allow the replacement of a step that has joined more nodes; return what that waits for, or None."""
         (member,) = step.members
-        conflict = self._contention.replace(self._joined[member.pod.uid], [self._current.of(member)], {})
+        wider = self._current.of(member, component=component)
+        conflict = self._contention.replace(self._joined[member.pod.uid], [wider], {})
         return None if conflict is None else self._waits_for(conflict)
 
     def reserve(self, later: Iterable[Demand]) -> None:
@@ -134,7 +140,7 @@ class Wave:
             demand = self._current.of(members[0], number=len(members))
             if demand.sure:
                 # They only take room: none of them is evicted before it has joined.
-                reserved = demand._replace(nodes=demand.sure, component=-1, is_alone=False)
+                reserved = demand._replace(nodes=demand.sure, is_alone=False)
                 if self._contention.reserve(reserved):
                     self._reserved.update((member.pod.uid, reserved) for member in members)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from respread.api.policy import ExpectedDomains, Policy
 from respread.api.reasons import Reason
+from respread.api.words import number_of
 from respread.cluster.meta import Labels
 from respread.cluster.pod import PodSpec
 from respread.planning.explain.expected_domains import may_count
@@ -53,7 +54,7 @@ class WantedRoom(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return for whom it is, and where."""
-        pods = "1 pod" if self.pods == 1 else f"{self.pods} pods"
+        pods = number_of(self.pods, "pod")
         return f"{pods} of {self.workloads} in {self.key.group.namespace} in {self.key.domain}"
 
     def is_lowest(self, priority_classes: Mapping[str, int]) -> bool:

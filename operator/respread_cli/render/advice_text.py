@@ -11,10 +11,12 @@ import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
+from respread.api.words import listed, number_of
 from respread_cli.report.advice_report import AdviceEntry, AdviceReport
 from respread_cli.report.plan_report import pace_in_words
 
 _COMMAND_COLUMNS: Final = 74
+_DOMAINS_SHOWN: Final = 6
 
 
 def advice_text(report: AdviceReport) -> Iterator[RenderableType]:
@@ -43,14 +45,11 @@ def _command(each: AdviceEntry) -> Iterator[Text]:
 
 
 def _bars(each: AdviceEntry) -> str:
-    most = 6
-    shown = list(each.counts.items())[:most]
-    more = f" and {len(each.counts) - most} more" if len(each.counts) > most else ""
-    return ", ".join(f"{domain} {count}" for domain, count in shown) + more
+    return listed([f"{domain} {count}" for domain, count in each.counts.items()], _DOMAINS_SHOWN)
 
 
 def _summary(report: AdviceReport) -> str:
-    looked = f"{report.looked_at} workload{'' if report.looked_at == 1 else 's'} without constraints"
+    looked = f"{number_of(report.looked_at, 'workload')} without constraints"
     if not report.workloads:
         return f"{looked}: none of them is in one zone or on one node by chance."
     return f"{looked}, {len(report.workloads)} of them with advice."

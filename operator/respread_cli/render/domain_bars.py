@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from respread.api.words import number_of
 from respread_cli.render.fitted_table import cut
 from respread_cli.report.skew_report import GroupReport
 
@@ -128,7 +129,7 @@ def _blocks(length: float) -> str:
 
 
 def _alike(domain: Domain) -> str:
-    return f"{domain.pods:,} in {domain.alike:,} {'domain' if domain.alike == 1 else 'domains'}"
+    return f"{domain.pods:,} in {number_of(domain.alike, 'domain')}"
 
 
 class ConsoleView:

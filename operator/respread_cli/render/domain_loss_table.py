@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from respread.api.words import listed, number_of
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
 from respread_cli.render.fitted_table import GiveWay, fitted_table
 from respread_cli.report.domain_loss import Damage, DomainLoss, DomainLossReport, NamespaceLoss, WorkloadLoss
@@ -46,9 +47,8 @@ class DomainLossView(ConsoleView):
             yield Text()
         if report.pending:
             pods = sum(each.pods for each in report.pending)
-            named = ", ".join(f"{each.pods} of {each.workload} in {each.namespace}" for each in report.pending[:3])
-            more = "" if len(report.pending) <= 3 else f" and {len(report.pending) - 3} more"  # noqa: PLR2004 - named
-            yield Text(f"Pending already, and not counted: {number_of(pods, 'pod')} ({named}{more}).", style=FAINT)
+            named = listed([f"{each.pods} of {each.workload} in {each.namespace}" for each in report.pending])
+            yield Text(f"Pending already, and not counted: {number_of(pods, 'pod')} ({named}).", style=FAINT)
 
     def _namespaces(self, losses: Sequence[NamespaceLoss]) -> Table:
         shown = losses if self._wide else losses[:_MOST_NAMESPACES]
@@ -93,11 +93,6 @@ def losses_said(losses: Sequence[WorkloadLoss]) -> str:
     """Return in a sentence how many workloads are harmed."""
     missing = sum(each.missing for each in losses)
     return f"{number_of(len(losses), 'workload')} harmed: {number_of(missing, 'pod')} would be missing afterwards."
-
-
-def number_of(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 pod`, `2 pods`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _said(domain: DomainLoss) -> str:

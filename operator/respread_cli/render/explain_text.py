@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from respread.api.words import number_of
 from respread.eviction.limits.remaining import in_words
 from respread_cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
 from respread_cli.render.fitted_table import GAP, cut
@@ -87,7 +88,7 @@ class ExplainText:
         if shown:
             yield Padding(self._domains(shown, group.minimum + group.max_skew), (0, 0, 0, 2))
         if more := group.domains - len(shown):
-            yield Padding(Text(f"and {more:,} more {'domain' if more == 1 else 'domains'}", style=FAINT), (0, 0, 0, 2))
+            yield Padding(Text(f"and {number_of(more, 'more domain')}", style=FAINT), (0, 0, 0, 2))
         for nodes in constraint.ineligible:
             named = ", ".join(nodes.examples) + (" …" if nodes.nodes > len(nodes.examples) else "")
             domain = nodes.domain or "no domain"
@@ -118,7 +119,7 @@ class ExplainText:
         text = Text()
         if constraint.evictions:
             arrow = "->" if self._ascii else "→"
-            number = f"{constraint.evictions:,} {'eviction' if constraint.evictions == 1 else 'evictions'}"
+            number = number_of(constraint.evictions, "eviction")
             text.append(f"The plan: {number}, skew {constraint.group.skew} {arrow} {constraint.skew_after}")
             text.append(", after which it holds.\n" if not constraint.violated_after else ".\n", style=WITHIN)
         elif constraint.group.findings:
@@ -174,7 +175,7 @@ class ExplainText:
             )
         yield table
         if more := len(pods) - len(shown):
-            yield Text(f"and {more:,} more {'pod' if more == 1 else 'pods'} (see -o wide)", style=FAINT)
+            yield Text(f"and {number_of(more, 'more pod')} (see -o wide)", style=FAINT)
 
     def _why(self, pod: CandidateReport) -> str:
         if pod.move is None:

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from respread import __version__
+from respread.api.words import number_of
 from respread_cli.lint.report import LintFindingReport, LintReport
 from respread_cli.lint.rules import RULES, LintLevel
 
@@ -34,14 +35,14 @@ def lint_text(report: LintReport) -> Iterator[str]:
 def lint_summary(report: LintReport) -> str:
     """Return one line with numbers."""
     parts = [
-        f"{_number(report.checked, 'object')} checked",
-        _number(report.errors, "error"),
-        _number(report.warnings, "warning"),
+        f"{number_of(report.checked, 'object')} checked",
+        number_of(report.errors, "error"),
+        number_of(report.warnings, "warning"),
     ]
     if report.switched_off:
-        parts.append(f"{_number(report.switched_off, 'finding')} switched off")
+        parts.append(f"{number_of(report.switched_off, 'finding')} switched off")
     if report.skipped:
-        parts.append(f"{_number(report.skipped, 'object')} of other kinds skipped")
+        parts.append(f"{number_of(report.skipped, 'object')} of other kinds skipped")
     return f"{', '.join(parts)}."
 
 
@@ -167,7 +168,3 @@ def _object(each: LintFindingReport, end: str = "") -> str:
         return ""
     namespaced = each.kind != "ClusterRebalancePolicy"
     return f"{each.kind} {f'{each.namespace}/' if namespaced else ''}{each.name}{end}".rstrip(" ")
-
-
-def _number(number: int, one: str) -> str:
-    return f"{number} {one}{'' if number == 1 else 's'}"

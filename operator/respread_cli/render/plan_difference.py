@@ -17,6 +17,7 @@ from rich.text import Text
 
 from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
+from respread.api.words import number_of
 from respread.program.command_line import CommandError
 from respread_cli.report.plan_report import MoveReport, PlanReport
 from respread_cli.report.skew_report import API_VERSION, GroupReport, WorkloadReference, short_topology_key
@@ -177,6 +178,5 @@ def _constraint_cells(each: ConstraintDifference) -> tuple[str, ...]:
 def _said(state: ConstraintState | None) -> str:
     if state is None:
         return "nothing to do"
-    evictions = f"{state.evictions} {'eviction' if state.evictions == 1 else 'evictions'}"
     blocked = f", blocked by {state.reason}" if state.reason is not None else ""
-    return f"skew {state.skew} (maxSkew {state.max_skew}), {evictions}{blocked}"
+    return f"skew {state.skew} (maxSkew {state.max_skew}), {number_of(state.evictions, 'eviction')}{blocked}"

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from respread.api.reasons import Reason
+from respread.api.words import number_of
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
 from respread_cli.render.fitted_table import GiveWay, fitted_table, keeps_whole
 from respread_cli.render.skew_table import counts_shown, mark, of_pending, pending_table, style_of, workloads
@@ -145,8 +146,8 @@ def summary(report: PlanReport) -> Text:
     else:
         staying = sum(each.group.violated and each.violated_after for each in report.groups)
         restored = report.violated - staying
-        evictions = f"{report.evictions:,} {'eviction' if report.evictions == 1 else 'evictions'}"
-        constraints = f"{report.violated:,} violated {'constraint' if report.violated == 1 else 'constraints'}"
+        evictions = number_of(report.evictions, "eviction")
+        constraints = number_of(report.violated, "violated constraint")
         planned = f"{evictions} to restore {restored:,} of" if report.evictions else "No eviction is planned for"
         text.append(f"{planned} {constraints}", style=OVER if staying else SOFT)
         if report.evictions and report.lower_bound is not None:

@@ -10,8 +10,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from respread.api.words import number_of
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
-from respread_cli.render.domain_loss_table import losses_said, losses_table, number_of
+from respread_cli.render.domain_loss_table import losses_said, losses_table
 from respread_cli.render.fitted_table import GiveWay, fitted_table
 from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
 from respread_cli.report.plan_report import pace_in_words

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from respread.api.words import number_of
 from respread.planning.audit.finding import AuditState, When
 from respread_cli.render.domain_bars import (
     FAINT,
@@ -176,9 +177,9 @@ def _of_constraints(report: SkewReport) -> Text:
         for number, when in ((hard, "DoNotSchedule"), (report.violated - hard, "ScheduleAnyway"))
         if number
     )
-    constraints = "constraint" if len(groups) == 1 else "constraints"
     text = Text(
-        f"{report.violated:,} of {len(groups):,} {constraints} violated: {kinds}.", style=OVER if hard else SOFT
+        f"{report.violated:,} of {number_of(len(groups), 'constraint')} violated: {kinds}.",
+        style=OVER if hard else SOFT,
     )
     return text.append(" ").append_text(_that_cannot_work(report)) if unworkable else text
 

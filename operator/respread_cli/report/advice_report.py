@@ -15,6 +15,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
+from respread.api.words import number_of
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
@@ -305,8 +306,9 @@ def _message(candidate: _Candidate, evictions: int, preset: Preset) -> str:
     everyone = "Both pods are" if pods == _SEVERAL else f"All {pods} pods are"
     share = everyone if most == pods else f"{most} of {pods} pods are"
     parts = [f"{share} in {full}, and nothing keeps them spread over the {len(candidate.counts)} {key}s"]
-    moved = "1 eviction" if evictions == 1 else f"{evictions} evictions"
-    parts.append(f"The patch starts a rollout, which spreads the new pods; {moved} would spread these")
+    parts.append(
+        f"The patch starts a rollout, which spreads the new pods; {number_of(evictions, 'eviction')} would spread these"
+    )
     if preset == "soft":
         parts.append("A policy with ScheduleAnyway in constraints.whenUnsatisfiable keeps them spread")
     if any(pod.persistent_volume_claims for pod in candidate.pods):

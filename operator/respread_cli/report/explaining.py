@@ -23,7 +23,7 @@ from respread.planning.victims.candidates import Rules, why_held
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.selection import Selection
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.view.node_sets import node_set
+from respread.scheduling.view.node_sets import node_set, union
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 
@@ -139,9 +139,7 @@ class Explainer:
         """
         most = group.levels.limit
         replacements = [self._placement.prepare(pod) for pod in carriers]
-        nodes = 0
-        for each in replacements:
-            nodes |= each.admitted(spread=False)
+        nodes = union(each.admitted(spread=False) for each in replacements)
         slot_of = self._placement.table.slot_of
         verdicts = []
         for domain, names in sorted(group.domains.nodes.items()):
@@ -170,7 +168,7 @@ class Explainer:
             message = move.why if move.waits is None else f"{move.why}; {move.waits.message}"
             return PodVerdict(fate="Moves", message=message, move=move)
         if not pod.node_name:
-            prepared = self._placement.prepare_waiting(pod)
+            prepared = self._placement.predictor.prepare(pod)
             waiting = f"{why_pending(prepared, self._nodes)}. Its workload is left alone until it has a node"
             return PodVerdict(fate="Held", reason=Reason.IN_MOTION, message=waiting)
         if not counting:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 from immutables import Map
 
+from respread.api.words import listed
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
@@ -17,7 +18,6 @@ from respread.program.command_line import CommandError
 from respread_cli.report.skew_report import WorkloadReference, short_topology_key, workload_matches
 from respread_cli.suggestions import close_to, did_you_mean
 
-_MOST_NAMED: Final = 3
 _SLASHES_WITH_NAMESPACE: Final = 2
 """In `shop/deploy/web`."""
 _NEVER_SCALED: Final = {
@@ -131,9 +131,9 @@ def _is_meant(typed: str, workload: WorkloadName) -> bool:
 def _unknown(name: str, there: Iterable[WorkloadName], known: Iterable[WorkloadName], namespace: str | None) -> str:
     where = "" if namespace is None else f" in namespace {namespace}"
     said = f"there is no pod of {name}{where}"
-    elsewhere = sorted(each.namespace for each in known if _is_meant(name, each))
+    elsewhere = sorted({each.namespace for each in known if _is_meant(name, each)})
     if elsewhere:
-        return f"{said}, but in {_listed(elsewhere)}."
+        return f"{said}, but in {listed(elsewhere)}."
     kind, slash, bare = name.rpartition("/")
     near = set(close_to(bare, {each.name for each in there}))
     if near:
@@ -145,7 +145,7 @@ def _unknown(name: str, there: Iterable[WorkloadName], known: Iterable[WorkloadN
 
 def _ambiguous(found: Sequence[WorkloadName]) -> str:
     if len({each.namespace for each in found}) > 1:
-        namespaces = _listed([each.namespace for each in found])
+        namespaces = listed(list(dict.fromkeys(each.namespace for each in found)))
         return f"there is one in each of namespaces {namespaces}: name one by -n."
     return f"that may be {' or '.join(_short(each) for each in found)}: say which."
 
@@ -182,7 +182,7 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
         values = sorted(
             {node.labels[label] for label in meant for node in snapshot.nodes.values() if label in node.labels}
         )
-        raise CommandError(f"{option} {typed}: no node has {key}={value}. The values of {key} are {_listed(values)}.")
+        raise CommandError(f"{option} {typed}: no node has {key}={value}. The values of {key} are {listed(values)}.")
     if len(nodes) > 1:
         raise CommandError(f"{option} {typed}: {key} may be {' or '.join(meant)}: write the whole key.")
     return list(nodes.pop())
@@ -240,9 +240,3 @@ def _models(typed: str, snapshot: ClusterSnapshot) -> list[Node]:
     if not models:
         raise CommandError(f"--add-nodes {typed}: every node has a taint or is cordoned: name one by like=NODE.")
     return [models[at % len(models)] for at in range(int(number))]
-
-
-def _listed(names: Collection[str]) -> str:
-    shown = list(dict.fromkeys(names))
-    more = len(shown) - _MOST_NAMED
-    return ", ".join(shown[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 import click
 from rich.table import Table
 
+from respread.api.words import number_of
 from respread.program.command_line import ENVIRONMENT, CommandError
 from respread_cli.render.domain_bars import FAINT, OVER, WITHIN
 from respread_cli.render.output import make_console
 from respread_cli.terminal import ended_by_signals
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
-from respread_sandbox.demo.ending import Ending, counted
+from respread_sandbox.demo.ending import Ending
 from respread_sandbox.demo.picture import Pair, Picture
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.story import Story
@@ -137,8 +138,8 @@ def _tell_the_end(screen: Screen, ending: Ending, took_seconds: float) -> None:
         "Pending; nothing else was moved.[/]"
     )
     screen.say(
-        f"The API server's audit log has the same {counted(ending.requests.evictions, 'eviction')}, and "
-        f"{counted(ending.requests.patches, 'pod deletion cost')} written to prevent more.\n"
+        f"The API server's audit log has the same {number_of(ending.requests.evictions, 'eviction')}, and "
+        f"{number_of(ending.requests.patches, 'pod deletion cost')} written to prevent more.\n"
         f"All of it took {took_seconds:.0f} s, and everything that was started is stopped."
     )
     screen.say(

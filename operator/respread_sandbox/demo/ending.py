@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
 
 import msgspec
 
+from respread.api.words import listed, number_of
 from respread_sandbox.demo.audit import OperatorRequests
 from respread_sandbox.demo.picture import Pair, Picture
 from respread_sandbox.demo.world import SIDES, Side
-
-_MOST_NAMED: Final = 5
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +33,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         ]
         evicted, requests = sum(picture.evicted for picture in self.after), self.requests
         if evicted != requests.evictions:
-            found.append(f"the API server carried out {counted(requests.evictions, 'eviction')} for the operator")
+            found.append(f"the API server carried out {number_of(requests.evictions, 'eviction')} for the operator")
         if requests.refused:
-            found.append(f"the operator's rights do not cover {_listed(requests.refused)}")
+            found.append(f"the operator's rights do not cover {listed(requests.refused)}")
         if self.operator_exit_code:
             found.append(f"the operator ended with exit code {self.operator_exit_code}")
         return found
@@ -46,11 +44,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 def _missing(side: Side, before: Picture, after: Picture) -> Iterator[str]:
     fewest, not_ready = before.fewest_evictions, after.pods - after.ready
     if side.prevents and fewest:
-        yield f"{counted(fewest, 'eviction')} needed after the scale-down, and there should be none,"
+        yield f"{number_of(fewest, 'eviction')} needed after the scale-down, and there should be none,"
     if after.violated_zones:
-        yield f"the zone constraint of {_listed(after.violated_zones)} does not hold"
+        yield f"the zone constraint of {listed(after.violated_zones)} does not hold"
     if after.violated_hosts:
-        yield f"the hostname constraint of {_listed(after.violated_hosts)} does not hold"
+        yield f"the hostname constraint of {listed(after.violated_hosts)} does not hold"
     if after.pending:
         yield f"{_are(after.pending, 'pod')} Pending"
     if not_ready:
@@ -58,20 +56,10 @@ def _missing(side: Side, before: Picture, after: Picture) -> Iterator[str]:
     if after.terminating:
         yield f"{_are(after.terminating, 'pod')} still being deleted"
     if after.evicted != fewest:
-        yield f"{counted(after.evicted, 'eviction')}, where {fewest} would have done,"
+        yield f"{number_of(after.evicted, 'eviction')}, where {fewest} would have done,"
     if after.otherwise_deleted:
         yield f"{_are(after.otherwise_deleted, 'pod')} gone otherwise than by an eviction"
 
 
-def counted(number: int, thing: str) -> str:
-    """Return a number of things in words."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _are(number: int, thing: str) -> str:
-    return f"{counted(number, thing)} {'is' if number == 1 else 'are'}"
+    return f"{number_of(number, thing)} {'is' if number == 1 else 'are'}"

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from respread.api.policy import GROUP, PLURALS, Mode
+from respread.api.words import number_of
 from respread_cli.read.shipped_files import crds, manifests
 from respread_cli.render.domain_bars import FAINT, OVER, WITHIN
 from respread_cli.terminal import has_screen
 from respread_sandbox import Sandbox, SandboxError
 from respread_sandbox.demo.audit import requests_of
-from respread_sandbox.demo.ending import Ending, counted
+from respread_sandbox.demo.ending import Ending
 from respread_sandbox.demo.observer import PodObserver
 from respread_sandbox.demo.operator_process import (
     OPERATOR_NAMESPACE,
@@ -176,7 +177,7 @@ class Story:
         needed = before.without.fewest_evictions
         screen.say()
         screen.say(
-            f"[bold]Now the operator may evict[/] in both (mode: Enforce). It takes {counted(needed, 'eviction')} at "
+            f"[bold]Now the operator may evict[/] in both (mode: Enforce). It takes {number_of(needed, 'eviction')} at "
             "least to restore the spread without prevention:"
         )
         screen.say(f"  [{FAINT}](waits as short as its policies have are for the demo; the defaults are 30s and 1m)[/]")

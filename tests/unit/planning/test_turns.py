@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -67,11 +66,9 @@ def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
     given: list[tuple[str, int]] = []
     find = Finder.find
 
-    def watched(
-        self: Finder, tasks: tuple[Task, ...], search_budget: SearchBudget, reserved: Sequence[Any]
-    ) -> Solution:
+    def watched(self: Finder, tasks: tuple[Task, ...], search_budget: SearchBudget, *others: Any) -> Solution:
         given.append((tasks[0].namespace, search_budget._most))
-        found = find(self, tasks, search_budget, reserved)
+        found = find(self, tasks, search_budget, *others)
         for _ in range(max(search_budget._most - search_budget.spent, 0)):
             search_budget.spend()  # a hard search uses its whole budget
         return found

@@ -9,6 +9,7 @@ import msgspec
 
 from respread.api.reasons import Reason
 from respread.api.record import MAX_MOVES_IN_FLIGHT
+from respread.api.words import number_of
 from respread.cluster.meta import Labels
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limits.limiter import GroupPace, Limiter
@@ -297,7 +298,7 @@ class LimitTally:
                 Reason.LIMIT_REACHED,
                 f"{named}, and {more} of the pods that it counts can only go together: set it to {more} or more",
             )
-        number = "1 eviction" if count == 1 else f"{count} evictions"
+        number = number_of(count, "eviction")
         if what == "perHour":
             which = "was made within the last hour" if count == 1 else "were made within the last hour"
         else:

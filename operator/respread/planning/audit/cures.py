@@ -37,7 +37,6 @@ _IDENTITIES: Final[Sequence[tuple[str, ...]]] = (
     ("k8s-app",),
 )
 """Labels that identify a workload by convention."""
-_NAMED: Final = 3
 
 
 def ineffective(rule: AuditRule, message: str, cure: str, patch: tuple[PatchOperation, ...] = ()) -> Finding:
@@ -80,14 +79,3 @@ def identity_of(labels: Labels) -> dict[str, str]:
         if all(key in labels for key in keys):
             return {key: labels[key] for key in keys}
     return {key: value for key, value in sorted(labels.items()) if key not in _PASSING_LABELS}
-
-
-def pods_of(number: int) -> str:
-    """Return a number of pods in words."""
-    return "1 pod" if number == 1 else f"{number} pods"
-
-
-def listed(domains: Sequence[str]) -> str:
-    """Return the first few domains, and how many more there are."""
-    more = len(domains) - _NAMED
-    return ", ".join(domains[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from respread.planning.audit.cures import listed, pods_of, remove, set_field, unsatisfiable
+from respread.api.words import listed, number_of
+from respread.planning.audit.cures import remove, set_field, unsatisfiable
 from respread.planning.audit.finding import AuditRule, Finding, PatchOperation, When
 from respread.planning.audit.known_nodes import NOT_SELECTED, KnownNodes
 from respread.planning.audit.subject import Subject
@@ -45,12 +46,12 @@ def limited(subject: Subject) -> Finding | None:
 def _limit_found(subject: Subject, nodes: KnownNodes, when: When, pending: int, limit: int) -> Finding:
     key = subject.key
     there, closed = sorted(nodes.domains(key).nodes), nodes.closed(key, subject.template.spec)
-    each = f"each {'other ' if closed else ''}domain may have {pods_of(limit)}"
+    each = f"each {'other ' if closed else ''}domain may have {number_of(limit, 'pod')}"
     then = {
-        "Now": f"{pods_of(pending)} of {subject.pods} can't be placed",
-        "NextRollout": f"{pods_of(pending)} of {subject.pods} can't be placed again at the next rollout",
-        "NextScaleUp": f"there is no room for more than {pods_of(subject.pods or 0)}: a scale-up or rollout leaves one "
-        "Pending",
+        "Now": f"{number_of(pending, 'pod')} of {subject.pods} can't be placed",
+        "NextRollout": f"{number_of(pending, 'pod')} of {subject.pods} can't be placed again at the next rollout",
+        "NextScaleUp": f"there is no room for more than {number_of(subject.pods or 0, 'pod')}: a scale-up or rollout "
+        "leaves one Pending",
     }[when]
     reachable = len(there) - len(closed)
     patch: tuple[PatchOperation, ...] = ()
@@ -114,7 +115,7 @@ def _contradiction_with(subject: Subject, nodes: KnownNodes, pods: int, position
     skew = skews[enough]
     sizes = f"{min(inside)} to {max(inside)}" if min(inside) < max(inside) else str(inside[0])
     message = (
-        f"{pods_of(pods)} can't be placed so that both {outer.topology_key} (maxSkew {outer.max_skew}) and "
+        f"{number_of(pods, 'pod')} can't be placed so that both {outer.topology_key} (maxSkew {outer.max_skew}) and "
         f"{inner.topology_key} (maxSkew {inner.max_skew}) hold: there are {len(inside)} domains of "
         f"{outer.topology_key} with {sizes} of {inner.topology_key} each"
     )

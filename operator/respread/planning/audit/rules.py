@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeAlias
 
+from respread.api.words import listed, number_of
 from respread.cluster.pod import NodeSelector
 from respread.planning.audit.cures import (
     PER_POD_LABELS,
     identity_of,
     ineffective,
-    listed,
-    pods_of,
     remove,
     set_field,
     unsatisfiable,
@@ -296,10 +295,10 @@ def full_domains(subject: Subject, group: SpreadGroup, pod: PreparedPod, table: 
     why = next((each.message for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), "")
     then = "a scale-up leaves one Pending"
     if subject.waiting:
-        then = f"{pods_of(subject.waiting)} of {subject.pods} can't be placed"
+        then = f"{number_of(subject.waiting, 'pod')} of {subject.pods} can't be placed"
     message = (
         f"only {listed(allowed)} may have another pod, and no node there takes one ({node} {why}); all others have "
-        f"{pods_of(limit)} or more, which is the most until then, so {then}"
+        f"{number_of(limit, 'pod')} or more, which is the most until then, so {then}"
     )
     cure = f"make room in {listed(allowed)}, or add nodes there; nodes in other domains don't help"
     return unsatisfiable(

@@ -9,6 +9,7 @@ from typing import Final
 from immutables import Map
 
 from respread.api.reasons import Reason
+from respread.api.words import listed
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.workload import workload_of
@@ -18,9 +19,8 @@ from respread.planning.search.search import Path
 from respread.planning.search.tally import Tally
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_sets import union
 
-_DOMAINS_SHOWN: Final = 3
 _REASONS_SHOWN: Final = 3
 _NODES_LOOKED_AT: Final = 3
 _NO_PODS: Final[Map[ObjectKey, Pod]] = Map()
@@ -97,14 +97,14 @@ def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tu
         if pod.labels in matched and tally.group.domains.of_node.get(pod.node_name) in too_full:
             by_reason.setdefault(held.reason, []).append((pod, held))
     if not by_reason:
-        return Held(Reason.IN_MOTION, f"the pods in {_listed(overfull)} that may be evicted are being replaced already")
+        return Held(Reason.IN_MOTION, f"the pods in {listed(overfull)} that may be evicted are being replaced already")
     by_weight = sorted(
         by_reason.items(), key=lambda each: (each[0] is Reason.GROUP_TOO_LARGE, len(each[1])), reverse=True
     )
     most_first = [pods for _, pods in by_weight]
     return Held(
         most_first[0][0][1].reason,
-        f"no pod in {_listed(overfull)} may be evicted: {'; '.join(map(_for_all, most_first[:_REASONS_SHOWN]))}",
+        f"no pod in {listed(overfull)} may be evicted: {'; '.join(map(_for_all, most_first[:_REASONS_SHOWN]))}",
     )
 
 
@@ -121,7 +121,7 @@ def _too_few_domains(tally: Tally) -> Held | None:
     return Held(
         Reason.TOO_FEW_DOMAINS,
         f"minDomains is {group.key.min_domains} and there {'is' if len(there) == 1 else 'are'} only {len(there)} of "
-        f"{group.key.topology_key} ({_listed(there)}), so the minimum counts as 0 and none may hold more than maxSkew, "
+        f"{group.key.topology_key} ({listed(there)}), so the minimum counts as 0 and none may hold more than maxSkew, "
         f"{tally.max_skew}: add nodes in more domains, or lower minDomains",
     )
 
@@ -134,7 +134,7 @@ def _unknown_replacement(
     if not minding:
         return Held(
             Reason.UNKNOWN_REPLACEMENT,
-            f"the pods that it counts in {_listed(overfull)}, such as {board.victim(candidates[0]).name}, don't have "
+            f"the pods that it counts in {listed(overfull)}, such as {board.victim(candidates[0]).name}, don't have "
             "the constraint themselves, so their replacements may land anywhere: give them the same constraint, or "
             "narrow its labelSelector",
         )
@@ -162,9 +162,7 @@ def _with_rivals(board: Board, tally: Tally, path: Path, holders: Mapping[int, s
 
 def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot], holders: Mapping[int, str]) -> Held | None:
     """Say of the domains that hold the minimum, and take no replacement as other rules than spread go, why that is."""
-    reachable: NodeSet = 0
-    for spot in candidates:
-        reachable |= _piece(board, spot).replacement.admitted(spread=False)
+    reachable = union(_piece(board, spot).replacement.admitted(spread=False) for spot in candidates)
     minimum = tally.minimum
     closed = sorted(
         domain
@@ -177,15 +175,15 @@ def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot], holders: Ma
     if wanted := _taken_by_others(board, tally, spot, closed, holders):
         return Held(
             Reason.WAITING_FOR_ROOM,
-            f"{_listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and it waits for "
-            f"room on {_listed(list(wanted))}, which is taken first by "
-            f"{_listed(list(dict.fromkeys(wanted.values())))}: there is not enough room for all",
+            f"{listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and it waits for "
+            f"room on {listed(list(wanted))}, which is taken first by "
+            f"{listed(list(dict.fromkeys(wanted.values())))}: there is not enough room for all",
         )
     why = why_none_there(_piece(board, spot).replacement, tally.group.domains.nodes[domain])
     of_which = f"{domain}: " if len(closed) > 1 else ""
     return Held(
         Reason.NO_FEASIBLE_NODE,
-        f"{_listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and no node there "
+        f"{listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and no node there "
         f"takes a replacement for {board.victim(spot).name} ({of_which}{why}){_held_by(board, tally, domain)}",
         full_domains=tuple(each for each in closed if _is_full(_piece(board, spot).replacement, tally, each)),
     )
@@ -204,9 +202,7 @@ def _taken_by_others(
 ) -> dict[str, str]:
     """Return who takes room in some domains on nodes that would let a replacement on, by the nodes' names."""
     names, feasible = board.placement.table.names, _piece(board, spot).replacement.statically_feasible
-    nodes: NodeSet = 0
-    for domain in closed:
-        nodes |= tally.domains.nodes[domain] & feasible
+    nodes = union(tally.domains.nodes[domain] for domain in closed) & feasible
     return {names[slot]: holders[slot] for slot in sorted(holders) if nodes >> slot & 1}
 
 
@@ -220,7 +216,7 @@ def _held_by(board: Board, tally: Tally, domain: str) -> str:
     whose = Counter((pod.namespace, str(workload_of(pod))) for pod in pods)
     most_first = sorted(whose.items(), key=lambda each: (-each[1], each[0]))
     shown = [f"{number} of {workload} in {namespace}" for (namespace, workload), number in most_first]
-    return f"; the pods on {_listed(nodes)} are {_listed(shown)}"
+    return f"; the pods on {listed(nodes)} are {listed(shown)}"
 
 
 def why_none_there(replacement: PreparedPod, nodes: Iterable[str]) -> str:
@@ -283,9 +279,3 @@ def _best_chance(board: Board, tally: Tally, candidates: Sequence[Spot]) -> tupl
 
 def _piece(board: Board, spot: Spot) -> Piece:
     return board.pieces[spot.piece]
-
-
-def _listed(domains: Sequence[str]) -> str:
-    shown = ", ".join(domains[:_DOMAINS_SHOWN])
-    more = len(domains) - _DOMAINS_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.cluster.workload import workload_of
@@ -17,20 +16,13 @@ from respread.scheduling.filters.taint_toleration import DELETION_CANDIDATE, shu
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 
-class StepPosition(NamedTuple):
-    """The position of a step in the plan."""
-
-    component: int
-    step: int
-
-
-def moves_of(board: Board, choice: Choice, position: StepPosition, selection: Selection) -> Iterator[Move]:
-    """Yield the moves of a step, one for each pod.
+def moves_of(board: Board, choice: Choice, number: int, selection: Selection) -> Iterator[Move]:
+    """Yield the moves of a step, one for each pod. When they are made is determined when solutions are combined.
 
     Args:
         board: the position just before the step.
         choice: the step.
-        position: its position in the plan.
+        number: how many steps are before it.
         selection: which policy governs which pods.
     """
     assessment = choice.assessment
@@ -42,9 +34,8 @@ def moves_of(board: Board, choice: Choice, position: StepPosition, selection: Se
             pod=pod,
             policy=policy.name if policy is not None else "",
             workload=workload_of(pod),
-            wave=position.step,
-            component=position.component,
-            step=position.step,
+            wave=number,
+            step=number,
             groups=tuple(tally.group.key for tally in helped),
             from_domains=tuple(tally.domain_of[spot.slot] or "" for tally in helped),
             to_domains=tuple(_domains(tally, nodes) for tally in helped),

@@ -23,7 +23,7 @@ from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
 from respread.planning.room.demand import Conflict, Demand, Leaving, held_by, largest_of, wanted_by
 from respread.planning.room.relations import Relations
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of, union
 
 _MOST_LOOKS: Final = 20_000
 """The maximum number of looks, each at a node or at the pods that may land on the same nodes, for the initial pods,
@@ -88,7 +88,7 @@ class Contention:
         self._takers: dict[NodeSet, _Takers] = {}
         self._seeking = 0
         self._relations = Relations()
-        self._closed: NodeSet = 0
+        self._closed = union(each.may_open for each in waiting)
         """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[int, int, _Kept]] = []
         self._alone: dict[int, list[_Kept]] = {}
@@ -103,10 +103,8 @@ class Contention:
         self._opened_number = 0
         self._looks = self._looks_for_later = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
-        self._fragile: list[Demand] = []
+        self.fragile: list[Demand] = []
         """The pods of `waiting` that other pods of `waiting` may leave without a node, and those that come later."""
-        for each in waiting:
-            self._closed |= each.may_open
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
@@ -119,17 +117,12 @@ class Contention:
             shown = [self._show(each, part) for part in each.must_hold]
             kept = [one for one in shown if one is not None]
             if len(kept) < len(shown):
-                self._fragile.append(each)
+                self.fragile.append(each)
                 self._fragile_nodes |= each.nodes
                 continue
             for one in kept:
                 self._keep(one)
         self._looks = _MOST_LOOKS
-
-    @property
-    def fragile(self) -> Sequence[Demand]:
-        """The initial pods that other initial pods may leave without a node."""
-        return self._fragile
 
     def join(self, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Add pods if all keep a place, and return None, or else return the conflict.
@@ -142,7 +135,7 @@ class Contention:
             if (other := self._relations.of(each)) is not None:
                 return other
             if self._fragile_nodes & each.nodes:
-                meeting = next(one for one in self._fragile if one.nodes & each.nodes)
+                meeting = next(one for one in self.fragile if one.nodes & each.nodes)
                 return Conflict(meeting, meeting.nodes & each.nodes)
         let_in = self._relations.let_in_by(demands)
         for each in let_in:
@@ -172,7 +165,7 @@ class Contention:
         has_room = self.join((demand,), {}) is None
         is_shown = has_room or self._looks > 0
         if not has_room and is_shown:
-            self._fragile.append(demand)
+            self.fragile.append(demand)
             self._fragile_nodes |= demand.nodes
         self._looks_for_later, self._looks = self._looks, looks
         return is_shown
@@ -180,25 +173,19 @@ class Contention:
     def replace(self, before: Demand, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Let pods take the place of one that has joined, or for which room is reserved, as `join` does."""
         one = before._replace(number=1)
-        was_fragile = [each for each in self._fragile if each is before]
+        was_fragile = [each for each in self.fragile if each is before]
         if was_fragile:
-            self._fragile.remove(before)
+            self.fragile.remove(before)
         else:
             self._note(one, -1)
-        self._fragile_nodes = self._nodes_of_fragile()
+        self._fragile_nodes = union(each.nodes for each in self.fragile)
         conflict = self.join(demands, left)
         if was_fragile:  # Others of it may be left.
-            self._fragile.append(before)
+            self.fragile.append(before)
             self._fragile_nodes |= before.nodes
         elif conflict is not None:
             self._note(one, 1)
         return conflict
-
-    def _nodes_of_fragile(self) -> NodeSet:
-        nodes: NodeSet = 0
-        for each in self._fragile:
-            nodes |= each.nodes
-        return nodes
 
     def _open(self, left: Iterable[int]) -> None:
         """Count the pods to which the left nodes may open: they may land there, and so no longer only elsewhere."""
@@ -220,9 +207,7 @@ class Contention:
         by_limit: list[tuple[int, int, _Kept]] = []
         while self._by_limit and self._by_limit[0][0] <= self._in_all():
             by_limit.append(heappop(self._by_limit))
-        touched = node_set(list(left))
-        for each in (*demands, *let_in):
-            touched |= each.nodes
+        touched = node_set(list(left)) | union(each.nodes for each in (*demands, *let_in))
         doubtful_witnesses = self._witnesses & touched
         by_witness = {slot: self._by_witness.pop(slot) for slot in slots_of(doubtful_witnesses)}
         components = {each.component for each in demands}

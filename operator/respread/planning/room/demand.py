@@ -85,12 +85,13 @@ class Current:
         self._open: dict[int, NodeSet] = {}
         """By the identity of the replacement."""
 
-    def of(self, demand: Demand, *, number: int = 1) -> Demand:
-        """Return so many like a demand, with what is open to them now."""
+    def of(self, demand: Demand, *, component: int = -1, number: int = 1) -> Demand:
+        """Return so many like a demand of a solution, with what is open to them now."""
         own = self.placement.own(demand.pod)
         open_now = self._open_to(demand.prepared, own)
         parts = demand.parts and tuple(part & open_now for part in demand.parts)
-        return demand._replace(sure=demand.nodes & open_now, now=open_now, number=number, own=own, parts=parts)
+        sure = demand.nodes & open_now
+        return demand._replace(sure=sure, now=open_now, number=number, own=own, parts=parts, component=component)
 
     def _open_to(self, replacement: PreparedPod, own: Pod | None) -> NodeSet:
         if own is None:
@@ -189,7 +190,7 @@ def demands_in(
     for pod in pending:
         if pod.spec.has_scheduling_gates:
             continue
-        prepared = placement.prepare_waiting(pod)
+        prepared = placement.predictor.prepare(pod)
         if prepared.unknown is None or is_recent(pod, now):
             alike.setdefault(id(prepared), (prepared, []))[1].append(pod)
     found = [_waiting(placement, prepared, pods, leaving) for prepared, pods in alike.values()]

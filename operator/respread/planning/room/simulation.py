@@ -16,7 +16,7 @@ from respread.planning.placement import Placement
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS
-from respread.scheduling.view.node_sets import NodeSet, slots_of
+from respread.scheduling.view.node_sets import NodeSet, slots_of, union
 from respread.spread.counts import Counts
 from respread.spread.group import GroupKey, SpreadGroup, domain_map
 
@@ -103,11 +103,8 @@ class Simulation:
     def emptiest(self, group: SpreadGroup) -> NodeSet:
         """Return the nodes of the domains with the fewest pods."""
         domains, counts = domain_map(self.placement.table, group), self._counts[group.key]
-        fewest, nodes = min(counts[domain] for domain in group.domains.nodes), 0
-        for domain, there in domains.nodes.items():
-            if counts[domain] == fewest:
-                nodes |= there
-        return nodes
+        fewest = min(counts[domain] for domain in group.domains.nodes)
+        return union(there for domain, there in domains.nodes.items() if counts[domain] == fewest)
 
     def roomiest(self, prepared: PreparedPod, nodes: NodeSet) -> int | None:
         """Return the slot of one of some nodes that has room for most pods of a kind; None if there are none."""

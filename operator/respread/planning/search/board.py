@@ -21,7 +21,7 @@ from respread.scheduling.filters.taint_toleration import ShunnedNodes
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import POD_SLOTS
-from respread.scheduling.view.node_sets import NodeSet, node_set, nth_slot, slots_of
+from respread.scheduling.view.node_sets import NodeSet, node_set, nth_slot, slots_of, union
 from respread.spread.group import Template
 
 
@@ -401,11 +401,8 @@ class Board:
     @property
     def open_nodes(self) -> NodeSet:
         """The nodes that may accept some replacement if there is room."""
-        nodes = 0
-        for piece in self.pieces:
-            if piece.replacement.unknown is None:
-                nodes |= piece.replacement.statically_feasible
-        return nodes
+        known = (piece.replacement for piece in self.pieces if piece.replacement.unknown is None)
+        return union(replacement.statically_feasible for replacement in known)
 
     @property
     def largest_request(self) -> dict[str, int]:

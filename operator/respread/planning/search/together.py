@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.tally import Tally
-from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_sets import NodeSet, union
 
 _MOST_PARTS: Final = 64
 """In groups with up to this many domains, room is looked for in each of them."""
@@ -239,23 +239,14 @@ class _Course:
         """Return the nodes of the domains that the constraint allows wherever all replacements go."""
         tally = level.tally
         most = level.minimum + tally.max_skew - level.coming
-        nodes: NodeSet = 0
-        for domain, there in tally.domains.nodes.items():
-            if tally.count(domain) <= most:
-                nodes |= there
-        return nodes
+        return union(there for domain, there in tally.domains.nodes.items() if tally.count(domain) <= most)
 
 
 def _passing_nodes(level: _Level) -> NodeSet:
     """Return the nodes that a constraint with nodes as its domains allows, or prefers, until a pod lands there."""
     tally = level.tally
-    by_count = tally.nodes_by_count()
     most = level.minimum if tally.soft else level.minimum + tally.max_skew - 1
-    nodes: NodeSet = 0
-    for count, there in by_count.items():
-        if count <= most:
-            nodes |= there
-    return nodes
+    return union(there for count, there in tally.nodes_by_count().items() if count <= most)
 
 
 class _Own(NamedTuple):

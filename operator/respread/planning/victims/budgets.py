@@ -15,6 +15,7 @@ import msgspec
 
 from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
+from respread.api.words import number_of
 from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
@@ -224,10 +225,12 @@ class BudgetLedger:
         if budget.disruptions_allowed == 0:
             return f"{name} allows no disruption: {_why_zero(budget)}{_unready_hint(budget, pod)}"
         if taken:
-            return f"{name} allows {_disruptions(allowed)}, and {taken} of the plan's evictions need that already"
+            disruptions = number_of(allowed, "disruption")
+            return f"{name} allows {disruptions}, and {taken} of the plan's evictions need that already"
+        disruptions = number_of(budget.disruptions_allowed, "disruption")
         return (
-            f"{name} allowed {_disruptions(budget.disruptions_allowed)} when its status was last written, and "
-            "evictions made since then have used that up"
+            f"{name} allowed {disruptions} when its status was last written, and evictions made since then have used "
+            "that up"
         )
 
 
@@ -343,7 +346,3 @@ def _unready_hint(budget: PodDisruptionBudget, pod: Pod) -> str:
     if pod.ready or budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
         return ""
     return "; the pod is not Ready, so unhealthyPodEvictionPolicy: AlwaysAllow would let it go"
-
-
-def _disruptions(count: int) -> str:
-    return "1 disruption" if count == 1 else f"{count} disruptions"

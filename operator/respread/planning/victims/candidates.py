@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.api.words import number_of
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -28,11 +29,10 @@ def why_too_few(controller: str, replicas: int, min_replicas: int) -> Held | Non
     """
     if replicas >= min_replicas:
         return None
-    number = f"{replicas} replica{'' if replicas == 1 else 's'}"
     return Held(
         Reason.TOO_FEW_REPLICAS,
-        f"{controller} has {number}, fewer than the policy's victims.minReplicas of {min_replicas}; more replicas, or "
-        "a lower victims.minReplicas, would allow it",
+        f"{controller} has {number_of(replicas, 'replica')}, fewer than the policy's victims.minReplicas of "
+        f"{min_replicas}; more replicas, or a lower victims.minReplicas, would allow it",
     )
 
 

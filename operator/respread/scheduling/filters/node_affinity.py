@@ -12,7 +12,7 @@ from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from respread.cluster.selectors import SelectorError, requirement
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_sets import NodeSet, union
 from respread.scheduling.view.node_table import NodeTable
 
 NAME_FIELD: Final = "metadata.name"
@@ -235,22 +235,12 @@ def _nodes_expressed(table: NodeTable, expression: NodeSelectorRequirement) -> N
         case "DoesNotExist":
             return table.every & ~column.present
         case "In":
-            nodes = 0
-            for value in expression.values:
-                nodes |= column.nodes_with.get(value, 0)
-            return nodes
+            return union(column.nodes_with.get(value, 0) for value in expression.values)
         case "NotIn":
-            nodes = table.every
-            for value in expression.values:
-                nodes &= ~column.nodes_with.get(value, 0)
-            return nodes
+            return table.every & ~union(column.nodes_with.get(value, 0) for value in expression.values)
         case _:
             holds = _value_test(expression)
-            nodes = 0
-            for value, having in column.nodes_with.items():
-                if holds(value):
-                    nodes |= having
-            return nodes
+            return union(having for value, having in column.nodes_with.items() if holds(value))
 
 
 def _nodes_named(table: NodeTable, field: NodeSelectorRequirement) -> NodeSet:

@@ -10,7 +10,7 @@ import msgspec
 from respread.cluster.objects import Taint
 from respread.cluster.pod import Toleration
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_sets import NodeSet, union
 from respread.scheduling.view.node_table import NodeTable
 
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
@@ -106,11 +106,8 @@ def tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> No
 
 
 def _tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> NodeSet:
-    nodes = 0
-    for taints, tainted in table.by_taints().items():
-        if untolerated_taint(tolerations, taints) is None:
-            nodes |= tainted
-    return nodes
+    by_taints = table.by_taints().items()
+    return union(tainted for taints, tainted in by_taints if untolerated_taint(tolerations, taints) is None)
 
 
 class TaintToleration:

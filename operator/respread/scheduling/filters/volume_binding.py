@@ -25,7 +25,7 @@ from respread.scheduling.view.claims import (
     not_made_for,
     was_made_for,
 )
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of, union
 from respread.scheduling.view.node_table import NodeTable
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -74,10 +74,7 @@ class VolumeBinding:
 
     def failing(self) -> NodeSet:
         """Return the nodes on which a volume would have to be translated to CSI, but can't be."""
-        nodes = 0
-        for each in self._bound:
-            nodes |= each.failing
-        return nodes
+        return union(each.failing for each in self._bound)
 
     def reject(self, slot: int) -> Rejection | None:
         """Return the first claim that is not satisfied."""

@@ -7,7 +7,9 @@ Python's integers have any length, and operations on them process whole machine 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import compress, count
+from operator import or_
 from typing import TypeAlias, TypeVar
 
 NodeSet: TypeAlias = int
@@ -26,6 +28,11 @@ def node_set(slots: Iterable[int]) -> NodeSet:
     for slot in each:
         digits[-1 - slot] = _ONE
     return int(digits, 2)
+
+
+def union(sets: Iterable[NodeSet]) -> NodeSet:
+    """Return the nodes that are in any of some sets."""
+    return reduce(or_, sets, 0)
 
 
 def slots_of(nodes: NodeSet) -> list[int]:
