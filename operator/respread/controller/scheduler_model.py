@@ -16,14 +16,13 @@ from respread.handlers.informers import Informers
 from respread.kube.requests import NoResponseError, Requests
 from respread.kube.retry import Retry, RetryDelays
 from respread.planning.audit.auditor import Auditor
-from respread.planning.planner import Planner
-from respread.planning.victims.policies import PolicyIndex, kinds_restored
+from respread.planning.planning_model import PlanningModel
+from respread.planning.victims.policies import PolicyIndex
 from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.default_selector import SelectingOwner
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
-from respread.spread.carried import DefaultConstraints
-from respread.spread.index import Spread, SpreadIndex
+from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -33,21 +32,10 @@ ASK_AGAIN_SECONDS: Final = 600.0
 """A cluster may be upgraded while Respread runs."""
 
 
-class SchedulerModel:
+class SchedulerModel(PlanningModel):
     """Finds spread groups, plans for them, audits them. It is rebuilt when assumptions about the schedulers change."""
 
-    __slots__ = (
-        "_configuration",
-        "_defaults",
-        "_of_spread",
-        "_of_victims",
-        "_owners",
-        "_version",
-        "auditor",
-        "index",
-        "planner",
-        "predictor",
-    )
+    __slots__ = ("_configuration", "_of_spread", "_of_victims", "_owners", "_version", "auditor")
 
     def __init__(
         self,
@@ -67,7 +55,8 @@ class SchedulerModel:
         self._owners = owners
         self._of_spread: frozenset[SelectingOwner] = frozenset()
         self._of_victims: frozenset[SelectingOwner] = frozenset()
-        self._set(DefaultConstraints(self._configuration))
+        self.auditor = Auditor(foresees_room=False)
+        super().__init__(Predictor(ClusterView(), self._configuration))
 
     @classmethod
     def of_cluster(
@@ -85,21 +74,12 @@ class SchedulerModel:
         """Read until cancelled."""
         await asyncio.gather(*(each.run() for each in (self._version, self._owners) if each is not None))
 
-    def _set(self, defaults: DefaultConstraints) -> None:
-        self._defaults = defaults
-        self.index = SpreadIndex(defaults)
-        self.auditor = Auditor(foresees_room=False)
-        self.predictor = Predictor(ClusterView(), defaults.configuration)
-        self.planner = Planner(self.predictor)
-
     def follow(self, policies: Iterable[Policy]) -> None:
         """Use the constraints that matter to these policies, and the bugs of the cluster's version."""
         configuration = self._configuration
         if self._version is not None:
             configuration = of_version(configuration, self._version.version)
-        defaults = DefaultConstraints(configuration, kinds_restored(policies))
-        if defaults != self._defaults:
-            self._set(defaults)
+        self.assume(configuration, policies)
 
     def plan_depends_on(self, owners: frozenset[SelectingOwner]) -> None:
         """Start reading the controllers on which the last plan depends (`Plan.owners`)."""

@@ -11,17 +11,14 @@ import click
 from respread.api.policy import Policy
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
-from respread.planning.planner import Planner
+from respread.planning.planning_model import PlanningModel
 from respread.planning.policy_setting import PolicySetting
-from respread.planning.victims.policies import kinds_restored
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
 from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.default_selector import is_known
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
-from respread.spread.carried import DefaultConstraints
-from respread.spread.index import Spread, SpreadIndex
+from respread.spread.index import Spread
 from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCluster
 from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread_cli.read.reading import read_for_plan, with_owners, with_quotas
@@ -132,20 +129,7 @@ class Planning:
         self._given: tuple[Policy, ...] = ()
         if options.filenames:
             self._given = read_policies(options.filenames, default_namespace=default_namespace)
-        self._index = SpreadIndex()
-        self._defaults: DefaultConstraints | None = None
-        self._predictor = Predictor(SchedulerView(), options.scheduler_configuration)
-        self._planner = Planner(self._predictor)
-
-    def spread_index(self, view: ReadCluster) -> SpreadIndex:
-        """Return the index of the cluster's spread groups. Its default constraints depend on policies and version."""
-        configuration = of_version(self._options.scheduler_configuration, view.server_version)
-        defaults = DefaultConstraints(configuration, kinds_restored(self._policies(view)))
-        if defaults != self._defaults:
-            self._defaults, self._index = defaults, SpreadIndex(defaults)
-            self._predictor = Predictor(SchedulerView(), configuration)
-            self._planner = Planner(self._predictor)
-        return self._index
+        self._model = PlanningModel()
 
     def plan_with_owners(self, view: ReadCluster, read_owners: Callable[[ReadCluster], ReadCluster]) -> Planned:
         """Return a plan for a cluster, after reading the pods' controllers if it depends on them.
@@ -163,7 +147,7 @@ class Planning:
         complete = read_owners(view)
         if complete is view:
             return planned
-        self._planner = Planner(self._predictor)  # It would order moves by when it planned them first.
+        self._model = PlanningModel(planned.predictor)  # Its planner would order moves by when it planned them first.
         return self.plan(complete)
 
     def plan(self, view: ReadCluster) -> Planned:
@@ -176,18 +160,19 @@ class Planning:
         reports = tuple(policy_report(policy, _wrong(policy, view)) for policy in policies)
         if self._given:
             _refuse(reports)
-        setting = PolicySetting(policies, view.priority_classes)
-        spread = self.spread_index(view).update(view.snapshot)
+        setting, model = PolicySetting(policies, view.priority_classes), self._model
+        model.assume(of_version(self._options.scheduler_configuration, view.server_version), policies)
+        spread = model.index.update(view.snapshot)
         in_flight = moves_under_way(view.records, view.snapshot, view.time)
         snapshot = in_flight.overlay(view.snapshot)
-        plan = self._planner.plan(
+        plan = model.planner.plan(
             snapshot,
-            self.spread_index(view).update(snapshot),
+            model.index.update(snapshot),
             setting,
             now=view.time,
             under_way=in_flight.for_planning(view.snapshot),
         )
-        self._predictor.view.advance(view.snapshot)
+        model.predictor.view.advance(view.snapshot)
         default_policy = not (self._given or view.policies)
         return Planned(
             view=view,
@@ -195,7 +180,7 @@ class Planning:
             reports=reports,
             default_policy=default_policy,
             spread=spread,
-            predictor=self._predictor,
+            predictor=model.predictor,
             plan=plan,
             in_flight=in_flight.moves,
             notes=(

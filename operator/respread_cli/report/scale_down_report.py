@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import SpreadGroup
@@ -47,12 +49,7 @@ def scale_down_reports(
 def _report(workload: WorkloadPods, protection: ScaleDownProtection, now: datetime) -> ScaleDownReport:
     violating, certain = _violating(workload, now)
     return ScaleDownReport(
-        namespace=workload.name.namespace,
-        workload=WorkloadReference(workload.name.kind, workload.name.name),
-        protected=protection.protected,
-        reason=protection.reason,
-        message=protection.message,
-        policy=protection.policy or None,
+        **msgspec.structs.asdict(protection_report(workload.name, protection)),
         replicas=len(workload.pods),
         violating_replicas=violating,
         certain=certain,

@@ -22,6 +22,7 @@ from respread_cli.report.domain_loss import Damage, WorkloadLoss, was_pending, w
 from respread_cli.report.plan_report import PaceReport
 from respread_cli.report.quota_refusals import quota_refusals
 from respread_cli.report.scale_down_protection import ScaleDownProtection
+from respread_cli.report.scale_down_report import protection_report
 from respread_cli.report.simulate_changes import HypotheticalChanges
 from respread_cli.report.skew_report import (
     API_VERSION,
@@ -234,16 +235,8 @@ def simulation_report(
 
 
 def _scaled(name: WorkloadName, replicas: int, pods: int, protection: ScaleDownProtection) -> ScaledReport:
-    return ScaledReport(
-        namespace=name.namespace,
-        workload=WorkloadReference(name.kind, name.name),
-        pods=pods,
-        replicas=replicas,
-        protected=protection.protected,
-        reason=protection.reason,
-        message=protection.message,
-        policy=protection.policy or None,
-    )
+    report = protection_report(name, protection)
+    return ScaledReport(**msgspec.structs.asdict(report), pods=pods, replicas=replicas)
 
 
 def _group_after(before: SpreadGroup, run: Run) -> GroupAfter:

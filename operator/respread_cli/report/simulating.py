@@ -10,12 +10,11 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
-from respread.planning.planner import Planner
-from respread.planning.victims.policies import PolicyIndex, kinds_restored
+from respread.planning.planning_model import PlanningModel
+from respread.planning.victims.policies import PolicyIndex
 from respread.program.command_line import CommandError
 from respread.scheduling.predictor import Predictor
-from respread.spread.carried import DefaultConstraints
-from respread.spread.index import Spread, SpreadIndex
+from respread.spread.index import Spread
 from respread_cli.report.domain_loss import MOST_DOMAINS, DomainLossReport, DomainOutcome, domain_loss_report
 from respread_cli.report.forecast import NotForetoldError, Ranking
 from respread_cli.report.plan_report import PaceReport, pace_report
@@ -33,7 +32,7 @@ LATER: Final = timedelta(days=365)
 class Simulator:
     """Simulates one set of changes after another, each at the cost of what differs from the last."""
 
-    __slots__ = ("_defaults", "_index", "_planner", "_predictor")
+    __slots__ = ("_model",)
 
     def __init__(self, predictor: Predictor) -> None:
         """Start without a cluster.
@@ -41,10 +40,7 @@ class Simulator:
         Args:
             predictor: of the cluster's schedulers. Its view is changed.
         """
-        self._predictor = predictor
-        self._planner = Planner(predictor)
-        self._defaults = DefaultConstraints(predictor.configuration)
-        self._index = SpreadIndex(self._defaults)
+        self._model = PlanningModel(predictor)
 
     def prepare(self, planned: Planned) -> None:
         """Take over a cluster, which is most of what the first simulation costs."""
@@ -114,8 +110,8 @@ class Simulator:
     def _what_if(self, planned: Planned, ranking: Ranking, cancellation: Cancellation) -> WhatIf:
         return WhatIf(
             planned.view.snapshot,
-            self._index,
-            self._predictor,
+            self._model.index,
+            self._model.predictor,
             now=planned.view.time,
             ranking=ranking,
             cancellation=cancellation,
@@ -123,10 +119,8 @@ class Simulator:
 
     def _spread(self, planned: Planned) -> Spread:
         """Return the spread groups of the cluster as it is."""
-        defaults = DefaultConstraints(self._predictor.configuration, kinds_restored(planned.setting.policies))
-        if defaults != self._defaults:
-            self._defaults, self._index = defaults, SpreadIndex(defaults)
-        return self._index.update(planned.view.snapshot)
+        self._model.assume(planned.predictor.configuration, planned.setting.policies)
+        return self._model.index.update(planned.view.snapshot)
 
     def _runs(
         self,
@@ -177,7 +171,7 @@ class Simulator:
     def _plan(self, planned: Planned, snapshot: ClusterSnapshot, spread: Spread) -> Plan:
         now = planned.view.time
         moves = moves_under_way(planned.view.records, snapshot, now)
-        return self._planner.plan(
+        return self._model.planner.plan(
             moves.overlay(snapshot),
             spread,
             planned.setting,
