@@ -26,7 +26,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import Change
 from respread.planning.audit.auditor import Auditor
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import SpreadIndex

@@ -11,7 +11,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.moving_pods import NOTHING_UNDER_WAY, OnHold, UnderWay, never_on_hold
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey

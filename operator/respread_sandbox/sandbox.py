@@ -297,7 +297,9 @@ class Sandbox:
         self._wait(self._is_ready, API_SERVER)
         if self.options.controller_manager:
             self._wait(lambda: self._has_default_service_account("default"), "the default ServiceAccount")
-            self._wait(self._all_nodes_ready, "all nodes to be Ready")
+            self._wait(
+                lambda: len(self.nodes.ready()) == sum(self.options.zone_sizes().values()), "all nodes to be Ready"
+            )
         if self._karpenter is not None:
             self._start_karpenter(self._karpenter)
         self._processes.keep_running(self.components)  # before, one that ends has the wrong options
@@ -350,9 +352,6 @@ class Sandbox:
 
     def _has_default_service_account(self, namespace: str) -> bool:
         return self.api.exists(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-
-    def _all_nodes_ready(self) -> bool:
-        return len(self.nodes.ready()) == sum(self.options.zone_sizes().values())
 
     def _wait(self, until: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + START_SECONDS

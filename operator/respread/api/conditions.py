@@ -164,7 +164,7 @@ def next_status(
     ours = tuple(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
         for name, verdict in verdicts.items()
-        if name in _USUAL or previous.condition(name) is not None or _holds(verdict)
+        if name in _USUAL or previous.condition(name) is not None or (verdict is not None and verdict.status == "True")
     )
     others = tuple(each for each in previous.conditions if each.type not in verdicts)[: MAX_CONDITIONS - len(ours)]
     if outcome is None:
@@ -347,10 +347,6 @@ def describe_missing(missing: Iterable[MissingPermission]) -> str:
 def _in(namespaces: Iterable[str]) -> str:
     named = [each for each in namespaces if each]
     return f" in {_listed(named)}" if named else ""
-
-
-def _holds(verdict: _Verdict | None) -> bool:
-    return verdict is not None and verdict.status == "True"
 
 
 def _condition(

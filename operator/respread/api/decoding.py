@@ -15,9 +15,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from respread.api.clamping import read_clamped
-from respread.api.fields import MAX_LABEL_PREFIX_LENGTH
+from respread.api.fields import MAX_LABEL_PREFIX_LENGTH, Problem, UnknownField
 from respread.api.policy import API_VERSION, ClusterPolicySpec, Policy, PolicyKind, PolicySpec
-from respread.api.problem import Problem, UnknownField
 from respread.api.status import MAX_GENERATION, PolicyStatus
 from respread.api.structures import read_structure, shown, suggestion
 from respread.api.validation import validated

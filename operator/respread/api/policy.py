@@ -15,9 +15,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import LabelKey, LabelValue, Percentage, described, duration, expects, rule
+from respread.api.fields import LabelKey, LabelValue, Percentage, Problem, described, duration, expects, rule
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
-from respread.api.problem import Problem
 
 GROUP: Final = "respread.dev"
 VERSION: Final = "v1alpha1"
@@ -512,3 +511,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def is_cluster_policy(self) -> bool:
         """Whether it is a ClusterRebalancePolicy."""
         return self.kind == "ClusterRebalancePolicy"
+
+    @property
+    def owner_reference(self) -> dict[str, str]:
+        """The entry of `metadata.ownerReferences` of objects that belong to it, and are deleted with it.
+
+        Only objects in the policy's own namespace may have it; with a ClusterRebalancePolicy, objects in any namespace.
+        The garbage collector deletes others at once: it looks for the owner in the object's namespace.
+        """
+        return {"apiVersion": API_VERSION, "kind": self.kind, "name": self.object_name, "uid": self.uid}

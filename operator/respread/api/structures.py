@@ -17,8 +17,16 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, g
 import msgspec
 from immutables import Map
 
-from respread.api.fields import DURATION, DURATION_PATTERN, EXPECTS, DurationBounds, format_duration, parse_duration
-from respread.api.problem import Problem, UnknownField
+from respread.api.fields import (
+    DURATION,
+    DURATION_PATTERN,
+    EXPECTS,
+    DurationBounds,
+    Problem,
+    UnknownField,
+    format_duration,
+    parse_duration,
+)
 
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 

@@ -15,7 +15,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from respread.api.fields import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_PREFIX_LENGTH, MAX_LABEL_VALUE_LENGTH
+from respread.api.fields import (
+    LABEL_KEY_PATTERN,
+    LABEL_VALUE_PATTERN,
+    MAX_LABEL_PREFIX_LENGTH,
+    MAX_LABEL_VALUE_LENGTH,
+    Problem,
+)
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import (
     REQUEST_NEEDS_PRIORITY_CLASS,
@@ -25,7 +31,6 @@ from respread.api.policy import (
     PriorityThreshold,
     Window,
 )
-from respread.api.problem import Problem
 from respread.api.structures import shown, suggestion
 
 # Any moment is suitable to check whether a schedule has a next time. cronsim looks 50 years ahead.

@@ -166,7 +166,7 @@ def requirement(key: str, operator: SelectorOperator, values: Iterable[str] = ()
     if operator in {"Exists", "DoesNotExist"} and sorted_values:
         raise SelectorError(f"{at}operator {operator} of key {key!r} takes no values")
     for value in sorted_values:
-        if (fault := _fault_of_value(value)) is not None:
+        if value and (fault := _fault_of_name(value)) is not None:
             raise SelectorError(f"{at}{value!r}, wanted for key {key!r}, is not a label value: {fault}")
     return Requirement(key, operator, sorted_values)
 
@@ -191,10 +191,6 @@ def _fault_of_key(key: str) -> str | None:
     if not name:
         return "it is empty" if not key else "there is no name after the '/'"
     return _fault_of_name(name)
-
-
-def _fault_of_value(value: str) -> str | None:
-    return _fault_of_name(value) if value else None
 
 
 def _fault_of_name(name: str) -> str | None:

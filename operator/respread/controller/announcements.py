@@ -9,7 +9,7 @@ from respread.api.conditions import MissingPermission, describe_missing
 from respread.api.policy import API_VERSION, Policy
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
-from respread.eviction.owners.top_owners import TopOwners
+from respread.eviction.owners.last_look import TopOwners
 from respread.moves.entry import Ended, Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move

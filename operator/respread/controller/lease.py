@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from respread.api.status import PolicyStatus
-from respread.cluster.meta import Labels, ObjectKey
+from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.options import OperatorOptions
 from respread.controller.permits.permission import Leading
@@ -20,7 +20,7 @@ from respread.kube.election import COMMON_NAMESPACE, INSTALLED_NAMESPACE, Electi
 from respread.kube.leadership import Elector
 from respread.kube.requests import Requests, open_requests
 from respread.planning.victims.controllers import is_active
-from respread.planning.victims.protection import OWN_LABELS
+from respread.planning.victims.protection import are_own
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -150,7 +150,7 @@ class LeasePlace:
             before = known.get(namespace)
             if before is None or before[0] is not by_labels:
                 found = any(
-                    _are_own(labels) and any(map(is_active, pods.values())) for labels, pods in by_labels.items()
+                    are_own(labels) and any(map(is_active, pods.values())) for labels, pods in by_labels.items()
                 )
                 before = (by_labels, found)
             self._known[namespace] = before
@@ -158,7 +158,3 @@ class LeasePlace:
         if INSTALLED_NAMESPACE in installed or INSTALLED_NAMESPACE in snapshot.namespaces:
             return INSTALLED_NAMESPACE
         return min(installed, default=COMMON_NAMESPACE)
-
-
-def _are_own(labels: Labels) -> bool:
-    return all(labels.get(key) == value for key, value in OWN_LABELS.items())

@@ -21,8 +21,8 @@ from respread.eviction.limits.limiter import Limiter, Limiters
 from respread.handlers.informers import Informers
 from respread.holds.holds import why_stale
 from respread.moves.ledger import Ledger
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.candidates import Refused
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
 from respread.telemetry.metrics import Metrics

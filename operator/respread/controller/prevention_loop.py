@@ -16,13 +16,12 @@ from typing import Final
 
 import msgspec
 
-from respread.api.policy import Policy
 from respread.api.record import ContestedCosts, Recorded
 from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.kube.requests import Requests
 from respread.kube.retry import Retry
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.prevention.contests import contested_to_remember, recalled_contests
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose
@@ -131,7 +130,9 @@ class PreventionLoop:
         self._term.leaving = leaving
         if not self._term.needed:
             # Most clusters have no use for any of this: then it costs them nothing.
-            self._term.needed = _any_enabled(setting.policies) or (self._term.is_new and _any_cost_of_ours(snapshot))
+            enabled = any(policy.spec.prevention.pod_deletion_cost == "Enabled" for policy in setting.policies)
+            ours = (pod.deletion_cost_is_ours for pod in snapshot.pods.values())
+            self._term.needed = enabled or (self._term.is_new and any(ours))
             self._term.is_new = False
         if self._term.needed:
             self._term.snapshot = snapshot
@@ -359,11 +360,3 @@ class _Term:
         """Return whether a patch is still wanted by everything that is known now."""
         pod = self.snapshot.pods.get(patch.pod.key)
         return pod is not None and pod.uid == patch.pod.uid and not pod.terminating and pod.uid not in self.leaving
-
-
-def _any_enabled(policies: Iterable[Policy]) -> bool:
-    return any(policy.spec.prevention.pod_deletion_cost == "Enabled" for policy in policies)
-
-
-def _any_cost_of_ours(snapshot: ClusterSnapshot) -> bool:
-    return any(pod.deletion_cost_is_ours for pod in snapshot.pods.values())

@@ -13,7 +13,7 @@ from respread.controller.records.recovery import AskingRules, in_doubt, resumed,
 from respread.eviction.limits.limiter import Limiter
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry, RetryDelays
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
 

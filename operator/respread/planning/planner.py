@@ -23,13 +23,13 @@ from respread.planning.leaving_nodes import Drained, LeavingNodes, demands_of_dr
 from respread.planning.moving_pods import NOTHING_UNDER_WAY, Motion, OnHold, UnderWay, never_on_hold
 from respread.planning.placement import Changes, Placement
 from respread.planning.plan import Plan
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Memory, SearchLimits, Solver
 from respread.planning.tasks import Task, Tasks, earliest
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
+from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.selection import Selection
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey

@@ -17,9 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from respread.api.owner_reference import owner_reference
 from respread.cluster.annotations import EVICT
-from respread.cluster.pod import Resources
 from respread.kube.api_status import Meaning, status_of
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.provisioning.rooms import WantedRoom
@@ -57,7 +55,7 @@ def metadata(room: WantedRoom, namespace: str) -> dict[str, Any]:
     If its policy is a ClusterRebalancePolicy, the garbage collector deletes it with the policy, also while no replica
     of Respread runs. A RebalancePolicy can't own an object in another namespace: then the next leader deletes it.
     """
-    owners = {"ownerReferences": [owner_reference(room.policy)]} if room.policy.is_cluster_policy else {}
+    owners = {"ownerReferences": [room.policy.owner_reference]} if room.policy.is_cluster_policy else {}
     return {
         "name": placeholder_name(room.key.id),
         "namespace": namespace,
@@ -82,7 +80,9 @@ def _labels(room: WantedRoom) -> dict[str, str]:
 
 def _pod(room: WantedRoom, image: str) -> dict[str, Any]:
     spec = room.spec
-    resources = _quantities(spec.requests)
+    resources = {
+        name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in spec.requests.items() if amount
+    }
     affinity = (
         {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": msgspec.to_builtins(spec.node_affinity)}}
         if spec.node_affinity is not None
@@ -110,10 +110,6 @@ def _pod(room: WantedRoom, image: str) -> dict[str, Any]:
             }
         ],
     }
-
-
-def _quantities(requests: Resources) -> dict[str, str]:
-    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in requests.items() if amount}
 
 
 API_VERSION: Final = "autoscaling.x-k8s.io/v1beta1"

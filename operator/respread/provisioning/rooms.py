@@ -101,7 +101,10 @@ def wanted_rooms(
                 key=key,
                 policy=policy,
                 pods=_lacking(group, counts, domain, len(domains)),
-                spec=max((each.spec for each in group.carriers), key=_size),
+                spec=max(
+                    (each.spec for each in group.carriers),
+                    key=lambda spec: (spec.requests.get("cpu", 0), spec.requests.get("memory", 0)),
+                ),
                 priority_class=expected.priority_class_name or "",
                 workloads=", ".join(map(str, group.workloads)) or "pods",
             )
@@ -160,7 +163,3 @@ def _lacking(group: SpreadGroup, counts: Mapping[str, int], domain: str, short: 
     domains = len(with_nodes) + (0 if domain in with_nodes else short)
     above = sum(counts.values()) - (domains - short) * group.key.max_skew
     return max(1, -(-above // domains) - counts.get(domain, 0))
-
-
-def _size(spec: PodSpec) -> tuple[int, int]:
-    return spec.requests.get("cpu", 0), spec.requests.get("memory", 0)

@@ -12,7 +12,7 @@ from respread_cli.options import policy_files_option
 
 if TYPE_CHECKING:
     from respread.cluster.state import ClusterSnapshot
-    from respread_cli.lint.report import LintReport
+    from respread_cli.lint.linting import LintReport
 
 FINDINGS: Final = 1
 """The exit code if there are findings."""

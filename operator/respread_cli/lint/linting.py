@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
 
 import msgspec
 
@@ -10,14 +11,16 @@ from respread.api.decoding import NotAPolicyError, decode_manifest
 from respread.api.policy import GROUP, PLURALS
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.audit.finding import PatchOperation
 from respread.planning.audit.known_nodes import KnownNodes
 from respread_cli.lint.budgets import Budget, check_budget, check_protection, is_budget, read_budget
 from respread_cli.lint.constraints import check_constraints
 from respread_cli.lint.manifests import Manifest, Manifests
-from respread_cli.lint.report import LintFindingReport, LintReport
-from respread_cli.lint.rules import RULES, LintFinding, path_text
+from respread_cli.lint.rules import RULES, LintFinding, LintLevel, path_text
 from respread_cli.lint.settings import Settings, switched_off
 from respread_cli.lint.workloads import PodTemplate, parse_path, scaling_of, templates_of
+
+API_VERSION: Final = "cli.respread.dev/v1"
 
 
 class _Found(msgspec.Struct):
@@ -168,3 +171,48 @@ def _report(manifests: Manifests, reports: list[LintFindingReport], checked: int
         findings=tuple(sorted(reports, key=lambda each: (places.get(each.file, -1), each.file, each.line))),
         missing=tuple(manifests.missing),
     )
+
+
+class LintFindingReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One thing that is wrong in an object."""
+
+    rule: str
+    level: LintLevel
+    file: str
+    """As given, or `standard input`."""
+    line: int
+    kind: str
+    """Of the object; empty if the document holds none."""
+    namespace: str
+    name: str
+    field: str
+    """Empty for the object itself."""
+    message: str
+    cure: str
+    patch: tuple[PatchOperation, ...]
+    """A JSON patch of the object, empty if there is a choice."""
+    docs: str
+    switched_off_by: Literal["annotation", "settings"] | None = None
+    """None unless the rule is switched off for the object; then the finding does not count."""
+    reason: str = ""
+    """Why, as the settings say."""
+
+
+class LintReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was found in all files."""
+
+    api_version: str = API_VERSION
+    kind: Literal["LintReport"] = "LintReport"
+    notes: tuple[str, ...] = ()
+    checked: int
+    """How many objects a rule looked at."""
+    skipped: int
+    """How many objects are of kinds without rules."""
+    errors: int
+    warnings: int
+    switched_off: int
+    """How many of the findings are switched off."""
+    findings: tuple[LintFindingReport, ...]
+    """By file and line."""
+    missing: tuple[str, ...] = ()
+    """What could not be read at all, a sentence each."""

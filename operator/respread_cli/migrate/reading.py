@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from respread.api.problem import UnknownField
+from respread.api.fields import UnknownField
 from respread.api.structures import read_structure, shown
 
 

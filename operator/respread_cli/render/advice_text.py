@@ -23,7 +23,7 @@ def advice_text(report: AdviceReport) -> Iterator[RenderableType]:
     """Yield a paragraph for each workload: where its pods are, the constraint, what it costs, and the command."""
     for each in report.workloads:
         yield Text(f"{each.namespace} {each.workload}", style="bold")
-        yield Text(f"  {_bars(each)}")
+        yield Text(f"  {listed([f'{domain} {count}' for domain, count in each.counts.items()], _DOMAINS_SHOWN)}")
         yield Text(f"  {each.message}")
         if each.evictions:
             yield Text(f"  Within the default limits, evictions take {pace_in_words(each.pace)}.")
@@ -42,10 +42,6 @@ def _command(each: AdviceEntry) -> Iterator[Text]:
     patch = msgspec.json.format(msgspec.json.encode(each.patch), indent=0).decode()
     lines = wrap(patch, _COMMAND_COLUMNS, break_long_words=False, break_on_hyphens=False)
     yield Text("\n".join(f"    {line}" for line in lines) + "'")
-
-
-def _bars(each: AdviceEntry) -> str:
-    return listed([f"{domain} {count}" for domain, count in each.counts.items()], _DOMAINS_SHOWN)
 
 
 def _summary(report: AdviceReport) -> str:

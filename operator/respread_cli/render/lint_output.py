@@ -13,7 +13,7 @@ import msgspec
 
 from respread import __version__
 from respread.api.words import number_of
-from respread_cli.lint.report import LintFindingReport, LintReport
+from respread_cli.lint.linting import LintFindingReport, LintReport
 from respread_cli.lint.rules import RULES, LintLevel
 
 HOMEPAGE: Final = "https://github.com/respread/respread"

@@ -166,11 +166,13 @@ def _of_constraints(report: SkewReport) -> Text:
     unworkable = report.unsatisfiable + report.ineffective
     if report.left_out:
         limited = f"{len(groups):,} of {found:,} constraints are shown (--limit). "
-        return Text(f"{limited}{report.violated:,} of the {found:,} {_are(report.violated)} violated.", style=SOFT)
+        are = "is" if report.violated == 1 else "are"
+        return Text(f"{limited}{report.violated:,} of the {found:,} {are} violated.", style=SOFT)
     if not report.violated and unworkable:
         return _that_cannot_work(report)
     if not report.violated:
-        return Text(f"{_all(len(groups))}.", style=WITHIN)
+        hold = "The constraint holds" if len(groups) == 1 else f"All {len(groups):,} constraints hold"
+        return Text(f"{hold}.", style=WITHIN)
     hard = sum(group.violated and group.when_unsatisfiable == "DoNotSchedule" for group in groups)
     kinds = ", ".join(
         f"{number} {when}"
@@ -306,11 +308,3 @@ def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReferen
     """Return how scale-downs of a group's workloads choose pods, each word once."""
     found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
     return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
-def _all(number: int) -> str:
-    return "The constraint holds" if number == 1 else f"All {number:,} constraints hold"

@@ -24,7 +24,7 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.finding import PatchOperation
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.scheduling.predictor import Predictor

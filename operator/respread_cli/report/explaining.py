@@ -17,10 +17,10 @@ from respread.planning.explain.blocked import why_none_there
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import Move, Plan
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import Rules, why_held
 from respread.planning.victims.controllers import ActivePods
+from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.selection import Selection
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.node_sets import node_set, union

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
-from respread.api.policy import Policy
+from respread.api.decoding import NotAPolicyError, decode_manifest
+from respread.api.policy import ClusterPolicySpec, Policy
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planning_model import PlanningModel
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
 from respread.scheduling.configuration import SchedulerConfiguration, of_version
@@ -20,10 +21,13 @@ from respread.scheduling.default_selector import is_known
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread
 from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCluster
-from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread_cli.read.reading import read_for_plan, with_owners, with_quotas
+from respread_cli.read.yaml_documents import read_documents
 from respread_cli.report.plan_report import PaceReport, PolicyReport, pace_report, policy_report
 from respread_cli.report.skew_report import Origin
+
+DEFAULT_POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
+"""The policy for a plan if there is none: an empty spec."""
 
 
 class PlanningOptions(NamedTuple):
@@ -222,3 +226,59 @@ def _notes(policies: Iterable[PolicyReport], *, default_policy: bool) -> list[st
         those = f"Policy {dry[0]} is" if len(dry) == 1 else f"Policies {', '.join(dry)} are"
         notes.append(f"{those} in mode DryRun: the operator plans this too, and evicts nothing.")
     return notes
+
+
+class PolicyFiles(NamedTuple):
+    """The content of files."""
+
+    policies: tuple[Policy, ...]
+    """Those that can be read, with their problems."""
+    mistakes: tuple[str, ...]
+    """All of them, each with its file, document and field."""
+
+
+def read_policies(files: Iterable[str], *, default_namespace: str) -> tuple[Policy, ...]:
+    """Read the policies of YAML or JSON files with several documents or a List.
+
+    Args:
+        files: their paths, `-` for standard input.
+        default_namespace: of RebalancePolicies without one.
+
+    Raises:
+        CommandError: a file can't be read, or a policy is invalid. The message contains all problems.
+    """
+    found = check_policies(files, default_namespace=default_namespace)
+    if found.mistakes:
+        count = len(found.mistakes)
+        raise CommandError("\n  ".join([f"{count} mistakes:", *found.mistakes]) if count > 1 else found.mistakes[0])
+    if not found.policies:
+        raise CommandError(f"{', '.join(files)} holds no policy.")
+    return found.policies
+
+
+def check_policies(files: Iterable[str], *, default_namespace: str) -> PolicyFiles:
+    """Return the policies of files, and all mistakes in them, also of files that can't be read.
+
+    Args:
+        files: their paths, `-` for standard input.
+        default_namespace: of RebalancePolicies without one.
+    """
+    policies: dict[tuple[str, str], Policy] = {}
+    mistakes: list[str] = []
+    for file in files:
+        try:
+            documents = read_documents(file)
+        except CommandError as error:
+            mistakes.append(error.message)
+            continue
+        for where, document in documents:
+            try:
+                policy = decode_manifest(document, default_namespace=default_namespace)
+            except NotAPolicyError as error:
+                mistakes.append(f"{where}: {error}")
+                continue
+            mistakes += [f"{where} ({policy.kind} {policy.name}): {problem}" for problem in policy.problems]
+            if (policy.kind, policy.name) in policies:
+                mistakes.append(f"{where}: there is a {policy.kind} {policy.name} already")
+            policies[policy.kind, policy.name] = policy
+    return PolicyFiles(tuple(policies.values()), tuple(mistakes))

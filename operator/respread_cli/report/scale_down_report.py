@@ -86,7 +86,9 @@ def protection_reports(
     """Return whether the workloads of some groups are protected; None if policies could not be read."""
     if not is_known(view):
         return None
-    names = sorted({name for group in groups for name in group.workloads}, key=_by_namespace)
+    names = sorted(
+        {name for group in groups for name in group.workloads}, key=lambda name: (name.namespace, name.kind, name.name)
+    )
     workloads = workloads_of(view.snapshot, spread, {name.namespace for name in names})
     index = PolicyIndex(view.policies)
     return tuple(
@@ -106,7 +108,3 @@ def protection_report(name: WorkloadName, protection: ScaleDownProtection) -> Pr
         message=protection.message,
         policy=protection.policy or None,
     )
-
-
-def _by_namespace(name: WorkloadName) -> tuple[str, str, str]:
-    return name.namespace, name.kind, name.name

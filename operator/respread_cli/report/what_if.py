@@ -207,7 +207,7 @@ class WhatIf:
         for pod in _in_turn(pods):
             if pod.controller is None:
                 self._lost.append(pod)
-            elif not stays_on_its_node(pod) and not _is_over(pod):
+            elif not stays_on_its_node(pod) and not (pod.terminating or pod.finished):
                 stateful = pod.controller.kind == "StatefulSet"
                 again.append(self._new(pod, pod.name if stateful else f"{pod.name}-new{next(self._numbers)}"))
         self._add(again)
@@ -255,7 +255,7 @@ class WhatIf:
                 continue
             node = self._pod_numbers.fewest(prepared.best_nodes(admitted))
             found = likely_domains(prepared)
-            certain = isinstance(found, tuple) and all(_is_certain(each) for each in found)
+            certain = isinstance(found, tuple) and all(len(each.sure) == 1 for each in found)
             view.place(pod, node)
             self._pod_numbers.add(node)
             placed = msgspec.structs.replace(pod, node_name=node, phase="Running", ready=True)
@@ -317,17 +317,9 @@ class _PodNumbers:
         self._number_on[slot] = number
 
 
-def _is_certain(domains: LikelyDomains) -> bool:
-    return len(domains.sure) == 1
-
-
 def stays_on_its_node(pod: Pod) -> bool:
     """Return whether a pod comes and goes with its node: that of a DaemonSet, or a static pod."""
     return pod.is_mirror or (pod.controller is not None and pod.controller.kind in _STAYS_ON_ITS_NODE)
-
-
-def _is_over(pod: Pod) -> bool:
-    return pod.terminating or pod.finished
 
 
 def _in_turn(pods: Iterable[Pod]) -> list[Pod]:

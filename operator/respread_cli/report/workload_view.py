@@ -119,15 +119,11 @@ def _pod(pod: Pod) -> PodState:
 def _node(node: Node, keys: Iterable[str]) -> NodeState:
     return NodeState(
         name=node.name,
-        domains=_domains(node, keys),
+        domains={key: node.labels[key] for key in keys if key in node.labels},
         ready=node.ready,
         cordoned=node.unschedulable,
         taints=tuple(f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in node.taints),
     )
-
-
-def _domains(node: Node, keys: Iterable[str]) -> dict[str, str]:
-    return {key: node.labels[key] for key in keys if key in node.labels}
 
 
 def _curve(workload: WorkloadPods, now: datetime) -> Curve:

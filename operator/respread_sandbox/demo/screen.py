@@ -90,7 +90,7 @@ class Screen:
     def _cell(self, name: str, counts: Sequence[int]) -> Text:
         violated = max(counts) - min(counts) > MAX_SKEW
         style = OVER if violated else WITHIN
-        drawn = "".join(_column(count) for count in counts) + " " if self._bars else ""
+        drawn = "".join(HEIGHTS[min(count * 2, len(HEIGHTS) - 1)] for count in counts) + " " if self._bars else ""
         text = Text(name.removeprefix(NAME_PREFIX), style=FAINT).append(self.cross if violated else " ", style=style)
         return text.append(f"{drawn}{' '.join(map(str, counts))}", style=style)
 
@@ -143,7 +143,3 @@ def _judgement(picture: Picture) -> Text:
     violated, of = len(picture.violated_zones), len(picture.per_zone)
     text = f"{violated} of {of} violated, worst skew {picture.worst_skew}"
     return Text(text, style=OVER if violated else WITHIN)
-
-
-def _column(count: int) -> str:
-    return HEIGHTS[min(count * 2, len(HEIGHTS) - 1)]

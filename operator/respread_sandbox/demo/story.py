@@ -15,8 +15,7 @@ from respread_cli.read.shipped_files import crds, manifests
 from respread_cli.render.domain_bars import FAINT, OVER, WITHIN
 from respread_cli.terminal import has_screen
 from respread_sandbox import Sandbox, SandboxError
-from respread_sandbox.demo.audit import requests_of
-from respread_sandbox.demo.ending import Ending
+from respread_sandbox.demo.ending import Ending, requests_of
 from respread_sandbox.demo.observer import PodObserver
 from respread_sandbox.demo.operator_process import (
     OPERATOR_NAMESPACE,

@@ -23,8 +23,7 @@ from respread.controller.owner_selectors import OwnerSelectors
 from respread.controller.scheduler_model import SchedulerModel
 from respread.kube.requests import Response
 from respread.planning.plan import Plan
-from respread.planning.policy_setting import PolicySetting
-from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex, PolicySetting
 from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.planned import Planning, PlanningOptions

@@ -7,7 +7,7 @@ import pytest
 from respread.api.reasons import Reason
 from respread.planning.plan import BlockedGroup
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.index import Spread

@@ -14,8 +14,8 @@ from respread.cluster.pod import HostPort, Pod, PodAffinityTerm
 from respread.cluster.state import ClusterState
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.solution import Finder
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import SpreadIndex
 from tests.properties.instances import factor
 from tests.properties.planning.mixed_worlds import mixed_world

@@ -18,13 +18,12 @@ from respread.cluster.objects import Namespace, PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.held import Held
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.tasks import Task, Tasks
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
 from respread.planning.victims.controllers import ActivePods
-from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex, PolicySetting
 from respread.planning.victims.selection import Selection
 from respread.spread.index import SpreadIndex
 from tests.spreads import spread_of

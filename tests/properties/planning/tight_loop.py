@@ -29,7 +29,7 @@ from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread, SpreadIndex
 from tests.properties.planning.scheduler_model import Position, SchedulerModel

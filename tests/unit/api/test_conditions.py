@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from respread.api.conditions import MissingPermission, PolicyOutcome, next_status
+from respread.api.fields import Problem
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
-from respread.api.problem import Problem
 from respread.api.reasons import Reason
 from respread.api.status import (
     MAX_DOMAINS,

@@ -9,6 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.api.decoding import NotAPolicyError, decode_manifest, decode_policy, decode_status
+from respread.api.fields import Problem
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
 from respread.api.policy import (
     API_VERSION,
@@ -21,7 +22,6 @@ from respread.api.policy import (
     PriorityThreshold,
     Window,
 )
-from respread.api.problem import Problem
 from respread.api.status import Condition, PolicyStatus, Summary, encode_status
 from respread.api.structures import write_value
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec, enforces

@@ -14,8 +14,7 @@ from rich.console import Console
 
 from respread.api.decoding import decode_manifest
 from respread_cli.read.shipped_files import crds, manifests
-from respread_sandbox.demo.audit import OperatorRequests, requests_of
-from respread_sandbox.demo.ending import Ending
+from respread_sandbox.demo.ending import Ending, OperatorRequests, requests_of
 from respread_sandbox.demo.picture import Pair, Picture, fewest_evictions
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from respread.program.command_line import CommandWithExamples
 from respread_cli import main as cli
-from respread_cli.lint.report import LintFindingReport, LintReport
+from respread_cli.lint.linting import LintFindingReport, LintReport
 from respread_cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
 from respread_cli.report.advice_report import AdviceEntry, AdviceReport
 from respread_cli.report.domain_loss import DomainLoss, DomainLossReport, NamespaceLoss, PendingWorkload, WorkloadLoss

@@ -8,7 +8,7 @@ import pytest
 
 from respread.api.policy import Policy
 from respread.program.command_line import CommandError
-from respread_cli.read.policy_files import DEFAULT_POLICY, read_policies
+from respread_cli.report.planned import DEFAULT_POLICY, read_policies
 
 CLUSTER_POLICY = """
 apiVersion: respread.dev/v1alpha1

@@ -11,8 +11,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.controller.records.history import History
 from respread.moves.ledger import Ledger
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.candidates import NOTHING_REFUSED
+from respread.planning.victims.policies import PolicySetting
 from tests.spreads import spread_of
 from tests.worlds import NOW
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from immutables import Map
 
+from respread.api.fields import Problem
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec, Window
-from respread.api.problem import Problem
 from respread.api.reasons import Reason
 from respread.controller.permits.confirmations import (
     EVERYWHERE,

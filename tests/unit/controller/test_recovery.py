@@ -23,7 +23,7 @@ from respread.moves.entry import Ended, MovePhase, Outcome, Patience
 from respread.moves.following import Comparison
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import Spread
 from tests.eviction_moves import move, send
 from tests.spreads import spread_of

@@ -19,7 +19,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.protection import Protection
 from tests.spreads import spread_of
 from tests.unit.api.test_docs import rows

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 from immutables import Map
 
+from respread.api.fields import Problem
 from respread.api.policy import (
     ClusterPolicySpec,
     Policy,
     PriorityThreshold,
     VictimRules,
 )
-from respread.api.problem import Problem
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget

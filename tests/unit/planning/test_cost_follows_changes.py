@@ -29,10 +29,9 @@ from respread.planning.audit.auditor import Auditor, Findings
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
-from respread.planning.victims.policies import PolicyIndex, reach
+from respread.planning.victims.policies import PolicyIndex, PolicySetting, reach
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import Spread, SpreadIndex

@@ -14,8 +14,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.moving_pods import OnHold, never_on_hold
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.candidates import Refused
+from respread.planning.victims.policies import PolicySetting
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, three_in_a, two_zones
 from tests.unit.planning.test_expected_domains import expecting

@@ -17,7 +17,7 @@ from respread.cluster.pod import PodSpec, Toleration
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pods, spec, taint
 

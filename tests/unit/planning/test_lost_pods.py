@@ -16,7 +16,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
 from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, pods, spec

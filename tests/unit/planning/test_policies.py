@@ -7,9 +7,9 @@ from typing import Any
 
 from immutables import Map
 
+from respread.api.fields import Problem
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
-from respread.api.problem import Problem
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec

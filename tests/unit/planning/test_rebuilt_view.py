@@ -12,7 +12,7 @@ from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, constraint, node, pod, spec
 

@@ -21,8 +21,8 @@ from respread.holds.refusals import Refusals
 from respread.planning.held import Held
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.candidates import NOTHING_REFUSED, Refused
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 

@@ -17,7 +17,7 @@ from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.group import GroupKey
 from tests.eviction_moves import move
 from tests.plans import plan_cluster

@@ -14,10 +14,10 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning import solving
 from respread.planning.plan import in_turns
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.search.cost import SearchBudget
 from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
+from respread.planning.victims.policies import PolicySetting
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pods, spec

@@ -15,7 +15,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from tests.informer_parts import Parts, page
 from tests.spreads import spread_of
 from tests.worlds import NOW, ZONE

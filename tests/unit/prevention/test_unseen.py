@@ -18,7 +18,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import Response
-from respread.planning.policy_setting import PolicySetting
+from respread.planning.victims.policies import PolicySetting
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from respread.api.decoding import decode_status
-from respread.api.owner_reference import owner_reference
 from respread.api.policy import API_VERSION, GROUP, VERSION, Policy
 from respread.api.record import (
     MAX_RECORD_LENGTH,
@@ -223,7 +222,7 @@ def _new(policy: Policy, text: str) -> dict[str, Any]:
     return {
         "apiVersion": API_VERSION,
         "kind": RECORD_KINDS[policy.kind],
-        "metadata": {"name": policy.uid, **namespace, "ownerReferences": [owner_reference(policy)]},
+        "metadata": {"name": policy.uid, **namespace, "ownerReferences": [policy.owner_reference]},
         "policy": policy.object_name,
         "record": text,
     }

@@ -23,9 +23,9 @@ from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
-from respread.planning.policy_setting import PolicySetting
 from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 from respread.planning.victims.controllers import siblings_of
+from respread.planning.victims.policies import PolicySetting
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 

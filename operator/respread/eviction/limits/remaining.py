@@ -248,7 +248,9 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
             if not (limiter.shared or limiter.policy in of_policies):
                 continue
             bounded = moves if limiter.shared else of_policies[limiter.policy]
-            bounded = [lot for lot in bounded if self._applies(limiter, lot)]
+            bounded = [
+                lot for lot in bounded if limiter.applies(lot.policy, lot.workload.namespace, lot.labels, self.snapshot)
+            ]
             used[limiter.policy] = self._used(limiter, bounded)
             for bound, concerned in self._bounds(limiter, bounded, times):
                 for policy in {lot.policy for lot in concerned}:
@@ -263,9 +265,6 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
             )
             for policy, of_policy in of_policies.items()
         }
-
-    def _applies(self, limiter: Limiter, lot: Lot) -> bool:
-        return limiter.applies(lot.policy, lot.workload.namespace, lot.labels, self.snapshot)
 
     def _bounds(
         self, limiter: Limiter, lots: Collection[Lot], times: _Times

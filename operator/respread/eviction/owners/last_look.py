@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -17,7 +18,6 @@ from respread.eviction.owners.pod_lists import PodLists
 from respread.eviction.owners.reading import OwnerReading, read_controller, read_owner
 from respread.eviction.owners.replacements import ComingReplacements, Replacements
 from respread.eviction.owners.rest_rules import wants_replacement, why_not_at_rest, why_too_small
-from respread.eviction.owners.top_owners import TopOwners
 from respread.kube.requests import Requests
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
@@ -27,6 +27,8 @@ from respread.planning.victims.protection import is_trusted, why_not_replaced, w
 
 FRESH_SECONDS: Final = 2.0
 """How long a reading of a pod's own controller is valid for several pods that are evicted together."""
+_REMEMBERED: Final = 4096
+"""Controllers whose owners are kept in mind."""
 
 
 def ordinary_rules(_: Move) -> VictimRules:
@@ -171,3 +173,28 @@ def _why_owner_unread(reading: OwnerReading, rules: VictimRules) -> Held | None:
     """Return why a Deployment or Rollout could not be read. One of a kind that the policy trusts need not be."""
     owner = reading.controller.metadata.controller
     return None if owner is None or is_trusted(owner, rules.trusted_controllers) else reading.owner_unread
+
+
+class TopOwners:
+    """Remembers what controls the controllers that were read before evictions.
+
+    ReplicaSets are not watched, and without a UID `kubectl describe` does not find an object's Events.
+    """
+
+    __slots__ = ("_owners",)
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[str, OwnerReference] = OrderedDict()
+
+    def note(self, controller_uid: str, owner: OwnerReference | None) -> None:
+        """Remember the owner of a controller; None if it has none."""
+        if owner is None:
+            return
+        self._owners[controller_uid] = owner
+        self._owners.move_to_end(controller_uid)
+        if len(self._owners) > _REMEMBERED:
+            self._owners.popitem(last=False)
+
+    def of(self, pod: Pod) -> OwnerReference | None:
+        """Return the owner of a pod's controller if it is known, else the controller; None if the pod has none."""
+        return None if pod.controller is None else self._owners.get(pod.controller.uid, pod.controller)

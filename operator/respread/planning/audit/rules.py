@@ -105,7 +105,7 @@ def _one_domain(subject: Subject) -> Finding | None:
         return None
     message = f"all nodes that count for it are in {domain}, so there is nothing to spread over"
     if pinned is not None:
-        path = f"/nodeSelector/{_escaped(key.topology_key)}"
+        path = f"/nodeSelector/{key.topology_key.replace('~', '~0').replace('/', '~1')}"
         patch = (PatchOperation("test", path, pinned), PatchOperation("remove", path))
         return ineffective(
             AuditRule.ONE_DOMAIN,
@@ -245,10 +245,6 @@ _SOFT: Final[Sequence[Rule]] = (
     _one_domain,
     _duplicate,
 )
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _only_value(affinity: NodeSelector | None, key: str) -> str | None:

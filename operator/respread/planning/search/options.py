@@ -148,7 +148,7 @@ class Options:
             if self._search_budget.exhausted and not to_the_end:
                 break
             self._search_budget.spend()
-            victims = _victims(board, step)
+            victims = tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
             if len(step) > 1 and not self._together(victims):
                 continue
             assessment = assess(board, step, self._search_budget)
@@ -209,10 +209,6 @@ class _Patterns:
         if (found := self._kinds.get(slot)) is None:
             found = self._kinds[slot] = repr(self._board.kind(slot))
         return found
-
-
-def _victims(board: Board, step: BoardStep) -> tuple[Pod, ...]:
-    return tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
 
 
 def _shunned(board: Board, outcomes: Sequence[StepOutcome]) -> tuple[int, int]:

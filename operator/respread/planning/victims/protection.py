@@ -23,7 +23,7 @@ from respread.cluster.annotations import (
     SAFE_TO_EVICT_LOCAL_VOLUMES,
 )
 from respread.cluster.decode.go_duration import parse_go_duration
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
 
@@ -221,8 +221,8 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         old_enough = pod.creation_timestamp + self.rules.min_age
         return Held(  # Without its age, so that the message stays the same while nothing changes.
             Reason.TOO_YOUNG,
-            f"it is younger than the policy's victims.minAge, {_seconds(self.rules.min_age)}; it is old enough at "
-            f"{old_enough.isoformat(timespec='seconds')}",
+            f"it is younger than the policy's victims.minAge, {self.rules.min_age.total_seconds():.0f} s; it is old "
+            f"enough at {old_enough.isoformat(timespec='seconds')}",
             until=old_enough,
         )
 
@@ -330,8 +330,13 @@ def _group(owner: OwnerReference) -> str:
     return owner.api_version.rpartition("/")[0]
 
 
+def are_own(labels: Labels) -> bool:
+    """Return whether labels are those of Respread's own pods."""
+    return all(labels.get(key) == value for key, value in OWN_LABELS.items())
+
+
 def _by_owner(pod: Pod) -> Held | None:
-    if all(pod.labels.get(key) == value for key, value in OWN_LABELS.items()):
+    if are_own(pod.labels):
         return Held(Reason.PROTECTED_POD, "it runs Respread itself")
     return None
 
@@ -342,7 +347,3 @@ def _by_phase(pod: Pod) -> Held | None:
     if pod.finished:
         return Held(Reason.FINISHED_POD, f"it has run to its end ({pod.phase}) and counts for nothing any more")
     return None
-
-
-def _seconds(duration: timedelta) -> str:
-    return f"{duration.total_seconds():.0f} s"

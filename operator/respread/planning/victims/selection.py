@@ -36,7 +36,12 @@ class Components:
         joined: set[Labels] = set()
         for key, group in changed.items():
             before = self._groups.get(key)
-            if before is not None and group is not None and _same_pods(before, group):
+            if (
+                before is not None
+                and group is not None
+                and before.matched is group.matched
+                and before.carriers is group.carriers
+            ):
                 self._groups[key] = group
                 continue
             if before is not None:
@@ -81,11 +86,6 @@ def labels_of(group: SpreadGroup) -> set[Labels]:
     labels = set(group.matched)
     labels.update(template.labels for template in group.carriers)
     return labels
-
-
-def _same_pods(one: SpreadGroup, other: SpreadGroup) -> bool:
-    """Whether pods of the same label sets belong to two groups, by a quick check."""
-    return one.matched is other.matched and one.carriers is other.carriers
 
 
 class Violated(NamedTuple):
@@ -207,7 +207,9 @@ class _Namespace:
             for labels in label_sets
             if (policy := self._policies.governance(labels).policy) is not None
         }
-        return sorted(found.values(), key=_precedence)
+        return sorted(
+            found.values(), key=lambda policy: (policy.kind != "RebalancePolicy", -policy.spec.priority, policy.name)
+        )
 
     def _know(self, changed: Collection[GroupKey]) -> None:
         """Collect what is violated. Components without a changed group stay the same."""
@@ -226,10 +228,6 @@ class _Namespace:
             tuple(self.groups[key] for key in component),
             {key: self.selected[key] for key in component if key in self._violated},
         )
-
-
-def _precedence(policy: Policy) -> tuple[bool, int, str]:
-    return policy.kind != "RebalancePolicy", -policy.spec.priority, policy.name
 
 
 def _labels_of(namespace: Namespace | None) -> Labels | None:

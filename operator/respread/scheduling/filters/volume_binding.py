@@ -57,7 +57,9 @@ class VolumeBinding:
         self._table = table
         self._snapshot = snapshot
         self._bound = bound
-        self._unbound = [_candidates(snapshot, claim) for claim in sorted(unbound, key=_size)]
+        self._unbound = [
+            _candidates(snapshot, claim) for claim in sorted(unbound, key=lambda claim: claim.requested_bytes)
+        ]
         self._judged: NodeSet = 0
         self._unbound_nodes: NodeSet = 0
 
@@ -163,10 +165,6 @@ def _candidates(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> _Can
 
 def _is_reached(volume: PersistentVolume, node: Node) -> bool:
     return volume.node_affinity is None or matches_node_selector(volume.node_affinity, None, node.labels)
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    return claim.requested_bytes
 
 
 def _is_reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
