@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+EVICTED_FOR_SPREAD: Final = "EvictedForSpread"
+"""The reason of the Events on an eviction."""
 
 
 class Reason(StrEnum):

@@ -7,6 +7,7 @@ from typing import Final
 
 from respread.api.conditions import MissingPermission, describe_missing
 from respread.api.policy import API_VERSION, Policy
+from respread.api.reasons import EVICTED_FOR_SPREAD
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
 from respread.eviction.owners.last_look import TopOwners
@@ -39,7 +40,7 @@ class Announcements:
         fields = {"pod": str(move.pod.key), "policy": move.policy, "node": move.pod.node_name}
         if answer.evicted:
             _log.info("Evicted", **fields, why=because)
-            self._tell(move, "EvictedForSpread", f"Evicted pod {move.pod.name}: {because}", on_pod=True)
+            self._tell(move, EVICTED_FOR_SPREAD, f"Evicted pod {move.pod.name}: {because}", on_pod=True)
             return
         _log.warning("Not evicted", **fields, result=answer.result, answer=answer.message)
         note = f"Pod {move.pod.name} was not evicted: {answer.message}"

@@ -147,13 +147,7 @@ class Combination:
         return Plan(
             moves=tuple(sorted(moves, key=attrgetter("wave", "component", "step"))),
             blocked=tuple(
-                BlockedGroup(
-                    group=key,
-                    policy=selected[key],
-                    reason=held.reason,
-                    message=held.message,
-                    full_domains=held.full_domains,
-                )
+                BlockedGroup(**msgspec.structs.asdict(held), group=key, policy=selected[key])
                 for key, held in expected.complete(stuck, selected, groups)
             ),
             policies=selected,

@@ -20,6 +20,8 @@ class Held(msgspec.Struct, frozen=True):
     """When it ends, with a time zone; None if only a change ends it, or if that is unknown."""
     full_domains: tuple[str, ...] = ()
     """Of a group: the domains with the fewest pods whose nodes only lack room for a replacement."""
+    named: str = ""
+    """What a user would change, by its name: a budget, an annotation, domains."""
 
     def __str__(self) -> str:
         """Return both, as `explain` shows them."""

@@ -81,18 +81,14 @@ def steps_of(moves: Iterable[Move]) -> Iterator[Step]:
         yield tuple(step)
 
 
-class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A selected group that stays violated after the plan's moves, with the reason.
+class BlockedGroup(Held, frozen=True, kw_only=True):
+    """Why a selected group stays violated after the plan's moves.
 
     Or a group that would be violated if a domain that its policy expects had a node.
     """
 
     group: GroupKey
     policy: str
-    reason: Reason
-    message: str
-    full_domains: tuple[str, ...] = ()
-    """The domains with the fewest pods whose nodes only lack room for a replacement."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -231,7 +231,7 @@ class _Constraint:
             counts_after=after.counts,
             reason=None if why is None else why.reason,
             message=None if why is None else why.message,
-            remedy=None if why is None else remedy_of(why.reason, why.message),
+            remedy=None if why is None else remedy_of(why),
             operator=word_on(group, plan.policies.get(group.key), self._planned.view),
             domains=tuple(self._domains()),
             ineligible=tuple(map(_ineligible, ineligible_nodes(group, self._planned.view.snapshot.nodes.values()))),

@@ -105,7 +105,7 @@ class Explainer:
         A group that no policy restores is `NotSelected`.
         """
         if (blocked := self._blocked.get(group.key)) is not None:
-            return Held(blocked.reason, blocked.message)
+            return blocked
         return None if group.key in self._plan.policies else self._not_selected(group)
 
     def _not_selected(self, group: SpreadGroup) -> Held:

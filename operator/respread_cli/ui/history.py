@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from respread.api.reasons import EVICTED_FOR_SPREAD
 from respread.cluster.workload import WorkloadName
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.read.prometheus import PastPoint
@@ -15,8 +16,6 @@ from respread_cli.ui.changes import Happening, evicted
 from respread_cli.ui.events import OperatorEvent, ReadEvents
 
 _HOUR: Final = timedelta(hours=1)
-_EVICTED: Final = "EvictedForSpread"
-"""The reason of the Event on an eviction (`controller/announcements.py`)."""
 
 
 class PageHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,7 +48,9 @@ def history_of(
     found: dict[object, Happening] = {}
     for event in sorted(read.events, key=lambda each: each.time):
         happening = _of_event(event)
-        found.setdefault(_identity(happening) if event.reason == _EVICTED else (event.reason, event.note), happening)
+        found.setdefault(
+            _identity(happening) if event.reason == EVICTED_FOR_SPREAD else (event.reason, event.note), happening
+        )
     for happening in _recorded(view):
         found.setdefault(_identity(happening), happening)
     said = [each for each in (read.unreadable, unreadable) if each]
@@ -78,8 +79,8 @@ def _of_event(event: OperatorEvent) -> Happening:
     is_pod = pod.kind == "Pod"
     return Happening(
         time=event.time,
-        kind="failed" if event.warning else "evicted" if event.reason == _EVICTED else "said",
-        text=event.note if event.reason == _EVICTED else f"{event.reason}: {event.note}",
+        kind="failed" if event.warning else "evicted" if event.reason == EVICTED_FOR_SPREAD else "said",
+        text=event.note if event.reason == EVICTED_FOR_SPREAD else f"{event.reason}: {event.note}",
         namespace=pod.namespace,
         pod=pod.name if is_pod else "",
     )

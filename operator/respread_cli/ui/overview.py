@@ -222,7 +222,7 @@ def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
         state=_state(known.report, blocked, facts.policy, facts.in_flight),
         reason=None if blocked is None else blocked.reason,
         message=None if blocked is None else blocked.message,
-        remedy=None if blocked is None else remedy_of(blocked.reason, blocked.message),
+        remedy=None if blocked is None else remedy_of(blocked),
         policy=facts.policy,
         evictions=facts.evictions,
         in_flight=facts.in_flight,

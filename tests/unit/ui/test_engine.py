@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from respread.api.reasons import Reason
+from respread.planning.held import Held
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
 from respread_cli.read.prometheus import read_past
@@ -116,7 +117,7 @@ def test_a_blocked_row_says_what_to_do_about_it_by_name(manifests: list[dict[str
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_a_short_remedy(reason: Reason) -> None:
-    assert 0 < len(remedy_of(reason, "")) <= 60
+    assert 0 < len(remedy_of(Held(reason, ""))) <= 60
 
 
 def test_the_summary_counts_violated_restorable_and_remaining_groups() -> None:

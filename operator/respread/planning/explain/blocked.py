@@ -105,6 +105,7 @@ def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tu
     return Held(
         most_first[0][0][1].reason,
         f"no pod in {listed(overfull)} may be evicted: {'; '.join(map(_for_all, most_first[:_REASONS_SHOWN]))}",
+        named=most_first[0][0][1].named,
     )
 
 
@@ -137,6 +138,7 @@ def _unknown_replacement(
             f"the pods that it counts in {listed(overfull)}, such as {board.victim(candidates[0]).name}, don't have "
             "the constraint themselves, so their replacements may land anywhere: give them the same constraint, or "
             "narrow its labelSelector",
+            named="give them the same constraint, or narrow its labelSelector",
         )
     unknown = [_piece(board, spot).replacement.unknown for spot in minding]
     if unknown[0] is not None and None not in unknown:
@@ -186,6 +188,7 @@ def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot], holders: Ma
         f"{listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and no node there "
         f"takes a replacement for {board.victim(spot).name} ({of_which}{why}){_held_by(board, tally, domain)}",
         full_domains=tuple(each for each in closed if _is_full(_piece(board, spot).replacement, tally, each)),
+        named=listed(closed),
     )
 
 

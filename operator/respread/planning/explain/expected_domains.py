@@ -91,6 +91,7 @@ class MissingDomains:
             f"{_listed(missing)} {'has' if one else 'have'} no node, so the scheduler does not know "
             f"{'it' if one else 'them'}, and {fullest} holds {most} pods, where maxSkew {key.max_skew} would not allow "
             f"it with {'it' if one else 'them'} there: {remedy}",
+            named=_listed(missing),
         )
 
 

@@ -218,7 +218,8 @@ class BudgetLedger:
         taken = self._taken.get(budget.key, 0)
         if allowed > taken:
             return Needs(budget.key, allowed - taken)
-        return Held(Reason.HELD_BY_BUDGET, self._why_none_left(budget, pod, allowed, taken))
+        named = budget.name if budget.disruptions_allowed == 0 and _never_allows(budget) else ""
+        return Held(Reason.HELD_BY_BUDGET, self._why_none_left(budget, pod, allowed, taken), named=named)
 
     def _why_none_left(self, budget: PodDisruptionBudget, pod: Pod, allowed: int, taken: int) -> str:
         name = f"PodDisruptionBudget {budget.name}"
@@ -324,6 +325,11 @@ def _is_healthy(pod: Pod, budget: PodDisruptionBudget) -> bool:
     return pod.ready and not pod.terminating and pod.name not in budget.disrupted_pods
 
 
+def _never_allows(budget: PodDisruptionBudget) -> bool:
+    """Whether a budget allows no disruption even if all of its pods are healthy."""
+    return 0 < budget.expected_pods <= budget.desired_healthy and budget.current_healthy <= budget.desired_healthy
+
+
 def _why_zero(budget: PodDisruptionBudget) -> str:
     if budget.expected_pods <= 0:
         return (
@@ -334,7 +340,7 @@ def _why_zero(budget: PodDisruptionBudget) -> str:
     if budget.current_healthy > needed:
         return f"of its {budget.current_healthy} healthy pods {needed} are needed, and others are going"
     found = f"{budget.current_healthy} of its {budget.expected_pods} pods are healthy and {needed} have to be"
-    if needed >= budget.expected_pods:
+    if _never_allows(budget):
         return (
             f"{found}, so it allows no eviction even if all of them are healthy: raise maxUnavailable, or lower "
             "minAvailable"

@@ -46,12 +46,12 @@ def why_it_refuses(pod: Pod, now: datetime) -> Held | None:
     annotations = pod.annotations
     if (word := annotations.get(EVICT)) is not None:
         known = "" if word == NEVER else f", which counts as {NEVER!r}, the only value there is"
-        return _protected(f"its annotation {EVICT} says {word!r}{known}")
+        return _protected(EVICT, f"its annotation {EVICT} says {word!r}{known}")
     if (word := annotations.get(SAFE_TO_EVICT, _YES)) != _YES:
         known = "" if word == _NO else f", which counts as {_NO!r}: it is neither that nor {_YES!r}"
-        return _protected(f"its annotation {SAFE_TO_EVICT} says {word!r}{known}")
+        return _protected(SAFE_TO_EVICT, f"its annotation {SAFE_TO_EVICT} says {word!r}{known}")
     if PREFER_NO_EVICTION in annotations:
-        return _protected(f"it has the annotation {PREFER_NO_EVICTION}")
+        return _protected(PREFER_NO_EVICTION, f"it has the annotation {PREFER_NO_EVICTION}")
     return _while_not_to_be_disrupted(pod, now)
 
 
@@ -75,28 +75,30 @@ def _while_not_to_be_disrupted(pod: Pod, now: datetime) -> Held | None:
         return None
     says = f"its annotation {DO_NOT_DISRUPT} says {word!r}"
     if word == _YES:
-        return _protected(says)
+        return _protected(DO_NOT_DISRUPT, says)
     duration = parse_go_duration(word)
     if duration is None or duration <= timedelta(0):
         return _protected(
-            f"{says}, which counts as {_YES!r}: it is neither that nor {_NO!r} nor a duration such as 30m"
+            DO_NOT_DISRUPT,
+            f"{says}, which counts as {_YES!r}: it is neither that nor {_NO!r} nor a duration such as 30m",
         )
     return _for_a_time(f"{says}, counted from its start", pod.start_time, duration, now)
 
 
 def _for_a_time(says: str, start: datetime | None, duration: timedelta, now: datetime) -> Held | None:
     if start is None:
-        return Held(Reason.PROTECTED_POD, f"{says}, and it has not started yet")
+        return Held(Reason.PROTECTED_POD, f"{says}, and it has not started yet", named=DO_NOT_DISRUPT)
     if now - start >= duration:
         return None
     if datetime.max.replace(tzinfo=UTC) - start <= duration:
-        return _protected(says)
+        return _protected(DO_NOT_DISRUPT, says)
     until = start + duration
-    return Held(Reason.PROTECTED_POD, f"{says}: until {until.isoformat(timespec='seconds')}", until=until)
+    message = f"{says}: until {until.isoformat(timespec='seconds')}"
+    return Held(Reason.PROTECTED_POD, message, until=until, named=DO_NOT_DISRUPT)
 
 
-def _protected(which: str) -> Held:
-    return Held(Reason.PROTECTED_POD, f"{which}; without it, the pod may be evicted")
+def _protected(annotation: str, which: str) -> Held:
+    return Held(Reason.PROTECTED_POD, f"{which}; without it, the pod may be evicted", named=annotation)
 
 
 SYSTEM_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
