@@ -237,7 +237,7 @@ def selector_option(command: Callable[..., R]) -> Callable[..., R]:
     return decorated
 
 
-def policy_files_option(*, help: str, required: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:  # noqa: A002  # click's own name
+def policy_files_option(*, help: str) -> Callable[[Callable[..., R]], Callable[..., R]]:  # noqa: A002  # click's own name
     """Return a decorator that adds `filenames`, files with policies."""
     return click.option(
         "-f",
@@ -246,7 +246,6 @@ def policy_files_option(*, help: str, required: bool = False) -> Callable[[Calla
         metavar="FILE",
         shell_complete=files,
         multiple=True,
-        required=required,
         help=help,
     )
 

@@ -39,10 +39,9 @@ class BuildProgress(Protocol):
         """The programs are built."""
 
 
-def choose_progress(stream: TextIO | None = None) -> BuildProgress:
-    """Return a line that is updated, on a terminal, or else plain lines; on standard error by default."""
-    stream = stream or sys.stderr
-    return TerminalProgress(Console(file=stream)) if stream.isatty() else PlainProgress(stream)
+def choose_progress() -> BuildProgress:
+    """Return a line on standard error that is updated, on a terminal, or else plain lines."""
+    return TerminalProgress(Console(file=sys.stderr)) if sys.stderr.isatty() else PlainProgress(sys.stderr)
 
 
 class PlainProgress:

@@ -29,6 +29,7 @@ from respread_sandbox.supervised import SupervisedProcesses
 ADMINISTRATOR: Final = "admin"
 POLL_SECONDS: Final = 0.06
 START_SECONDS: Final = 120
+TOKEN_SECONDS: Final = 86_400
 SLOW_HOOKS: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
 """Post-start hooks of kube-apiserver that the components do not need, because they are administrators."""
 
@@ -189,12 +190,12 @@ class Sandbox:
             self._wait(lambda: self._has_default_service_account(name), f"the default ServiceAccount of {name}")
         return name
 
-    def kubeconfig_for_service_account(self, namespace: str, name: str, *, expiration_seconds: int = 86400) -> Path:
+    def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
         """Return a kubeconfig with a new token (TokenRequest) of a ServiceAccount, with only its permissions.
 
         A second call writes the same file again at once: a process that re-reads it sees a rotated token.
         """
-        body = {"spec": {"expirationSeconds": expiration_seconds}}
+        body = {"spec": {"expirationSeconds": TOKEN_SECONDS}}
         answer = self.api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
         user = f"{namespace}.{name}"
         return self._write_kubeconfig(user, answer["status"]["token"])

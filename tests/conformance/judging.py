@@ -11,10 +11,12 @@ import msgspec
 
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError
+from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.quantity import QuantityError, parse_quantity, round_away_from_zero
 from respread.cluster.state import ClusterState
 from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration
+from respread.scheduling.default_selector import is_known, selecting_owner
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Rejection
@@ -82,8 +84,12 @@ def _prepared(case: Case, *, keeps_namespace_selectors: bool) -> tuple[ClusterVi
         profiles=SchedulerConfiguration().profiles.set(DEFAULT_SCHEDULER, _profile(case.config)),
         keeps_namespace_selectors=keeps_namespace_selectors,
     )
+    for owner in filter(None, map(selecting_owner, (pod, *state.snapshot.pods.values()))):
+        if not is_known(owner, state.snapshot):  # it did not exist
+            nothing = Workload(namespace=owner.key.namespace, name=owner.key.name)
+            state.apply(owner.resource, [(owner.key, nothing)])
     view = ClusterView(state.snapshot)
-    return view, Predictor(view, configuration, workloads_complete=True).prepare(pod)
+    return view, Predictor(view, configuration).prepare(pod)
 
 
 def _profile(config: dict[str, Any]) -> Profile:

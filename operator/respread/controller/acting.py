@@ -54,8 +54,8 @@ class Acting(NamedTuple):
             *self.holds.next_ends(moment),
             None if resumes is None else moment.now + resumes - moment.time,
             self.journal.ledger.next_deadline(),
+            self.journal.ledger.next_due(),
             self.follow_up.next_ask(),
-            self.follow_up.next_find(),
         )
 
     async def aclose(self) -> None:

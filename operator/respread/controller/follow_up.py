@@ -105,10 +105,6 @@ class FollowUp:
         self._evictions.journal.asked(each.move for each in due)
         return [self._evictions.lanes.start((), self._find_out(each)) for each in due]
 
-    def next_find(self) -> float | None:
-        """Return when `find_out` may have something to check, on the clock; None if it has not."""
-        return self._evictions.journal.ledger.next_due()
-
     async def _find_out(self, entry: MoveEntry) -> None:
         async with self._at_once:
             untouched = await self._api.is_untouched(entry.move.pod)

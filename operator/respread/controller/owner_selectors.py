@@ -156,8 +156,7 @@ class OwnerSelectors:
         return _Answer(None, 0.0, well=False)
 
     async def _get(self, owner: SelectingOwner) -> Response:
-        root, _, resource = KINDS[owner.resource].path.rpartition("/")
-        path = f"{root}/namespaces/{{namespace}}/{resource}/{{name}}"
+        path = f"{KINDS[owner.resource].path_in_namespace}/{{name}}"
         names = {"namespace": owner.key.namespace, "name": owner.key.name}
         return await self._requests.send("GET", path, names, timeout_seconds=TIMEOUT_SECONDS)
 

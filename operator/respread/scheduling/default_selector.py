@@ -44,17 +44,12 @@ def selecting_owner(pod: Pod) -> SelectingOwner | None:
     return SelectingOwner(resource, owner.kind, ObjectKey(pod.namespace, owner.name), owner.uid)
 
 
-def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete: bool) -> Selector | Unknown:
+def default_selector(pod: Pod, snapshot: ClusterSnapshot) -> Selector | Unknown:
     """Return the selector of a pod's default constraints, from its Services and its owner.
 
     It combines the selectors of all Services that select the pod with the selector of the ReplicaSet, StatefulSet or
     ReplicationController that controls it. If there are none, it is empty, and the pod has no default constraints.
-
-    Args:
-        pod: the pod.
-        snapshot: the cluster.
-        workloads_complete: whether an owner that is not in the snapshot does not exist. Otherwise its selector is
-            unknown, and so is the result.
+    The selector of an owner that is not in the snapshot is unknown, and so is the result.
     """
     labels: dict[str, str] = {}
     for service in snapshot.services.get(pod.namespace, Map()).values():
@@ -66,8 +61,6 @@ def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete:
     workload = _workload(owner, snapshot)
     if workload is not None:
         return _with_workload(labels, workload, replaces=owner.kind == "ReplicationController")
-    if workloads_complete:
-        return selector_of_labels(Map(labels))
     return Unknown(
         "PodTopologySpread defaults",
         f"which topology spread constraints the scheduler gives a pod without any depends on the selector of "

@@ -44,26 +44,17 @@ class Predictor:
     from changes. Data that depends on other pods is looked up for each answer.
     """
 
-    __slots__ = ("_prepared", "_workloads_complete", "configuration", "view")
+    __slots__ = ("_prepared", "configuration", "view")
 
-    def __init__(
-        self,
-        view: ClusterView,
-        configuration: SchedulerConfiguration | None = None,
-        *,
-        workloads_complete: bool = False,
-    ) -> None:
+    def __init__(self, view: ClusterView, configuration: SchedulerConfiguration | None = None) -> None:
         """Create a predictor.
 
         Args:
             view: the cluster, including the steps made on it.
             configuration: of the cluster's schedulers; by default, the default configuration.
-            workloads_complete: whether owners that no snapshot of the view contains don't exist; see
-                `default_selector`.
         """
         self.view = view
         self.configuration = SchedulerConfiguration() if configuration is None else configuration
-        self._workloads_complete = workloads_complete
         self._prepared: dict[_Identity, tuple[PreparedPod, tuple[object, ...]]] = {}
 
     def prepare(self, pod: Pod) -> PreparedPod:
@@ -98,7 +89,7 @@ class Predictor:
     def _prepare(self, pod: Pod, profile: Profile | None) -> PreparedPod:
         rules = _DEFAULT_PROFILE if profile is None else profile
         snapshot = self.view.snapshot
-        in_force = constraints_in_force(pod, rules, snapshot, workloads_complete=self._workloads_complete)
+        in_force = constraints_in_force(pod, rules, snapshot)
         return PreparedPod(
             view=self.view,
             pod=pod,

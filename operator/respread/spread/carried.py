@@ -32,8 +32,6 @@ class DefaultConstraints(msgspec.Struct, frozen=True):
     kinds: frozenset[WhenUnsatisfiable] = HARD_DEFAULTS
     """Hard ones always matter, because the scheduler places no pod against them. Soft ones matter if a policy restores
     such constraints; every cluster has some (KEP 1258)."""
-    workloads_complete: bool = False
-    """See `default_selector`."""
 
     @property
     def exist(self) -> bool:
@@ -58,7 +56,7 @@ class DefaultConstraints(msgspec.Struct, frozen=True):
         constraints = self.of(pod.spec)
         if not constraints:
             return ()
-        selector = default_selector(pod, snapshot, workloads_complete=self.workloads_complete)
+        selector = default_selector(pod, snapshot)
         if isinstance(selector, Unknown) or selector.matches_everything:
             return ()
         # Only the built-in ones don't require a node to have the keys of all of them.

@@ -46,10 +46,7 @@ class WantedKind(NamedTuple):
     @property
     def path(self) -> str:
         """The path of its list."""
-        if self.namespace is None:
-            return self.kind.path
-        root, _, resource = self.kind.path.rpartition("/")
-        return f"{root}/namespaces/{self.namespace}/{resource}"
+        return self.kind.path_in_namespace.format(namespace=self.namespace) if self.namespace else self.kind.path
 
 
 OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))

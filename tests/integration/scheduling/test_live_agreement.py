@@ -57,7 +57,7 @@ class Cluster:
         self._state = ClusterState()
         self._view = ClusterView()
         version = self.api.get("/version")["gitVersion"]
-        self._predictor = Predictor(self._view, of_version(configuration, version), workloads_complete=True)
+        self._predictor = Predictor(self._view, of_version(configuration, version))
 
     def prediction(self, manifest: dict[str, Any]) -> set[str]:
         """Return the predicted nodes for the pod, as the API server would store it."""

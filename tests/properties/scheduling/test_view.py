@@ -89,7 +89,7 @@ def answers(predictor: Predictor, pod: Pod) -> dict[str, Any]:
 
 
 def assert_same_answers(predictor: Predictor, expected: ClusterSnapshot, pods_asked: Iterable[Pod]) -> None:
-    fresh = Predictor(ClusterView(expected), predictor.configuration, workloads_complete=True)
+    fresh = Predictor(ClusterView(expected), predictor.configuration)
     for pod in pods_asked:
         assert answers(predictor, pod) == answers(fresh, pod)
 
@@ -101,7 +101,7 @@ def test_undone_steps_leave_the_view_equal_to_a_new_one(
     state, known = cluster
     snapshot = state.snapshot
     view = ClusterView(snapshot)
-    predictor = Predictor(view, configured(profile), workloads_complete=True)
+    predictor = Predictor(view, configured(profile))
     asked = [data.draw(pods(known, f"new{number}").map(unbound)) for number in range(2)]
     held = dict(snapshot.pods.items())
     objects = dict(held)  # the same object by which the view identifies a pod
@@ -141,7 +141,7 @@ def test_an_updated_view_equals_a_new_one(
 ) -> None:
     state, known = cluster
     view = ClusterView(state.snapshot)
-    predictor = Predictor(view, configured(profile), workloads_complete=True)
+    predictor = Predictor(view, configured(profile))
     asked = [data.draw(pods(known, f"new{number}").map(unbound)) for number in range(2)]
     for _ in range(data.draw(st.integers(1, 4))):
         for pod in asked:
@@ -172,7 +172,7 @@ def test_predictions_for_all_nodes_equal_those_for_each_node(
     cluster: tuple[ClusterState, list[PodSpec]], profile: Profile, data: st.DataObject
 ) -> None:
     state, known = cluster
-    predictor = Predictor(ClusterView(state.snapshot), configured(profile), workloads_complete=True)
+    predictor = Predictor(ClusterView(state.snapshot), configured(profile))
     pod = data.draw(pods(known, "new").map(unbound))
     prepared = predictor.prepare(pod)
     admitted = set(prepared.names(prepared.admitted()))
@@ -193,7 +193,7 @@ def test_node_sets_equal_the_answers_for_each_node(cluster: tuple[ClusterState, 
         matching = [node for node in nodes if matches_node_affinity(spec.node_selector, spec.node_affinity, node)]
         assert nodes_with_affinity(table, spec.node_selector, spec.node_affinity) == slots(table, matching)
         pod = Pod(namespace="shop", name="new", uid="", spec=spec)
-        in_force = constraints_in_force(pod, Profile(), state.snapshot, workloads_complete=True)
+        in_force = constraints_in_force(pod, Profile(), state.snapshot)
         whens: list[tuple[WhenUnsatisfiable, Sequence[SpreadConstraint]]] = [
             ("DoNotSchedule", in_force.hard),
             ("ScheduleAnyway", in_force.soft),

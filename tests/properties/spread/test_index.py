@@ -29,7 +29,6 @@ defaults = st.builds(
     DefaultConstraints,
     st.sampled_from([Profile(), LIST_DEFAULTS]).map(configured),
     st.sampled_from([HARD_DEFAULTS, ALL_DEFAULTS]),
-    st.booleans(),
 )
 changes = st.lists(st.sampled_from(["node", "pod", "pod", "service", "owner"]), max_size=4)
 
@@ -87,7 +86,7 @@ def test_groups_count_the_pods_that_the_scheduler_counts(
 ) -> None:
     snapshot = cluster[0].snapshot
     spread = spread_of(snapshot, rules)
-    predictor = Predictor(ClusterView(snapshot), rules.configuration, workloads_complete=rules.workloads_complete)
+    predictor = Predictor(ClusterView(snapshot), rules.configuration)
     for pod in snapshot.pods.values():
         if not pod.finished:
             assert of_groups(spread, pod) == of_filter(predictor, pod)

@@ -98,7 +98,7 @@ def test_a_node_counts_by_its_keys_and_the_two_policies() -> None:
 
 def in_force(new: Pod, profile: Profile | None = None, **objects: Any) -> tuple[list[str], list[str]]:
     """Return the effective hard and soft constraints as "key/maxSkew selector"."""
-    found = constraints_in_force(new, profile or Profile(), cluster([], [], **objects), workloads_complete=True)
+    found = constraints_in_force(new, profile or Profile(), cluster([], [], **objects))
     hard, soft = (
         [f"{each.topology_key}/{each.max_skew} {each.selector}" for each in constraints]
         for constraints in (found.hard, found.soft)
@@ -145,7 +145,7 @@ def test_default_constraints_count_pods_selected_by_services_and_the_owner(
     found = in_force(
         new,
         services=SERVICES,
-        replicasets=[WEB_SET],
+        replicasets=[WEB_SET, Workload(namespace="default", name="gone")],
         statefulsets=[workload(set="1")],
         replicationcontrollers=[workload(rc="1", tier="back")],
     )

@@ -123,15 +123,8 @@ def test_hard_default_constraints_need_a_known_owner() -> None:
 def test_soft_default_constraints_do_not_affect_predictions() -> None:
     prepared = Predictor(ClusterView(world())).prepare(pod("new", "", PodSpec()))
     assert prepared.unknown is None
-    assert prepared.constraints.soft_unknown is not None
     nodes = prepared.admitted()
     assert prepared.best_nodes(nodes) == nodes
-
-
-def test_a_missing_owner_is_known_if_the_snapshot_is_complete() -> None:
-    configuration = SchedulerConfiguration(profiles=Map({"default-scheduler": HARD_DEFAULTS}))
-    predictor = Predictor(ClusterView(world()), configuration, workloads_complete=True)
-    assert predictor.prepare(pod("new", "", PodSpec())).unknown is None
 
 
 def test_a_daemon_set_pod_fits_only_its_node() -> None:

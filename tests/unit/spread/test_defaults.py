@@ -141,7 +141,6 @@ def test_an_unknown_owner_forms_no_group_but_is_requested() -> None:
     assert not spread.groups
     (owner,) = spread.owners["default"]
     assert (owner.resource, owner.key, owner.uid) == ("replicasets", ObjectKey("default", "web"), "uid-web")
-    assert spread_of(world(owners=()), DefaultConstraints(HARD_ZONES, workloads_complete=True)).groups == {}
 
 
 def test_an_owner_is_not_requested_if_no_default_constraint_needs_it() -> None:

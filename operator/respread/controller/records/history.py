@@ -32,7 +32,7 @@ from respread.controller.records.checkpoint import (
 )
 from respread.eviction.limits.limiter import GroupPace
 from respread.eviction.limits.standing import Standings, Trust
-from respread.holds.backoff import BackOffRules, BackOffs
+from respread.holds.backoff import BackOffs
 from respread.holds.breaker import Breakers
 from respread.moves.codec import GroupNames
 from respread.moves.entry import Counting, Ended, Outcome
@@ -59,18 +59,16 @@ class History:
     def __init__(
         self,
         wall_clock: Callable[[], float],
-        rules: BackOffRules | None = None,
         expected: Callable[[], tuple[Counting, ...]] = tuple,
     ) -> None:
         """Start empty.
 
         Args:
             wall_clock: seconds since the epoch.
-            rules: how long groups back off.
             expected: returns what moves count for of which it is not certain whether they are made.
         """
         self._wall_clock = wall_clock
-        self.back_offs = BackOffs(rules or BackOffRules())
+        self.back_offs = BackOffs()
         self.breakers = Breakers()
         self.standings = Standings()
         self.trust = Trust()

@@ -255,25 +255,21 @@ async def _owner(requests: Requests, namespace: str, owner: OwnerReference | Non
     return await read_controller(requests, namespace, owner)
 
 
-async def read_controller(
-    requests: Requests, namespace: str, controller: OwnerReference, timeout_seconds: float = TIMEOUT_SECONDS
-) -> ControllerObject | Held:
+async def read_controller(requests: Requests, namespace: str, controller: OwnerReference) -> ControllerObject | Held:
     """Read a controller of pods, a Deployment or a Rollout alone.
 
     Returns:
         The controller, or why there is none: it is gone, or the API server did not answer.
     """
     try:
-        return await _get(requests, namespace, controller.kind, controller.name, controller.uid, timeout_seconds)
+        return await _get(requests, namespace, controller.kind, controller.name, controller.uid)
     except READING_ERRORS as error:
         return unread(f"{controller.kind} {controller.name}", error)
 
 
-async def _get(
-    requests: Requests, namespace: str, kind: str, name: str, uid: str, timeout_seconds: float
-) -> ControllerObject | Held:
+async def _get(requests: Requests, namespace: str, kind: str, name: str, uid: str) -> ControllerObject | Held:
     names = {"namespace": namespace, "name": name}
-    response = await requests.send("GET", _PATHS[kind], names, timeout_seconds=timeout_seconds)
+    response = await requests.send("GET", _PATHS[kind], names, timeout_seconds=TIMEOUT_SECONDS)
     if response.meaning is Meaning.ABSENT:
         return _gone(kind, name)
     if not response.succeeded:

@@ -43,13 +43,9 @@ class ConstraintsInForce(msgspec.Struct, frozen=True, kw_only=True):
     constraints."""
     hard_unknown: Unknown | None = None
     """Why the hard constraints are unknown, if they are."""
-    soft_unknown: Unknown | None = None
-    """Why the soft constraints are unknown, if they are."""
 
 
-def constraints_in_force(
-    pod: Pod, profile: Profile, snapshot: ClusterSnapshot, *, workloads_complete: bool
-) -> ConstraintsInForce:
+def constraints_in_force(pod: Pod, profile: Profile, snapshot: ClusterSnapshot) -> ConstraintsInForce:
     """Return the constraints that the scheduler applies to a pod.
 
     If the pod has one constraint of its own, of either kind, it gets no default constraints.
@@ -58,7 +54,6 @@ def constraints_in_force(
         pod: the pod to be placed.
         profile: the profile of its scheduler.
         snapshot: the cluster.
-        workloads_complete: see `default_selector`.
     """
     own = pod.spec.topology_spread_constraints
     if own:
@@ -69,13 +64,10 @@ def constraints_in_force(
     defaults = profile.default_constraints
     if not defaults:
         return ConstraintsInForce(soft_need_all_keys=not profile.system_defaults)
-    selector = default_selector(pod, snapshot, workloads_complete=workloads_complete)
+    selector = default_selector(pod, snapshot)
     if isinstance(selector, Unknown):
         kinds = {each.when_unsatisfiable for each in defaults}
-        return ConstraintsInForce(
-            hard_unknown=selector if "DoNotSchedule" in kinds else None,
-            soft_unknown=selector if "ScheduleAnyway" in kinds else None,
-        )
+        return ConstraintsInForce(hard_unknown=selector if "DoNotSchedule" in kinds else None)
     if selector.matches_everything:
         return ConstraintsInForce(soft_need_all_keys=not profile.system_defaults)
     selectors = [selector] * len(defaults)
