@@ -21,9 +21,9 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 422, 64_980),  # (300, 44,000)
-        ("operator/respread", 286, 44_950),  # (-, 31,000)
-        ("tests", 457, 72_180),  # (-, 75,000)
+        ("operator", 414, 64_780),  # (300, 44,000)
+        ("operator/respread", 282, 44_870),  # (-, 31,000)
+        ("tests", 457, 72_170),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
