@@ -29,13 +29,11 @@ from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
 from respread.eviction.limits.limiter import Bounding
+from respread.eviction.moving_ledger import MovingLedger
 from respread.eviction.owners.last_look import Owners
 from respread.holds.refusals import Refusals
-from respread.moves.entry import as_shown
-from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move, Step, steps_of
-from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 
 _STOPPED: Final = Held(Reason.NOT_LEADING, "this replica is being stopped")
@@ -283,28 +281,3 @@ class Evictions:
 
     def _note(self, move: Move, answer: Answer, batch: Batch) -> None:
         self.refusals.note(move.pod, self._ledger(move, batch).budgets_of(move.pod), answer)
-
-
-class MovingLedger:
-    """The ledger of one snapshot, at the cost of the moves that have come into flight or ended since the last look.
-
-    Each eviction is looked at several times, beside all that are in flight by then: counted again every time, a wave
-    would cost the square of its moves.
-    """
-
-    __slots__ = ("_ledger", "_moves", "_snapshot")
-
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
-        self._snapshot = snapshot
-        self._moves = Ledger()
-        self._ledger = BudgetLedger(snapshot, (), BudgetIndex())
-
-    def beside(self, moves: Ledger) -> BudgetLedger:
-        """Return what budgets allow beside some moves in flight; right until the next call."""
-        began, ended = moves.since(self._moves)
-        for move in ended:
-            self._ledger.ended(as_shown(move.pod, self._snapshot))
-        for move in began:
-            self._ledger.sent(as_shown(move.pod, self._snapshot))
-        self._moves = moves
-        return self._ledger.fork()

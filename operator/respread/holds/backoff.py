@@ -78,7 +78,7 @@ class BackOffs(msgspec.Struct, frozen=True):
         A time further away than any delay means that a clock was set back. It is ignored.
         """
         known = self.groups.get(group)
-        if known is None or not now < known.until <= now + self.rules.pause.longest_seconds * (1 + self.rules.jitter):
+        if known is None or not now < known.until <= now + self._longest_seconds:
             return None
         floor = self._floor(group, known)
         floor_seconds = floor - now
@@ -100,6 +100,10 @@ class BackOffs(msgspec.Struct, frozen=True):
     def _floor(self, group: str, known: BackOff) -> float:
         """Return until when a group is left alone in any case, derived from the end of its back-off."""
         return known.until - self.rules.delay_seconds(group, known.failures) * (1 - self.rules.floor)
+
+    @property
+    def _longest_seconds(self) -> float:
+        return self.rules.pause.longest_seconds * (1 + self.rules.jitter)
 
     def _with(self, groups: Map[str, BackOff]) -> BackOffs:
         return BackOffs(self.rules, groups)

@@ -15,8 +15,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.evictions import MovingLedger
 from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.moving_ledger import MovingLedger
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.victims.budgets import Needs

@@ -21,8 +21,8 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 414, 64_780),  # (300, 44,000)
-        ("operator/respread", 282, 44_870),  # (-, 31,000)
+        ("operator", 415, 64_790),  # (300, 44,000)
+        ("operator/respread", 283, 44_880),  # (-, 31,000)
         ("tests", 457, 72_170),  # (-, 75,000)
     ],
 )
