@@ -213,7 +213,10 @@ soak: setup ## Random faults for SECONDS (600), from a SEED; ends with 1 unless 
 	@$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
 VERSION = $(shell sed -nE 's/^__version__ = "(.*)"/\1/p' operator/respread/__init__.py)
-IMAGE  ?= ghcr.io/respread/respread:$(VERSION)
+# What the Dockerfile has: the operator, or the page.
+TARGET ?= operator
+NAME    = respread$(if $(filter page,$(TARGET)),-ui)
+IMAGE  ?= ghcr.io/respread/$(NAME):$(VERSION)
 # The first that works here. Only podman and buildah make the same image of the same commit each time.
 ENGINE ?= $(shell for each in podman buildah docker; do $$each info >/dev/null 2>&1 && echo $$each && break; done)
 GO_TOOL = $(BIN)/python -m tests.go_programs
@@ -317,10 +320,10 @@ SAME_EACH_TIME = $(if $(filter docker,$(ENGINE)),--build-arg SOURCE_DATE_EPOCH=$
 engine:
 	@[ -n "$(ENGINE)" ] || { echo "Neither podman nor buildah nor docker works here; \`make container-tools\` installs Debian's" >&2; exit 1; }
 
-image: engine ## Build the image by podman, buildah or docker, whichever is installed (IMAGE=name, PYTHON_IMAGE=base, TARGET=page: the page's).
-	@$(ENGINE) build --tag $(IMAGE) $(SAME_EACH_TIME) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) $(if $(TARGET),--target $(TARGET)) .
+image: engine ## Build the image by podman, buildah or docker, whichever is installed (TARGET=page: that of the page; IMAGE=name, PYTHON_IMAGE=base).
+	@$(ENGINE) build --tag $(IMAGE) $(SAME_EACH_TIME) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) --target $(TARGET) .
 
-ARCHIVE ?= dist/respread-$(VERSION)-image.tar
+ARCHIVE ?= dist/$(NAME)-$(VERSION)-image.tar
 image-archive: setup engine ## Write the built image to ARCHIVE in dist/, and its SBOM; print its digest and compressed size.
 	@mkdir -p $(dir $(ARCHIVE)) && rm -f $(ARCHIVE)
 	@$(if $(filter buildah,$(ENGINE)),buildah push --quiet $(IMAGE) oci-archive:$(ARCHIVE),$(ENGINE) save --quiet $(if $(filter podman,$(ENGINE)),--format oci-archive) --output $(ARCHIVE) $(IMAGE))

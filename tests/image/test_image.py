@@ -56,10 +56,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return debian_base.public_or_built("podman", tmp_path_factory.mktemp("base"))
 
 
-def build(name: str, base: str, engine: str = "podman") -> str:
+def build(name: str, base: str, engine: str = "podman", target: str = "operator") -> str:
     make = ["make", "--no-print-directory", "-C", str(ROOT), "image"]
     commit = [f"REVISION={REVISION}", "COMMITTED=1800000000"]  # the same for all builds
-    variables = [f"ENGINE={engine}", f"IMAGE={name}", f"PYTHON_IMAGE={base}", *commit]
+    variables = [f"ENGINE={engine}", f"IMAGE={name}", f"PYTHON_IMAGE={base}", f"TARGET={target}", *commit]
     subprocess.run([*make, *variables], env=environment(), check=True, stdout=subprocess.DEVNULL)
     return name
 
@@ -67,6 +67,11 @@ def build(name: str, base: str, engine: str = "podman") -> str:
 @pytest.fixture(scope="module")
 def image(base: str) -> str:
     return build("localhost/respread:tested", base)
+
+
+@pytest.fixture(scope="module")
+def page(base: str) -> str:
+    return build("localhost/respread-ui:tested", base, target="page")
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +208,25 @@ def test_the_image_has_version_and_source_labels(contents: Image) -> None:
     assert {"title", "description", "source", "documentation"} <= labels.keys()
     assert config["User"] == USER
     assert (config["Entrypoint"], config["Cmd"]) == (["respread"], ["run"])
+
+
+def test_the_page_has_an_image_of_its_own_which_is_the_same_each_time(page: str, base: str, tmp_path: Path) -> None:
+    found = contents_of(page, tmp_path / "page.tar")
+    again = build(
+        "localhost/respread-ui:tested-again", base, "buildah" if shutil.which("buildah") else "podman", "page"
+    )
+    assert contents_of(again, tmp_path / "again.tar").digest == found.digest
+    config = found.config["config"]
+    assert config["Labels"]["org.opencontainers.image.title"] == "respread-ui"
+    assert config["Labels"]["org.opencontainers.image.revision"] == REVISION
+    assert (config["User"], config["Entrypoint"], config["Cmd"][0]) == (USER, ["respread"], "ui")
+    assert found.compressed_bytes <= 100e6
+    names = {each["name"] for each in document(found)["components"]}
+    assert {"respread", "respread-operator"} <= names
+    assert names.isdisjoint({"kubernetes", "pip", "pytest", "respread-sandbox"})
+    command = [*container(page, f"respread-page-{os.getpid()}"), "ui", "--no-open", "--kubeconfig=/none"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "/none" in done.stderr  # all that it imports is there
 
 
 def test_the_image_is_small(contents: Image) -> None:

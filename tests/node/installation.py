@@ -17,6 +17,7 @@ from tests.processes import wait_until
 
 RELEASE: Final = "respread"
 _RESTRICTED: Final = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+_PAGE: Final = "respread-ui-"
 _DEPLOYMENT: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/respread"
 
 
@@ -73,8 +74,15 @@ class Installation:
             self.wait_until_ready()
 
     def pods(self) -> list[dict[str, Any]]:
-        """Return its pods, also terminating ones."""
-        return [pod for pod in pods(self.cluster.sandbox, NAMESPACE) if pod["metadata"]["name"].startswith("respread-")]
+        """Return the pods of the operator, also terminating ones."""
+        return [pod for pod in self._pods("respread-") if not pod["metadata"]["name"].startswith(_PAGE)]
+
+    def page_pods(self) -> list[dict[str, Any]]:
+        """Return the pods of the page, also terminating ones."""
+        return self._pods(_PAGE)
+
+    def _pods(self, prefix: str) -> list[dict[str, Any]]:
+        return [pod for pod in pods(self.cluster.sandbox, NAMESPACE) if pod["metadata"]["name"].startswith(prefix)]
 
     def pod(self, name: str) -> dict[str, Any]:
         """Return one of its pods."""

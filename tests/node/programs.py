@@ -13,6 +13,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -27,6 +28,7 @@ from tests.go_programs import PROGRAMS, find_or_build
 ROOT: Final = Path(__file__).parents[2]
 IMAGE: Final = f"ghcr.io/respread/respread:{__version__}"
 """What chart and manifests name by default."""
+PAGE_IMAGE: Final = f"ghcr.io/respread/respread-ui:{__version__}"
 WORKLOAD_IMAGE: Final = "localhost/workload:tested"
 _WORKLOAD: Final = Path(__file__).with_name("workload")
 _FROM_MODULES: Final = ("containerd", "containerd-shim-runc-v2", "ctr")
@@ -57,6 +59,8 @@ class Programs(NamedTuple):
     """The folders of CNI plugins."""
     image: Path
     """The image of this source, as `make image-archive` writes it."""
+    page: Path
+    """That of the page."""
     workload: Path
     """The image of all other pods."""
 
@@ -72,8 +76,9 @@ class Programs(NamedTuple):
         with (images / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             image = _kept(images, "respread", _context, _build_image)
+            page = _kept(images, "respread-ui", _context, partial(_build_image, target="page"))
             workload = _kept(images, "workload", lambda: sorted(_WORKLOAD.iterdir()), _build_workload)
-        return cls(tuple(folders), tuple(plugins), image, workload)
+        return cls(tuple(folders), tuple(plugins), image, page, workload)
 
     def path(self) -> str:
         """Return the PATH of a node."""
@@ -97,7 +102,7 @@ def _which(name: str) -> str | None:
 
 
 def name_in(archive: Path) -> str:
-    """Return the name of Respread's image in its archive, which no other build uses unless it builds the same."""
+    """Return the name of an image of ours in its archive, which no other build uses unless it builds the same."""
     return f"localhost/{archive.name.partition('.')[0]}:tested"
 
 
@@ -111,7 +116,9 @@ def _kept(folder: Path, name: str, sources: Callable[[], Iterable[Path]], build:
         if _digest(sources()) != digest:
             raise RuntimeError(f"the files of the image {name} were changed while it was built: run the tests again")
         partial.rename(archive)
-        for old in sorted(folder.glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)[:-KEPT_IMAGES]:
+        for old in sorted(folder.glob(f"{name}-{'[0-9a-f]' * len(digest)}.tar"), key=lambda path: path.stat().st_mtime)[
+            :-KEPT_IMAGES
+        ]:
             old.unlink()
     return archive
 
@@ -133,12 +140,12 @@ def _context() -> Iterator[Path]:
             yield from (path for path in files if "__pycache__" not in path.parts)
 
 
-def _build_image(archive: Path) -> None:
-    """Build Respread's image, and write it to an archive."""
+def _build_image(archive: Path, target: str = "operator") -> None:
+    """Build an image of the Dockerfile, and write it to an archive."""
     with tempfile.TemporaryDirectory() as folder:
         base = debian_base.public_or_built("podman", Path(folder))
     name = name_in(archive)
-    make = ["make", "--no-print-directory", "-C", str(ROOT), "ENGINE=podman", f"IMAGE={name}"]
+    make = ["make", "--no-print-directory", "-C", str(ROOT), "ENGINE=podman", f"IMAGE={name}", f"TARGET={target}"]
     environment = {**os.environ, "BUILDAH_ISOLATION": "chroot"}  # without the kernel features that containers lack
     try:
         subprocess.run([*make, "image", f"PYTHON_IMAGE={base}"], env=environment, check=True)

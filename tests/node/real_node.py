@@ -116,6 +116,11 @@ class RealNode:
         log = self._folder / f"{program}.log"
         self._processes.spawn(program, [program_path, *commands[program]], environment, log)
 
+    def import_image(self, archive: Path, name: str) -> None:
+        """Import one of our images under the name that the chart has for it."""
+        self._ctr("images", "import", str(archive))
+        self._ctr("images", "tag", "--force", name_in(archive), name)
+
     # Its network
 
     def cut_off(self) -> None:
@@ -179,9 +184,8 @@ class RealNode:
     def _start_programs(self) -> None:
         self.start(CONTAINERD)
         wait_until(self._containerd_answers, lambda: f"containerd to answer:\n{self.log(CONTAINERD)}")
-        for archive in (self._programs.workload, self._programs.image):
-            self._ctr("images", "import", str(archive))
-        self._ctr("images", "tag", name_in(self._programs.image), IMAGE)
+        self._ctr("images", "import", str(self._programs.workload))
+        self.import_image(self._programs.image, IMAGE)
         self.start(KUBELET)
         self.start(KUBE_PROXY)
         self._processes.keep_running([CONTAINERD, KUBELET, KUBE_PROXY])

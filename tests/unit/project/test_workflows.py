@@ -67,18 +67,44 @@ def test_a_release_contains_the_sbom_of_each_image() -> None:
     assert publish[-1]["run"].splitlines()[-1].startswith("find dist -type f -print0 | xargs -0 gh release create ")
 
 
+def test_a_release_has_both_images_for_both_architectures() -> None:
+    (release,) = (each for each in WORKFLOWS if each.stem == "release")
+    jobs = yaml.safe_load(release.read_text(encoding="utf-8"))["jobs"]
+    built = jobs["image"]["strategy"]["matrix"]["include"]
+    names = {"respread": "operator", "respread-ui": "page"}  # the image and its target in the Dockerfile
+    assert [(each["name"], each["target"], each["architecture"]) for each in built] == [
+        (name, target, architecture) for name, target in names.items() for architecture in ("amd64", "arm64")
+    ]
+    assert jobs["image"]["env"]["TARGET"] == "${{ matrix.target }}"
+    targets = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(names.values()) <= set(targets)
+    published = "\n".join(step.get("run", "") for step in jobs["publish"]["steps"])
+    assert f"for name in {' '.join(names)}; do\n" in published
+    values = yaml.safe_load((ROOT / "charts" / "respread" / "values.yaml").read_text(encoding="utf-8"))
+    chosen = (values["image"]["repository"], values["ui"]["image"]["repository"])
+    assert chosen == tuple(f"ghcr.io/respread/{name}" for name in names)
+
+
+@pytest.mark.parametrize(("target", "name"), [("operator", "respread"), ("page", "respread-ui")])
+def test_an_image_is_named_by_its_target(target: str, name: str) -> None:
+    shown = make("--dry-run", "image", "image-archive", f"TARGET={target}", "ENGINE=podman", "STAMP=")
+    assert f"--tag ghcr.io/respread/{name}:{__version__} " in shown.stdout
+    assert f"--target {target} ." in shown.stdout
+    assert f"--output dist/{name}-{__version__}-image.tar " in shown.stdout
+
+
 def test_a_release_signs_digests_that_pushes_returned() -> None:
     (release,) = (each for each in WORKFLOWS if each.stem == "release")
     jobs = yaml.safe_load(release.read_text(encoding="utf-8"))["jobs"]
     kept = jobs["image"]["env"]["DIGEST"].replace("${{ github.ref_name }}", "$VERSION")
-    written = {kept.replace("${{ matrix.architecture }}", "$each")}
+    written = {kept.replace("${{ matrix.name }}", "$name").replace("${{ matrix.architecture }}", "$each")}
     assert any(
         "make push-image" in (run := step.get("run", "")) and 'DIGEST="$DIGEST"' in run for step in steps(release)
     )
     signed: list[str] = []
     for step in jobs["publish"]["steps"]:
-        for line in step.get("run", "").replace("$image", "dist/respread-$VERSION-image").splitlines():
-            written |= set(re.findall(r"make push-.* DIGEST=(\S+)$", line))
+        for line in step.get("run", "").replace("$kept", "dist/$name-$VERSION-image").splitlines():
+            written |= set(re.findall(r'make push-.* DIGEST="?([^" ]+)"?$', line))
             if re.search(r"make (sign|attest)-image", line):
                 (file,) = re.findall(r'IMAGE="[^":]+@\$\(cat "?([^")]+)"?\)"', line)
                 assert file in written, line
