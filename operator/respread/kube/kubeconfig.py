@@ -165,7 +165,7 @@ def _of_plugin(files: str, context: str, user_name: str, user: _User, endpoint: 
 
 def _chosen_context(files: str, context: str | None, loaded: Sequence[_Kubeconfig]) -> tuple[str, _Context]:
     contexts = _contexts(loaded)
-    chosen = context or next((each.current_context for each in loaded if each.current_context), None)
+    chosen = context or _current(loaded)
     there_are = f"it has {', '.join(sorted(contexts))}" if contexts else "it has none"
     if not chosen:
         raise NoContextError(f"the kubeconfig {files} has no current context: choose one by --context; {there_are}")
@@ -182,6 +182,15 @@ def contexts_in(files: str) -> list[str]:
         ValueError: a file is not a kubeconfig.
     """
     return sorted(_contexts(map(_load, _existing(files))))
+
+
+def current_context(files: str) -> str | None:
+    """Return the name of the current context; None if there is none. Argument and errors as those of `contexts_in`."""
+    return _current(map(_load, _existing(files)))
+
+
+def _current(loaded: Iterable[_Kubeconfig]) -> str | None:
+    return next((each.current_context for each in loaded if each.current_context), None)
 
 
 def _contexts(loaded: Iterable[_Kubeconfig]) -> dict[str, _Context]:

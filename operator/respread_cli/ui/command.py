@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ import msgspec
 
 from respread.gc_tuning import relax_garbage_collection
 from respread.kube.access import DEFAULT_KUBECONFIG
-from respread.kube.kubeconfig import contexts_in
+from respread.kube.kubeconfig import contexts_in, current_context
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import planning_inputs
 from respread_cli.read.cluster_view import ClusterOptions
@@ -32,11 +33,15 @@ from respread_cli.ui.server import HOST, PageServer, listener_on, listening
 from respread_cli.ui.sources import open_source
 
 ANY_PORT: Final = 0
+_OF_A_CONTEXT: Final = re.compile(r"(?:((?!https?://).+?)=)?(https?://.+)")
 
 
 EXAMPLES: Final = (
     Example("Look at the cluster of the current context", "ui"),
     Example("With what happened before", "ui --prometheus http://127.0.0.1:9090"),
+    Example(
+        "And that of another context", "ui --prometheus http://127.0.0.1:9090 --prometheus west=http://127.0.0.1:9091"
+    ),
     Example("Look at a file, on the same port each time", "ui --snapshot cluster.json.gz --port 8765"),
 )
 
@@ -68,8 +73,10 @@ EXAMPLES: Final = (
 )
 @click.option(
     "--prometheus",
-    metavar="URL",
-    help="A Prometheus that scrapes the operator of this cluster: the page shows the last 6 hours that it knows.",
+    multiple=True,
+    metavar="[CONTEXT=]URL",
+    help="A Prometheus that scrapes the operator of this cluster, or of a context that is chosen on the page: the page "
+    "shows the last 6 hours that it knows. Can be repeated.",
 )
 @planning_inputs
 def ui(
@@ -78,7 +85,7 @@ def ui(
     opens: bool | None,
     with_token: bool,
     hosts: tuple[str, ...],
-    prometheus: str | None,
+    prometheus: tuple[str, ...],
     planning: PlanningOptions,
     cluster: ClusterOptions,
 ) -> None:
@@ -90,6 +97,8 @@ def ui(
     printed URL can read it, so don't share it. Ctrl-C ends the command.
     """
     check_standard_input(cluster, planning)
+    names = _names(cluster)
+    past = _prometheus_urls(prometheus, cluster, names)
     try:
         listener = listener_on(port)
     except OSError as error:
@@ -107,7 +116,7 @@ def ui(
             webbrowser.open(url)
 
     with closing(listener), suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(_serve(Guard(token, bound, hosts), listener, _Shown(planning, cluster, prometheus), ready))
+        asyncio.run(_serve(Guard(token, bound, hosts), listener, _Shown(planning, cluster, names, past), ready))
 
 
 class _Shown(NamedTuple):
@@ -115,7 +124,9 @@ class _Shown(NamedTuple):
 
     planning: PlanningOptions
     cluster: ClusterOptions
-    prometheus: str | None
+    contexts: tuple[str, ...]
+    prometheus: Mapping[str | None, str]
+    """The URL of a Prometheus by context; None: of what is shown first."""
 
 
 async def _serve(guard: Guard, listener: socket.socket, shown: _Shown, ready: Callable[[], None]) -> None:
@@ -132,7 +143,7 @@ async def _serve(guard: Guard, listener: socket.socket, shown: _Shown, ready: Ca
     if sys.platform != "win32" and task is not None:
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     arrived = asyncio.Event()
-    with closing(Contexts(_names(shown.cluster), partial(_opened, shown, loop, arrived))) as contexts:
+    with closing(Contexts(shown.contexts, partial(_opened, shown, loop, arrived))) as contexts:
         engine = contexts.open()
         with closing(PageServer(engine, guard, arrived, contexts)) as server:
             await server.first()
@@ -147,8 +158,9 @@ def _opened(
     shown: _Shown, loop: asyncio.AbstractEventLoop, arrived: asyncio.Event, context: str | None
 ) -> Iterator[Engine]:
     """Read the cluster of a context, or of the options, while the context manager lasts."""
-    planning, cluster, prometheus = shown
-    read_history = partial(read_past, prometheus) if prometheus and context is None else lambda _: ()
+    planning, cluster, _, prometheus = shown
+    url = prometheus.get(context)
+    read_history = (lambda _: ()) if url is None else partial(read_past, url)
     if context is not None:
         cluster = msgspec.structs.replace(cluster, context=context)
     with open_source(cluster, with_policies=not planning.filenames, changed=partial(_wake, loop, arrived)) as source:
@@ -157,11 +169,37 @@ def _opened(
 
 def _names(cluster: ClusterOptions) -> tuple[str, ...]:
     """Return the contexts among which the page lets choose; none in a pod, or for a snapshot."""
-    files = cluster.kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
     try:
-        return () if cluster.snapshot is not None else tuple(contexts_in(files))
+        return () if cluster.snapshot is not None else tuple(contexts_in(_kubeconfig(cluster)))
     except (OSError, ValueError):
         return ()
+
+
+def _prometheus_urls(given: tuple[str, ...], cluster: ClusterOptions, names: tuple[str, ...]) -> dict[str | None, str]:
+    """Return the URLs of Prometheus by context.
+
+    Raises:
+        CommandError: a value is no URL, or names no context.
+    """
+    urls: dict[str | None, str] = {}
+    for each in given:
+        found = _OF_A_CONTEXT.fullmatch(each)
+        if found is None:
+            raise CommandError(f"--prometheus {each} is no URL such as http://127.0.0.1:9090, nor CONTEXT=URL.")
+        context, url = found.groups()
+        if context is not None and context not in names:
+            there_are = f"it has {', '.join(names)}" if names else "there is none to choose from"
+            raise CommandError(f"--prometheus {each}: there is no context {context} in the kubeconfig; {there_are}.")
+        urls[context] = url
+    if names:  # The first is chosen again by its name.
+        first = cluster.context or current_context(_kubeconfig(cluster))
+        url = urls.get(None) or urls.get(first)
+        urls |= {} if url is None else {None: url, first: url}
+    return urls
+
+
+def _kubeconfig(cluster: ClusterOptions) -> str:
+    return cluster.kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
 
 
 def _wake(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:

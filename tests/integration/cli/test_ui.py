@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import requests
+import yaml
 
 from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from tests.integration.cli.ui_process import LONG_SECONDS, Page
@@ -153,3 +155,23 @@ def test_the_ui_sends_only_read_requests(cluster: Sandbox) -> None:
                 refused.add(entry["requestURI"])
     assert verbs == {"get", "list", "watch"}  # get: /version
     assert refused == set()
+
+
+def test_each_context_has_the_history_of_its_own_prometheus(cluster: Sandbox, tmp_path: Path) -> None:
+    """Nobody listens where they are, so the page says which one it asked."""
+    config = yaml.safe_load(cluster.kubeconfig_for_service_account(NAMESPACE, "viewer").read_text(encoding="utf-8"))
+    (entry,) = config["contexts"]
+    config["contexts"] += [{**entry, "name": "west"}, {**entry, "name": "without"}]
+    (kubeconfig := tmp_path / "config").write_text(yaml.safe_dump(config), encoding="utf-8")
+    first, west = "http://127.0.0.1:9", "http://127.0.0.1:8"
+    page = Page(kubeconfig, f"--prometheus={first}", f"--prometheus=west={west}")
+
+    def choose(context: str) -> str:
+        requests.post(f"{page.url}api/context", json={"context": context}, timeout=LONG_SECONDS).raise_for_status()
+        return str(page.get("api/history")["unreadable"])
+
+    assert f" at {first}: " in page.get("api/history")["unreadable"]
+    assert f" at {west}: " in choose("west")
+    assert choose("without") == "None"
+    assert f" at {first}: " in choose(entry["name"])
+    assert page.end() == 0

@@ -163,6 +163,8 @@ def test_as_a_kubectl_plugin_the_usage_shows_kubectl_respread() -> None:
         (["plan", "-f", "-", "--snapshot", "-"], "standard input can be read only once"),
         (["skew"], "there is no kubeconfig: ~/.kube/config does not exist"),
         (["skew", "--snapshot", "/nonexistent/cluster.json"], "/nonexistent/cluster.json can't be read: No such file"),
+        (["ui", "--prometheus=127.0.0.1:9090"], "is no URL such as http://127.0.0.1:9090, nor CONTEXT=URL"),
+        (["ui", "--prometheus=west=http://p:1"], "there is no context west in the kubeconfig; there is none to choose"),
         (["run"], "there is no kubeconfig: ~/.kube/config does not exist. Give one by --kubeconfig or KUBECONFIG"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
