@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
@@ -44,19 +45,22 @@ class Acting(NamedTuple):
     follow_up: FollowUp
 
     def next_ends(self, moment: ClockReading) -> tuple[float | None, ...]:
-        """Return when something ends that no plan shows and no event, or must be sent again; None for what never is.
+        """Return when a hold or a pause ends that no plan shows; None for what is not there.
 
         Args:
             moment: now. The times are on its clock.
         """
         resumes = self.journal.history.breakers.next_end(moment.time)
-        return (
-            *self.holds.next_ends(moment),
-            None if resumes is None else moment.now + resumes - moment.time,
-            self.journal.ledger.next_deadline(),
-            self.journal.ledger.next_due(),
-            self.follow_up.next_ask(),
-        )
+        return *self.holds.next_ends(moment), None if resumes is None else moment.now + resumes - moment.time
+
+    def next_look(self) -> float:
+        """Return when moves must be looked at again without an event, or something is to be sent again, on the clock.
+
+        No new plan is needed for that, unless a move ends. Infinite if never.
+        """
+        ledger = self.journal.ledger
+        due = ledger.next_deadline(), ledger.next_due(), self.follow_up.next_ask()
+        return min((at for at in due if at is not None), default=math.inf)
 
     async def aclose(self) -> None:
         """Cancel everything that has not started, and wait for the answers to sent requests."""

@@ -20,7 +20,7 @@ from respread.controller.choosing import choose
 from respread.controller.observation import Observation, Observer
 from respread.controller.reporter import Reporter
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.waking import BEAT_SECONDS, Replanning, Waiting, is_full, next_reconcile
+from respread.controller.waking import BEAT_SECONDS, Replanning, Waiting, is_full, next_plan
 from respread.eviction.limits.limiter import bounding
 from respread.eviction.pacing import Paced
 from respread.handlers.informers import Informers
@@ -138,7 +138,7 @@ class ControlLoop:
             observation = await self._observer.observe(stopping=self._waiting.stopped)
             ledger = observation.ledger
             if (plan_at := self._replanning.due_at(ledger.uids, ledger.without_node)) > observation.moment.now:
-                return plan_at
+                return min(plan_at, self._acting.next_look())
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
             self._scheduler.plan_depends_on(planned.owners)
@@ -153,11 +153,11 @@ class ControlLoop:
                 status_due = await self._reporter.tell(observation, planned, chosen)
             moment = self._journal.moment()
             others = (status_due, *self._acting.next_ends(moment))
-            wake_at = next_reconcile(planned, chosen.held, moment=moment, others=others)
             full = is_full(observation.policies.values(), self._journal.ledger.of_policies)
+            plan_at = next_plan(planned, chosen.held, moment=moment, others=others, full=full)
             awaited = ledger.without_node if planned.awaits_nodes else frozenset[str]()
-            self._replanning.planned(ledger.uids, observation.moment.now, wake_at, full=full, awaited=awaited)
-            return wake_at
+            self._replanning.planned(ledger.uids, observation.moment.now, plan_at, full=full, awaited=awaited)
+            return min(plan_at, self._acting.next_look())
 
     def _plan(self, observation: Observation) -> Plan:
         started = monotonic()

@@ -122,25 +122,28 @@ class Waiting:
                 await self._stop.wait()
 
 
-def next_reconcile(
+def next_plan(
     planned: Plan,
     held: Iterable[HeldMove],
     *,
     moment: ClockReading,
     others: Iterable[float | None],
+    full: bool = False,
 ) -> float:
-    """Return when the next reconcile is due, on the clock.
+    """Return when the next plan is due if nothing changes, on the clock.
 
     Args:
         planned: the plan.
         held: its moves that are not made now.
         moment: now.
         others: when other things are due, on the clock; None for what is not.
+        full: whether no policy may let another pod go. Then quiet periods that end make no difference yet.
     """
     now = moment.now
     due = [now + IDLE_SECONDS, *(at for at in others if at is not None)]
     if planned.changes_at is not None:
-        due.append(moment.on_the_clock(planned.changes_at))
+        changes_at = moment.on_the_clock(planned.changes_at)
+        due.append(max(changes_at, now + FULL_SECONDS) if full else changes_at)
     reasons = {each.reason for each in planned.blocked} | {each.held.reason for each in held}
     if Reason.API_UNAVAILABLE in reasons:
         due.append(now + WAITING_SECONDS)

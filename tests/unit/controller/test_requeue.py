@@ -1,4 +1,4 @@
-"""Without an event, the control loop reconciles at due times."""
+"""Without an event, the control loop plans at due times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.clock_reading import ClockReading
-from respread.controller.waking import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_reconcile
+from respread.controller.waking import FULL_SECONDS, IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_plan
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
@@ -23,24 +23,26 @@ def look(
     held: tuple[Reason, ...] = (),
     others: tuple[float | None, ...] = (),
     changes_at: datetime | None = None,
+    full: bool = False,
 ) -> float:
-    """Return the seconds until the next reconcile, for reasons of blocked groups and held moves."""
+    """Return the seconds until the next plan, for reasons of blocked groups and held moves."""
     blocked = tuple(
         BlockedGroup(group=group(str(number)), policy="default", reason=reason, message="")
         for number, reason in enumerate(reasons)
     )
     return (
-        next_reconcile(
+        next_plan(
             Plan(blocked=blocked, changes_at=changes_at),
             [HeldMove(move("a"), Held(reason, "")) for reason in held],
             moment=ClockReading(NOW, EPOCH.timestamp()),
             others=others,
+            full=full,
         )
         - NOW
     )
 
 
-def test_the_loop_reconciles_at_least_once_a_minute() -> None:
+def test_the_loop_plans_at_least_once_a_minute() -> None:
     assert look() == IDLE_SECONDS
     assert look(Reason.HELD_BY_BUDGET, others=(None, NOW + 3600)) == IDLE_SECONDS
 
@@ -54,15 +56,21 @@ def test_the_loop_reconciles_at_least_once_a_minute() -> None:
         (Reason.DRY_RUN, IDLE_SECONDS),
     ],
 )
-def test_the_loop_reconciles_sooner_while_something_waits_for_time(reason: Reason, seconds: float) -> None:
+def test_the_loop_plans_sooner_while_something_waits_for_time(reason: Reason, seconds: float) -> None:
     assert look(held=(reason,)) == seconds
     assert look(reason) == seconds
 
 
-def test_the_loop_reconciles_at_other_due_times_but_never_in_the_past() -> None:
+def test_the_loop_plans_at_other_due_times_but_never_in_the_past() -> None:
     assert look(others=(NOW + 7, NOW + 5, None)) == 5
     assert look(others=(NOW - 5,)) == 0
 
 
-def test_the_loop_reconciles_when_a_held_group_is_released() -> None:
+def test_the_loop_plans_when_a_held_group_is_released() -> None:
     assert look(Reason.NO_FEASIBLE_NODE, changes_at=EPOCH + timedelta(seconds=20)) == 20
+
+
+def test_quiet_periods_that_end_wait_while_no_limit_lets_another_pod_go() -> None:
+    assert look(Reason.QUIET_PERIOD, changes_at=EPOCH + timedelta(seconds=1), full=True) == FULL_SECONDS
+    assert look(Reason.QUIET_PERIOD, changes_at=EPOCH + timedelta(seconds=20), full=True) == 20
+    assert look(others=(NOW + 1,), full=True) == 1
