@@ -484,8 +484,8 @@ FAULTS: Final = (
     Fault(
         "a pod that is deleted later frees its share of a quota at once",
         "eviction/owners/replacements.py",
-        'freed = usage(pod["spec"]) if is_replaced_when_gone(move.pod) else {}',
-        'freed = usage(pod["spec"])',
+        "freed = was.quota_usage if is_replaced_when_gone(move.pod) else {}",
+        "freed = was.quota_usage",
     ),
     Fault(
         "groups at the longest back-off are let go too early",

@@ -10,7 +10,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.cluster.meta import Labels, ObjectKey, OwnerReference
-from respread.cluster.pod import MigratedVolume, NodeSelector, NodeSelectorTerm, Resources, TaintEffect
+from respread.cluster.pod import MigratedVolume, NodeSelector, NodeSelectorTerm, PodSpec, Resources, TaintEffect
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +109,45 @@ class Workload(NamespacedObject, frozen=True, kw_only=True):
     update_revision: str = ""
     partition: int = 0
     """For StatefulSets only: pods of a lower ordinal stay at the current revision, and are created at it again."""
+
+
+class QuotaScope(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition under which a ResourceQuota counts a pod."""
+
+    scope_name: str
+    operator: str = "Exists"
+    values: tuple[str, ...] = ()
+
+    def includes(self, pod: PodSpec) -> bool:
+        """Return whether a pod meets it (`podMatchesScopeFunc`)."""
+        if self.scope_name != "PriorityClass":
+            return self.scope_name in pod.quota_scopes
+        name = pod.priority_class_name
+        match self.operator:
+            case "In":
+                return name in self.values
+            case "NotIn":
+                return name not in self.values
+            case "DoesNotExist":
+                return not name
+            case _:
+                return bool(name)
+
+
+class ResourceQuota(NamespacedObject, frozen=True, kw_only=True):
+    """A ResourceQuota. Amounts are in billionths of a unit."""
+
+    scopes: tuple[QuotaScope, ...] = ()
+    """Of `scopes` and `scopeSelector`."""
+    wanted: Map[str, int] = Map()
+    """`spec.hard`."""
+    hard: Map[str, int] = Map()
+    """`status.hard`, by which admission decides."""
+    used: Map[str, int] = Map()
+
+    def counts(self, pod: PodSpec) -> bool:
+        """Return whether it counts a pod of its namespace."""
+        return all(scope.includes(pod) for scope in self.scopes)
 
 
 class Service(NamespacedObject, frozen=True, kw_only=True):

@@ -182,6 +182,11 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     stops_without_grace: bool = False
     """Whether its `terminationGracePeriodSeconds` is 0: if it is deleted like this, it can still run after it is
     gone."""
+    priority_class_name: str = ""
+    quota_scopes: tuple[str, ...] = ()
+    """The scopes of ResourceQuotas that it is in, without PriorityClass."""
+    quota_usage: Map[str, int] = Map()
+    """What it uses of ResourceQuotas, by their names, in billionths of a unit."""
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):

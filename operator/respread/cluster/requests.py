@@ -18,8 +18,6 @@ from respread.cluster.quantity import NANO_PER_UNIT, round_away_from_zero
 NanoAmounts: TypeAlias = Mapping[str, int]
 """Amounts in billionths of a unit, by resource name."""
 
-COUNTED_BY_NAME: Final = ("cpu", "memory", "ephemeral-storage")
-"""The resources whose requests ResourceQuotas count under the resource's own name too."""
 _NANO_PER_MILLI: Final = 10**6
 _POD_LEVEL: Final = frozenset({"cpu", "memory"})
 _NODE_LEVEL: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
@@ -159,13 +157,3 @@ def _rounded_items(items: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]
     for name, nano in sorted(items):
         if is_schedulable_resource(name):
             yield name, round_away_from_zero(nano, _NANO_PER_MILLI if name == "cpu" else NANO_PER_UNIT)
-
-
-def usage_of_requests(requests: NanoAmounts) -> dict[str, int]:
-    """Return what a pod with these requests uses of ResourceQuotas of pods and requests, in billionths of a unit."""
-    used = {"pods": NANO_PER_UNIT, "count/pods": NANO_PER_UNIT}
-    for name, amount in requests.items():
-        if name in COUNTED_BY_NAME or name.startswith("hugepages-"):
-            used[name] = amount
-        used[f"requests.{name}"] = amount
-    return used

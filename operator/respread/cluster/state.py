@@ -23,6 +23,7 @@ from respread.cluster.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
+    ResourceQuota,
     Service,
     StorageClass,
     Workload,
@@ -34,6 +35,7 @@ StateObject: TypeAlias = (
     | Node
     | Namespace
     | PodDisruptionBudget
+    | ResourceQuota
     | Service
     | Workload
     | PersistentVolumeClaim
@@ -69,6 +71,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     disruption_budgets: Map[str, Map[str, PodDisruptionBudget]] = Map()
     """Namespace, then name."""
     services: Map[str, Map[str, Service]] = Map()
+    resource_quotas: Map[str, Map[str, ResourceQuota]] = Map()
     replica_sets: Map[ObjectKey, Workload] = Map()
     stateful_sets: Map[ObjectKey, Workload] = Map()
     replication_controllers: Map[ObjectKey, Workload] = Map()
@@ -95,7 +98,11 @@ _BY_KEY = {
     "replicationcontrollers": "replication_controllers",
     "persistentvolumeclaims": "persistent_volume_claims",
 }
-_BY_NAMESPACE = {"poddisruptionbudgets": "disruption_budgets", "services": "services"}
+_BY_NAMESPACE = {
+    "poddisruptionbudgets": "disruption_budgets",
+    "services": "services",
+    "resourcequotas": "resource_quotas",
+}
 
 RESOURCES: frozenset[str] = frozenset({"pods", *_BY_NAME, *_BY_KEY, *_BY_NAMESPACE})
 """The resources of a `ClusterState`, by their plural names."""

@@ -131,7 +131,7 @@ def simulate(
         )
 
     def look() -> SimulationReport:
-        planned = plan_cluster_of(cluster, planning, namespace, all_owners=True, quotas=True)
+        planned = plan_cluster_of(cluster, planning, namespace, all_owners=True)
         return _simulated(planned, typed, namespace)
 
     def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
@@ -154,7 +154,7 @@ def _lose_each(
     """Show what the loss of each domain of a topology key would do, and exit."""
 
     def look() -> DomainLossReport:
-        planned = plan_cluster_of(cluster, planning, namespace, quotas=True)
+        planned = plan_cluster_of(cluster, planning, namespace)
         return Simulator(planned.predictor).lose_each(planned, key, namespace, Cancellation())
 
     def render(report: DomainLossReport, console: Console) -> Iterator[RenderableType]:

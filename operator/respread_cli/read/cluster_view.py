@@ -12,7 +12,6 @@ from respread.api.policy import Policy
 from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
-from respread_cli.read.quotas import Quota
 
 NOT_INSTALLED: Final = "Respread is not installed in this cluster: its CustomResourceDefinitions are missing."
 """The note about a cluster without them."""
@@ -50,8 +49,6 @@ class ReadCluster(msgspec.Struct, frozen=True, kw_only=True):
     records: Map[str, Recorded] = Map()
     """What the operator has recorded, by the policies' names."""
     priority_classes: Map[str, int] = Map()
-    quotas: tuple[Quota, ...] = ()
-    """Of all namespaces; empty if they were not read."""
     time: datetime
     """The time of the snapshot, with a time zone."""
     source: str

@@ -31,7 +31,6 @@ from respread.stores.watched_kinds import (
     RECORDS,
 )
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.read.quotas import QUOTAS, QuotaKindStore
 
 
 class WantedKind(NamedTuple):
@@ -51,12 +50,13 @@ class WantedKind(NamedTuple):
 
 OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
 """The owners of pods. The operator reads single ones when it needs them; a snapshot contains all of them."""
+QUOTAS: Final = KINDS["resourcequotas"]
+"""The operator reads those of a namespace when it needs them."""
 OPTIONAL: Final = (*OWNERS, QUOTAS, *RECORDS.values())
 """What a snapshot may do without."""
 READ_KINDS: Final = (
     *sorted(KINDS.values(), key=lambda kind: (kind.resource != "pods", kind.resource)),
     PRIORITY_CLASSES,
-    QUOTAS,
     *POLICY_KINDS,
     *RECORDS.values(),
 )
@@ -66,19 +66,17 @@ READ_KINDS: Final = (
 class Gathering:
     """Collects objects and returns the cluster that they form."""
 
-    __slots__ = ("_decoder", "_policies", "_priority_classes", "_quotas", "_records", "_state", "_stores")
+    __slots__ = ("_decoder", "_policies", "_priority_classes", "_records", "_state", "_stores")
 
     def __init__(self) -> None:
         self._decoder = Decoder()
         self._state = ClusterState()
         self._policies = PolicyStore()
         self._priority_classes = PriorityClassStore()
-        self._quotas = QuotaKindStore()
         self._records = tuple((kind, RecordKindStore(kind)) for kind in RECORDS.values())
         self._stores: Mapping[Kind, KindStore] = {
             **{kind: StateKindStore(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
             PRIORITY_CLASSES: PriorityClassKindStore(PRIORITY_CLASSES, self._priority_classes),
-            QUOTAS: self._quotas,
             CLUSTER_POLICIES: PolicyKindStore("ClusterRebalancePolicy", self._policies),
             NAMESPACED_POLICIES: PolicyKindStore("RebalancePolicy", self._policies),
             **dict(self._records),
@@ -148,7 +146,6 @@ class Gathering:
             statuses=self._policies.statuses,
             records=self._recorded(),
             priority_classes=self._priority_classes.values,
-            quotas=tuple(self._quotas.quotas.values()),
             time=time,
             source=source,
             namespace=namespace,

@@ -15,8 +15,7 @@ from respread.cluster.state import ClusterState
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
 from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
-from respread_cli.read.gathering import OWNERS, WantedKind
-from respread_cli.read.quotas import QUOTAS
+from respread_cli.read.gathering import OWNERS, QUOTAS, WantedKind
 from respread_cli.read.snapshot_file import read_snapshot
 
 LEFT_OUT: Final = "Left out:"
@@ -130,10 +129,10 @@ def seen_from_pods(view: ReadCluster) -> ReadCluster:
 
 
 def wanted_for_plan(*, with_policies: bool) -> list[WantedKind]:
-    """Return what a plan depends on. Records tell which evictions are in flight."""
+    """Return what a plan depends on. Records tell which evictions are in flight, and quotas which are not made."""
     wanted = [WantedKind(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
     records = [WantedKind(kind, required=False) for kind in RECORDS.values() if with_policies]
-    return wanted + records
+    return [*wanted, *records, WantedKind(QUOTAS, required=False)]
 
 
 def spread_with_owners(
@@ -164,14 +163,6 @@ def with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | Non
         replication_controllers=read.snapshot.replication_controllers,
     )
     return msgspec.structs.replace(view, snapshot=snapshot, notes=(*view.notes, *read.notes))
-
-
-def with_quotas(options: ClusterOptions, view: ReadCluster) -> ReadCluster:
-    """Return a view with the ResourceQuotas, if they may be read. A snapshot contains them."""
-    if options.snapshot is not None:
-        return view
-    read = _read(options, [WantedKind(QUOTAS, required=False, namespace=view.only_namespace)])
-    return msgspec.structs.replace(view, quotas=read.quotas, notes=(*view.notes, *read.notes))
 
 
 def with_namespaces(options: ClusterOptions, view: ReadCluster) -> ReadCluster:

@@ -19,7 +19,6 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.victims.budgets import BudgetLedger
-from respread_cli.read.quotas import Quota
 from respread_cli.report.quota_refusals import quota_refusals
 from respread_cli.report.skew_report import API_VERSION, Origin, WorkloadReference
 from respread_cli.report.what_if import HypotheticalOutcome, stays_on_its_node
@@ -86,7 +85,7 @@ class DomainLoss(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unharmed: int
     """How many more workloads lose pods, keep some, and get all of them back."""
     quotas: tuple[str, ...] = ()
-    """Which ResourceQuotas refuse replacements until the lost pods have stopped, a sentence each."""
+    """Which ResourceQuotas refuse replacements, a sentence each."""
 
 
 class NamespaceLoss(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -177,7 +176,6 @@ def domain_loss_report(
     topology_key: str,
     lost: Iterable[DomainOutcome],
     *,
-    quotas: Collection[Quota] = (),
     namespace: str | None,
     origin: Origin,
 ) -> DomainLossReport:
@@ -187,7 +185,6 @@ def domain_loss_report(
         before: the cluster.
         topology_key: the key of the domains.
         lost: what the loss of each domain left.
-        quotas: the ResourceQuotas, as far as they are known.
         namespace: tell of its workloads only; None is all.
         origin: what it was made from.
     """
@@ -196,7 +193,7 @@ def domain_loss_report(
     for each in lost:
         found = workload_losses(before, each.nodes, each.outcome)
         losses[each.domain] = tuple(loss for loss in found if namespace in (None, loss.namespace))
-        refusals = quota_refusals(before, each.nodes, quotas, namespace)
+        refusals = quota_refusals(before, each.outcome.snapshot, namespace)
         domains.append(_domain_loss(each.domain, len(each.nodes), losses[each.domain], refusals))
     return DomainLossReport(
         source=origin.source,

@@ -21,9 +21,10 @@ from respread.scheduling.default_selector import is_known
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread
 from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCluster
-from respread_cli.read.reading import read_for_plan, with_owners, with_quotas
+from respread_cli.read.reading import read_for_plan, with_owners
 from respread_cli.read.yaml_documents import read_documents
 from respread_cli.report.plan_report import PaceReport, PolicyReport, pace_report, policy_report
+from respread_cli.report.quota_refusals import move_refusals
 from respread_cli.report.skew_report import Origin
 
 DEFAULT_POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
@@ -84,7 +85,6 @@ def plan_cluster_of(
     namespace: str | None = None,
     *,
     all_owners: bool = False,
-    quotas: bool = False,
 ) -> Planned:
     """Read a cluster and plan for it.
 
@@ -95,7 +95,6 @@ def plan_cluster_of(
         options: of the plan.
         namespace: the one that is named, if any.
         all_owners: whether to read the controllers of all pods, for plans after changes.
-        quotas: whether to read ResourceQuotas.
 
     Raises:
         CommandError: it can't be read, or a policy in a file is invalid.
@@ -104,8 +103,6 @@ def plan_cluster_of(
     view = read_for_plan(cluster, namespace, with_policies=not options.filenames)
     if all_owners:
         view = with_owners(cluster, view)
-    if quotas:
-        view = with_quotas(cluster, view)
     planning = Planning(options, view.namespace)
     return planning.plan_with_owners(view, lambda complete: with_owners(cluster, complete))
 
@@ -190,6 +187,7 @@ class Planning:
             notes=(
                 *(note for note in view.notes if not default_policy or note != NOT_INSTALLED),
                 *_notes(reports, default_policy=default_policy),
+                *move_refusals(view.snapshot, plan.moves),
             ),
         )
 

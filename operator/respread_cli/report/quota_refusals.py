@@ -1,71 +1,100 @@
-"""Which ResourceQuotas refuse replacements while the pods that they replace still count."""
+"""Which ResourceQuotas refuse pods, as the API server decides: by their status, their scopes, and the pods to come."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
 
+from respread.cluster.incremental import changed_keys
+from respread.cluster.objects import ResourceQuota
 from respread.cluster.pod import Pod
 from respread.cluster.quantity import NANO_PER_UNIT
-from respread.cluster.requests import usage_of_requests
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.placement import is_replaced_when_gone
-from respread_cli.read.quotas import Quota
-from respread_cli.report.what_if import stays_on_its_node
-
-_CPU_PER_UNIT: Final = 1000
+from respread.planning.plan import Move
 
 
-def quota_refusals(
-    before: ClusterSnapshot, nodes: Collection[str], quotas: Iterable[Quota], namespace: str | None = None
-) -> tuple[str, ...]:
-    """Return which quotas have no room for all replacements at once, a sentence each, without a full stop.
+def quota_refusals(before: ClusterSnapshot, after: ClusterSnapshot, namespace: str | None = None) -> tuple[str, ...]:
+    """Return which quotas have no room for all pods of a hypothetical cluster, a sentence each, without a full stop.
 
-    A pod counts until it has stopped, and its controller replaces it before, except for a StatefulSet. Quotas with
-    scopes, and limits, are not known.
+    A pod counts until it has stopped, and its controller replaces it before, except for a StatefulSet.
 
     Args:
-        before: the cluster.
-        nodes: the nodes whose pods are replaced.
-        quotas: all quotas.
+        before: the cluster, with its quotas as far as they are known.
+        after: the hypothetical one.
         namespace: tell of this one only; None is all.
     """
-    wanted: dict[str, Counter[str]] = {}
-    for name in nodes:
-        for pod in before.pods_by_node.get(name, {}).values():
-            if namespace in (None, pod.namespace) and _is_replaced_at_once(pod):
-                wanted.setdefault(pod.namespace, Counter()).update(_usage(pod))
+    if not before.resource_quotas:
+        return ()
+    gone: dict[str, list[Pod]] = {}
+    new: dict[str, list[Pod]] = {}
+    for key in changed_keys(before.pods, after.pods):
+        was, now = before.pods.get(key), after.pods.get(key)
+        if was is None or now is None or was.uid != now.uid:
+            for pod, found in ((was, gone), (now, new)):
+                if pod is not None and not pod.finished:
+                    found.setdefault(key.namespace, []).append(pod)
     return tuple(
-        f"ResourceQuota {quota.name} of namespace {quota.namespace} refuses some replacements until the lost pods have "
-        f"stopped: they take {_shown(takes)} of {resource}, and {_shown(used)} of {_shown(hard)} are used"
-        for quota in sorted(quotas, key=lambda each: (each.namespace, each.name))
-        if quota.namespace in wanted and not quota.scoped
-        for resource, hard, used, takes in _exceeded(quota, wanted[quota.namespace])
+        said
+        for name in sorted(new)
+        if namespace in (None, name)
+        for quota in _quotas_of(before, name)
+        for said in _refusal(quota, gone.get(name, []), new[name])
     )
 
 
-def _exceeded(quota: Quota, wanted: Counter[str]) -> Iterator[tuple[str, int, int, int]]:
-    for resource, hard in sorted(quota.hard.items()):
-        used = quota.used.get(resource, 0)
-        if wanted[resource] and used + wanted[resource] > hard:
-            yield resource, hard, used, wanted[resource]
+def move_refusals(snapshot: ClusterSnapshot, moves: Iterable[Move]) -> Iterator[str]:
+    """Yield which quotas would refuse the replacements of moves, so that Respread does not make these, a sentence each.
+
+    Args:
+        snapshot: the cluster, with its quotas as far as they are known.
+        moves: planned ones.
+    """
+    refused: Counter[tuple[str, str]] = Counter()
+    for move in moves if snapshot.resource_quotas else ():
+        freed = [move.pod] if is_replaced_when_gone(move.pod) else []
+        for quota in _quotas_of(snapshot, move.pod.namespace):
+            refused[quota.namespace, quota.name] += next(_exceeded(quota, freed, [move.pod]), None) is not None
+    for (namespace, name), number in sorted((+refused).items()):
+        yield (
+            f"ResourceQuota {name} of namespace {namespace} would refuse the replacements of {number:,} of the planned "
+            "evictions: an evicted pod counts until it is gone. Respread leaves these pods alone until there is room."
+        )
+
+
+def _quotas_of(snapshot: ClusterSnapshot, namespace: str) -> list[ResourceQuota]:
+    return [quota for _, quota in sorted(snapshot.resource_quotas.get(namespace, {}).items())]
+
+
+def _refusal(quota: ResourceQuota, gone: list[Pod], new: list[Pod]) -> Iterator[str]:
+    names = {pod.name for pod in new if is_replaced_when_gone(pod)}
+    freed_first = [pod for pod in gone if pod.name in names]
+    for freed, what in (
+        (gone, "some of the new pods"),
+        (freed_first, "some replacements until the old pods have stopped"),
+    ):
+        for resource, takes in _exceeded(quota, freed, new):
+            yield (
+                f"ResourceQuota {quota.name} of namespace {quota.namespace} refuses {what}: they take {_shown(takes)} "
+                f"of {resource}, and {_shown(quota.used.get(resource, 0))} of {_shown(quota.hard[resource])} are used"
+            )
             return
 
 
-def _is_replaced_at_once(pod: Pod) -> bool:
-    alive = not pod.finished and not pod.terminating and pod.controller is not None
-    return alive and not stays_on_its_node(pod) and not is_replaced_when_gone(pod)
+def _exceeded(quota: ResourceQuota, freed: Iterable[Pod], new: Iterable[Pod]) -> Iterator[tuple[str, int]]:
+    """Yield the resources of which a quota has too little for new pods, and how much these take."""
+    takes, returned = _usage(quota, new), _usage(quota, freed)
+    for resource, hard in sorted(quota.hard.items()):
+        if takes[resource] and quota.used.get(resource, 0) - returned[resource] + takes[resource] > hard:
+            yield resource, takes[resource]
 
 
-def _usage(pod: Pod) -> dict[str, int]:
-    """Return what a pod like this uses of quotas, in billionths of a unit, without its limits."""
-    return usage_of_requests(
-        {
-            name: amount * NANO_PER_UNIT // (_CPU_PER_UNIT if name == "cpu" else 1)
-            for name, amount in pod.spec.requests.items()
-        }
-    )
+def _usage(quota: ResourceQuota, pods: Iterable[Pod]) -> Counter[str]:
+    used: Counter[str] = Counter()
+    for pod in pods:
+        if quota.counts(pod.spec):
+            used.update(pod.spec.quota_usage)
+    return used
 
 
 def _shown(nano: int) -> str:

@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -17,7 +17,6 @@ from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.read.quotas import Quota
 from respread_cli.report.domain_loss import Damage, WorkloadLoss, was_pending, workload_losses
 from respread_cli.report.plan_report import PaceReport
 from respread_cli.report.quota_refusals import quota_refusals
@@ -123,7 +122,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     losses: tuple[WorkloadLoss, ...] = ()
     """The workloads that are harmed, the worst first: they have no pods for a time, or lose some for good."""
     quotas: tuple[str, ...] = ()
-    """Which ResourceQuotas refuse replacements until the lost pods have stopped, a sentence each."""
+    """Which ResourceQuotas refuse new pods, a sentence each."""
 
     @property
     def harms(self) -> bool:
@@ -186,7 +185,6 @@ def simulation_report(
     protections: Mapping[WorkloadName, tuple[int, ScaleDownProtection]],
     *,
     before: ClusterSnapshot,
-    quotas: Collection[Quota],
     namespace: str | None,
     origin: Origin,
 ) -> SimulationReport:
@@ -198,7 +196,6 @@ def simulation_report(
         changes: what was simulated.
         protections: of each scaled workload, how many pods it has and whether they are protected.
         before: the cluster before the changes.
-        quotas: its ResourceQuotas, as far as they are known.
         namespace: tell of the pods of this one only.
         origin: what it was made from.
     """
@@ -221,7 +218,7 @@ def simulation_report(
             for loss in workload_losses(before, (*changes.remove, *changes.restore), runs.as_it_is.outcome)
             if loss.damage is not Damage.UNHARMED and namespace in (None, loss.namespace)
         ),
-        quotas=quota_refusals(before, (*changes.remove, *changes.restore), quotas, namespace),
+        quotas=quota_refusals(before, runs.as_it_is.outcome.snapshot, namespace),
         groups=tuple(
             SimulatedGroup(
                 group=group_report(group),

@@ -73,7 +73,6 @@ class Simulator:
             changes,
             _protections(planned, changes, workloads),
             before=snapshot,
-            quotas=planned.view.quotas,
             namespace=namespace,
             origin=planned.origin,
         )
@@ -103,9 +102,7 @@ class Simulator:
                 what_if.remove_nodes(nodes)
                 yield DomainOutcome(domain, nodes, what_if.outcome())
 
-        return domain_loss_report(
-            snapshot, key, lost(), quotas=planned.view.quotas, namespace=namespace, origin=planned.origin
-        )
+        return domain_loss_report(snapshot, key, lost(), namespace=namespace, origin=planned.origin)
 
     def _what_if(self, planned: Planned, ranking: Ranking, cancellation: Cancellation) -> WhatIf:
         return WhatIf(

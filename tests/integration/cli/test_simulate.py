@@ -28,6 +28,25 @@ from tests.integration.workloads import (
 )
 
 
+def of_class(operator: str, *values: str) -> dict[str, Any]:
+    return {
+        "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": operator, "values": values}]}
+    }
+
+
+SCOPES: list[dict[str, Any]] = [
+    {},
+    *({"scopes": [each]} for each in ("Terminating", "NotTerminating", "BestEffort", "NotBestEffort")),
+    {"scopes": ["NotBestEffort", "NotTerminating"]},
+    {"scopes": ["CrossNamespacePodAffinity"]},
+    of_class("In", "high"),
+    of_class("In", "low"),
+    of_class("NotIn", "high"),
+    of_class("Exists"),
+    of_class("DoesNotExist"),
+]
+
+
 def simulate(cluster: Sandbox, *arguments: str) -> dict[str, Any]:
     done = CliRunner().invoke(
         respread, ["simulate", *arguments, "-o", "json"], env={"KUBECONFIG": str(cluster.kubeconfig)}
@@ -123,3 +142,49 @@ def test_a_quota_refuses_replacements_of_lost_pods_as_foretold(installed_sandbox
         return [each["message"] for each in of_web["status"].get("conditions", ()) if each["type"] == "ReplicaFailure"]
 
     wait_until(lambda: any("exceeded quota: tight" in each for each in refusals()), "a replacement to be refused")
+
+
+def test_a_quota_with_a_scope_refuses_what_the_api_server_refuses(installed_sandbox: Sandbox) -> None:
+    """The judge is a dry run of a pod of the same template."""
+    cluster = lay_out(installed_sandbox, 2, 2)
+    cluster.create_namespace("shop")
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    cluster.api.request("POST", classes, {"metadata": {"name": "high"}, "value": 5})
+    term = {"topologyKey": ZONE, "namespaceSelector": {}, "labelSelector": {"matchLabels": {"app": "nobody"}}}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    asks = {"requests": {"cpu": "100m"}, "limits": {"memory": "64Mi"}}
+    templates: dict[str, dict[str, Any]] = {
+        "plain": {"containers": [{"name": "main", "image": "simulated"}]},
+        "rich": {
+            "containers": [{"name": "main", "image": "simulated", "resources": asks}],
+            "priorityClassName": "high",
+            "affinity": {"podAntiAffinity": preferred},
+        },
+    }
+    for name, template in templates.items():
+        made = deployment(name, replicas=4, constraints=[constraint(ZONE, name)])
+        made["spec"]["template"]["spec"] |= template
+        create_deployment(cluster, "shop", made)
+        wait_for_ready_pods(cluster, "shop", name, 4)
+    path = "/api/v1/namespaces/shop/{}"
+    hards = ({"pods": "4"}, {"requests.cpu": "450m"}, {"limits.memory": "300Mi"})
+    refusals = 0
+    for number, scopes in enumerate(SCOPES):
+        for hard in hards if "NotBestEffort" in str(scopes) else hards[:1]:
+            quota = {"metadata": {"name": f"quota-{number}"}, "spec": {"hard": hard, **scopes}}
+            cluster.api.request("POST", path.format("resourcequotas"), quota)
+            shown = f"{path.format('resourcequotas')}/quota-{number}"
+            wait_until(lambda at=shown: cluster.api.get(at).get("status", {}).get("used"), "the quota to count")  # type: ignore[misc]
+            refused = False
+            for name, template in templates.items():
+                pod = {"metadata": {"name": name}, "spec": {"schedulerName": "nobody", **template}}
+                answer = cluster.api.client.session.post(
+                    f"{cluster.api.client.url}{path.format('pods')}?dryRun=All", json=pod, timeout=30
+                )
+                assert answer.status_code in {201, 403}, answer.text
+                refused |= answer.status_code == 403
+            foretold = simulate(cluster, "--remove-domain", "zone=zone-a")["quotas"]
+            assert bool(foretold) is refused, (scopes, hard, foretold)
+            refusals += refused
+            cluster.api.request("DELETE", shown)
+    assert 5 <= refusals < 15

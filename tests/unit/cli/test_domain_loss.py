@@ -185,7 +185,7 @@ def test_quotas_that_refuse_replacements_while_the_lost_pods_count_are_named(tmp
     ]
     file = snapshot_of(tmp_path, [*NODES, *pods, *database, *quotas])
     said = (
-        "ResourceQuota tight of namespace default refuses some replacements until the lost pods have stopped: they "
+        "ResourceQuota tight of namespace default refuses some replacements until the old pods have stopped: they "
         "take 0.5 of requests.cpu, and 1.5 of 1.8 are used"
     )
     report = report_of(file, "--each-domain", "zone")
@@ -246,3 +246,53 @@ def test_pods_of_a_scale_up_that_find_no_node_take_nothing_from_those_that_are_t
     file = snapshot_of(tmp_path, [node("node-a", "zone-a", pods=3), *deployment_pods("web", {"node-a": 2})])
     (loss,) = report_of(file, "--scale", "deploy/web=9")["losses"]
     assert (loss["damage"], loss["pods"], loss["left"], loss["after"], loss["missing"]) == ("Missing", 2, 2, 3, 6)
+
+
+def by_priority_class(operator: str, *values: str) -> dict[str, Any]:
+    expression = {"scopeName": "PriorityClass", "operator": operator, "values": values}
+    return {"scopeSelector": {"matchExpressions": [expression]}}
+
+
+@pytest.mark.parametrize(
+    ("scopes", "counts"),
+    [
+        ({"scopes": ["NotBestEffort", "NotTerminating"]}, True),
+        ({"scopes": ["NotBestEffort", "Terminating"]}, False),
+        (by_priority_class("Exists"), True),
+        (by_priority_class("NotIn", "high"), False),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "NotIn", "values": ["high"]}]
+                }
+            },
+            False,
+        ),
+        ({"scopes": ["CrossNamespacePodAffinity"]}, False),
+    ],
+    ids=str,
+)
+def test_a_quota_with_a_scope_refuses_only_the_pods_that_it_counts(
+    tmp_path: Path, scopes: dict[str, Any], *, counts: bool
+) -> None:
+    pods = deployment_pods("web", {"node-a": 2, "node-b": 2, "node-c": 2})
+    for pod in pods:
+        pod["spec"]["priorityClassName"] = "high"
+        pod["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}}
+    tight = quota("tight", "default", {"limits.memory": "7Gi"}, {"limits.memory": "6Gi"}, **scopes)
+    report = report_of(snapshot_of(tmp_path, [*NODES, *pods, tight]), "--remove-domain", "zone=zone-a")
+    assert len(report["quotas"]) == counts
+
+
+def test_a_quota_refuses_pods_of_a_larger_workload_for_good(tmp_path: Path) -> None:
+    pods = deployment_pods("web", {"node-a": 2, "node-b": 2, "node-c": 2})
+    tight = quota("tight", "default", {"pods": "7"}, {"pods": "6"})
+    report = report_of(snapshot_of(tmp_path, [*NODES, *pods, tight]), "--scale", "web=9")
+    (said,) = report["quotas"]
+    assert said.endswith(
+        "tight of namespace default refuses some of the new pods: they take 3 of pods, and 6 of 7 are used"
+    )
+    drained = report_of(snapshot_of(tmp_path, [*NODES, *pods, tight]), "--drain", "node-a")
+    assert [each.partition(" refuses ")[2].partition(":")[0] for each in drained["quotas"]] == [
+        "some replacements until the old pods have stopped"
+    ]

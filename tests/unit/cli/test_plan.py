@@ -111,6 +111,19 @@ def test_groups_that_stay_violated_have_a_reason(tmp_path: Path) -> None:
     assert "No eviction is planned for 1 violated constraint" in shown
 
 
+def test_a_quota_that_would_refuse_replacements_is_named(tmp_path: Path) -> None:
+    def quota(name: str, pods: str, **spec: Any) -> dict[str, Any]:
+        status = {"hard": {"pods": pods}, "used": {"pods": "5"}}
+        metadata = {"name": name, "namespace": "default"}
+        return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec, "status": status}
+
+    quotas = [quota("full", "5"), quota("wide", "6"), quota("of-jobs", "5", scopes=["Terminating"])]
+    planned = report(tmp_path, [*zones("a", "b", "c"), *web(3, 2, 0), *quotas])
+    assert len(planned.moves) == 1
+    (said,) = [note for note in planned.notes if "Quota" in note]
+    assert said.startswith("ResourceQuota full of namespace default would refuse the replacements of 1 of the planned")
+
+
 def test_policies_from_a_file_replace_those_of_the_cluster(tmp_path: Path) -> None:
     soft = web(4, 0, when="ScheduleAnyway")
     assert report(tmp_path, [*zones("a", "b"), *soft]).violated_unselected == 1

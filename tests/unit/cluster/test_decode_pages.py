@@ -188,6 +188,7 @@ def test_the_table_of_kinds_is_complete_and_has_their_paths() -> None:
         "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
         "persistentvolumes": "/api/v1/persistentvolumes",
         "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+        "resourcequotas": "/api/v1/resourcequotas",
         "replicasets": "/apis/apps/v1/replicasets",
         "statefulsets": "/apis/apps/v1/statefulsets",
         "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",

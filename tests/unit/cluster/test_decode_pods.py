@@ -46,6 +46,12 @@ def pod(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None
     )
 
 
+_ONE = 10**9
+NOTHING_ASKED = PodSpec(
+    quota_scopes=("NotTerminating", "BestEffort"), quota_usage=Map({"pods": _ONE, "count/pods": _ONE})
+)
+
+
 def test_metadata_and_status_are_decoded() -> None:
     decoded = pod(
         {"nodeName": "node-1"},
@@ -70,7 +76,7 @@ def test_metadata_and_status_are_decoded() -> None:
         namespace="shop",
         name="web-1",
         uid="u-1",
-        spec=PodSpec(),
+        spec=NOTHING_ASKED,
         labels=Map(app="web"),
         controller=OwnerReference("apps/v1", "ReplicaSet", "web", "o-1"),
         node_name="node-1",
@@ -85,7 +91,7 @@ def test_metadata_and_status_are_decoded() -> None:
 
 
 def test_a_new_pod_without_a_status_is_decoded() -> None:
-    assert pod(status={"phase": "Pending"}) == Pod(namespace="shop", name="web-1", uid="u-1", spec=PodSpec())
+    assert pod(status={"phase": "Pending"}) == Pod(namespace="shop", name="web-1", uid="u-1", spec=NOTHING_ASKED)
 
 
 def test_a_null_field_equals_an_absent_one() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from respread.api.reasons import Reason
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.objects import ResourceQuota
+from respread.cluster.pod import Pod, PodSpec
 from respread.eviction.owners.admission_rules import why_limit_range_refuses, why_quota_refuses
 from respread.eviction.owners.admitted_pod import admitted
-from respread.eviction.owners.namespace_rules import LimitRange, ResourceQuota
-from respread.eviction.owners.pod_usage import usage
+from respread.eviction.owners.namespace_rules import LimitRange
 
 UNIT = 10**9
 RESOURCES = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1"}}
@@ -20,11 +22,19 @@ SPEC: dict[str, Any] = {"containers": [{"name": "main", "resources": RESOURCES}]
 
 def quota(hard: dict[str, Any], used: dict[str, Any] | None = None, **spec: Any) -> ResourceQuota:
     given = {"metadata": {"name": "most"}, "spec": {"hard": hard, **spec}, "status": {"hard": hard, "used": used or {}}}
-    return msgspec.convert(given, type=ResourceQuota)
+    return cast("ResourceQuota", Decoder().decode_object("resourcequotas", given))
+
+
+def decoded(spec: dict[str, Any]) -> PodSpec:
+    return cast("Pod", Decoder().decode_object("pods", {"metadata": {"name": "web-1"}, "spec": spec})).spec
+
+
+def usage(spec: dict[str, Any]) -> dict[str, int]:
+    return dict(decoded(spec).quota_usage)
 
 
 def refused(spec: dict[str, Any], of: ResourceQuota, *others: dict[str, int], **freed: int) -> Reason | None:
-    held = why_quota_refuses(spec, [of], freed, others)
+    held = why_quota_refuses(decoded(spec), spec, [of], freed, others)
     return None if held is None else held.reason
 
 
@@ -87,10 +97,10 @@ class TestQuota:
 
     def test_a_quota_whose_status_is_behind_holds_the_move(self) -> None:
         assert refused(SPEC, quota({"pods": "3"})) is Reason.IN_MOTION
-        behind = msgspec.structs.replace(quota({"pods": "3"}, {"pods": "0"}), status=quota({"pods": "9"}).status)
+        behind = msgspec.structs.replace(quota({"pods": "3"}, {"pods": "0"}), hard=quota({"pods": "9"}).hard)
         assert refused(SPEC, behind) is Reason.IN_MOTION
         same = msgspec.structs.replace(
-            quota({"memory": "1024Mi"}), status=quota({"memory": "1Gi"}, {"memory": "0"}).status
+            quota({"memory": "2Gi"}, {"memory": "0"}), wanted=quota({"memory": "2048Mi"}).wanted
         )
         assert refused(SPEC, same) is None
 
@@ -199,7 +209,8 @@ def test_limit_ranges_are_applied_to_the_claims_of_ephemeral_volumes(limit: dict
 
 def test_a_message_about_many_containers_names_three() -> None:
     containers = [{"name": f"container-{number}"} for number in range(1_000)]
-    held = why_quota_refuses({"containers": containers}, [quota({"cpu": "9"}, {"cpu": "0"})], {}, [])
+    spec = {"containers": containers}
+    held = why_quota_refuses(decoded(spec), spec, [quota({"cpu": "9"}, {"cpu": "0"})], {}, [])
     assert held is not None
     assert "(container-0, container-1, container-2, …)" in held.message
 

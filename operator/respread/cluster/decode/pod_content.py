@@ -11,6 +11,7 @@ import msgspec
 
 from respread.api.maps import decode_map, encode_map
 from respread.cluster.decode.csi_migration import InTreeSources
+from respread.cluster.decode.metadata import WireAmounts
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 ABSENT: Final = msgspec.Raw()
@@ -43,6 +44,32 @@ class Present(msgspec.Struct, gc=False):
     """An object that only matters by its presence."""
 
 
+class WireResources(msgspec.Struct, omit_defaults=True):
+    """`resources` of a container, pod or claim."""
+
+    requests: WireAmounts | None = None
+    limits: WireAmounts | None = None
+
+
+class WireEphemeralSpec(msgspec.Struct, rename="camel", omit_defaults=True):
+    """`spec` of the claim of an ephemeral volume."""
+
+    storage_class_name: str | None = None
+    resources: WireResources | None = None
+
+
+class WireClaimTemplate(msgspec.Struct, omit_defaults=True):
+    """`volumeClaimTemplate` of an ephemeral volume."""
+
+    spec: WireEphemeralSpec = msgspec.field(default_factory=WireEphemeralSpec)
+
+
+class WireEphemeral(msgspec.Struct, rename="camel", omit_defaults=True):
+    """`ephemeral` of a volume."""
+
+    volume_claim_template: WireClaimTemplate | None = None
+
+
 class WireISCSI(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     """`iscsi` of a volume."""
 
@@ -64,7 +91,7 @@ class WireVolume(InTreeSources, rename="camel", omit_defaults=True):
 
     name: str = ""
     persistent_volume_claim: WireClaimSource | None = None
-    ephemeral: Present | None = None
+    ephemeral: WireEphemeral | None = None
     host_path: Present | None = None
     empty_dir: WireEmptyDir | None = None
     iscsi: WireISCSI | None = None
@@ -105,6 +132,8 @@ class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
     topology_spread_constraints: msgspec.Raw = ABSENT
     scheduler_name: str = "default-scheduler"
     priority: int | None = None
+    priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
     preemption_policy: str | None = None
     resource_claims: msgspec.Raw = ABSENT
     scheduling_gates: msgspec.Raw = ABSENT

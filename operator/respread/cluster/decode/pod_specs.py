@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from immutables import Map
 
 from respread.cluster.decode.csi_migration import migrated
 from respread.cluster.decode.metadata import WireAmounts, checked_selector, nano_amounts
-from respread.cluster.decode.pod_content import Present, WireNodeAffinity, WireVolume
+from respread.cluster.decode.pod_content import (
+    Present,
+    WireEphemeralSpec,
+    WireNodeAffinity,
+    WireResources,
+    WireVolume,
+)
 from respread.cluster.errors import FieldError
 from respread.cluster.pod import (
     AWSElasticBlockStore,
@@ -23,13 +31,11 @@ from respread.cluster.pod import (
     Toleration,
     TopologySpreadConstraint,
 )
-from respread.cluster.requests import ContainerRequests, PodRequests, requests_of_spec
+from respread.cluster.quantity import NANO_PER_UNIT
+from respread.cluster.requests import ContainerRequests, NanoAmounts, PodRequests, requests_of_spec, total_requests
 
-
-class WireResources(msgspec.Struct):
-    """`resources` of a container or pod."""
-
-    requests: WireAmounts | None = None
+_COUNTED_BY_NAME: Final = ("cpu", "memory", "ephemeral-storage")
+"""The resources whose requests ResourceQuotas count under the resource's own name too, and whose limits they count."""
 
 
 class WirePort(msgspec.Struct, gc=False, rename="camel"):
@@ -56,12 +62,22 @@ class WireContainer(msgspec.Struct, rename="camel"):
     restart_policy_rules: list[WireRestartRule] | None = None
 
 
+class WireWeightedTerm(msgspec.Struct, rename="camel"):
+    """A preferred term of `affinity.podAffinity` or `affinity.podAntiAffinity`."""
+
+    pod_affinity_term: PodAffinityTerm | None = None
+
+
 class WirePodAffinity(msgspec.Struct):
-    """`affinity.podAffinity` or `affinity.podAntiAffinity`, with only the required part."""
+    """`affinity.podAffinity` or `affinity.podAntiAffinity`."""
 
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         default=None,
         name="requiredDuringSchedulingIgnoredDuringExecution",
+    )
+    preferred: tuple[WireWeightedTerm, ...] | None = msgspec.field(
+        default=None,
+        name="preferredDuringSchedulingIgnoredDuringExecution",
     )
 
 
@@ -87,6 +103,8 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     scheduler_name: str = "default-scheduler"
     priority: int | None = None
+    priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
     preemption_policy: str | None = None
     resource_claims: list[Present] | None = None
     scheduling_gates: list[Present] | None = None
@@ -132,6 +150,9 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
         is_in_scheduling_group=spec.scheduling_group is not None or spec.workload_ref is not None,
         needs_declared_features=_needs_declared_features(spec),
         stops_without_grace=spec.termination_grace_period_seconds == 0,
+        priority_class_name=spec.priority_class_name or "",
+        quota_scopes=tuple(_quota_scopes(spec)),
+        quota_usage=Map(_quota_usage(spec)),
     )
 
 
@@ -141,27 +162,106 @@ def requests_of(spec: WirePodSpec) -> PodRequests:
     Raises:
         FieldError: a value is not a quantity.
     """
-    return PodRequests(
-        containers=tuple(_container_requests(spec.containers, "spec.containers")),
-        init_containers=tuple(_container_requests(spec.init_containers or (), "spec.initContainers")),
-        pod_level=requested(spec.resources, "spec.resources"),
-        overhead=nano_amounts(spec.overhead, "spec.overhead"),
-    )
+    return _amounts_of(spec, "requests", nano_amounts(spec.overhead, "spec.overhead"))
 
 
-def _container_requests(containers: Sequence[WireContainer], path: str) -> Iterator[ContainerRequests]:
-    for position, container in enumerate(containers):
-        requests = requested(container.resources, f"{path}[{position}].resources")
-        yield ContainerRequests(container.name, requests, container.restart_policy == "Always")
-
-
-def requested(resources: WireResources | None, path: str) -> dict[str, int]:
-    """Return the requests of `resources` in billionths of a unit.
+def limits_of(spec: WirePodSpec) -> NanoAmounts:
+    """Return the sum of the limits of a spec, including overhead for limited resources (`PodLimits`).
 
     Raises:
         FieldError: a value is not a quantity.
     """
-    return {} if resources is None else nano_amounts(resources.requests, f"{path}.requests")
+    overhead = nano_amounts(spec.overhead, "spec.overhead")
+    found = total_requests(_amounts_of(spec, "limits", {}))
+    return {name: amount + (overhead.get(name, 0) if amount else 0) for name, amount in found.items()}
+
+
+_Which: TypeAlias = Literal["requests", "limits"]
+
+
+def _amounts_of(spec: WirePodSpec, which: _Which, overhead: NanoAmounts) -> PodRequests:
+    return PodRequests(
+        containers=tuple(_container_amounts(spec.containers, which, "spec.containers")),
+        init_containers=tuple(_container_amounts(spec.init_containers or (), which, "spec.initContainers")),
+        pod_level=amounts_of(spec.resources, which, "spec.resources"),
+        overhead=overhead,
+    )
+
+
+def _container_amounts(containers: Sequence[WireContainer], which: _Which, path: str) -> Iterator[ContainerRequests]:
+    for position, container in enumerate(containers):
+        amounts = amounts_of(container.resources, which, f"{path}[{position}].resources")
+        yield ContainerRequests(container.name, amounts, container.restart_policy == "Always")
+
+
+def amounts_of(resources: WireResources | None, which: _Which, path: str) -> dict[str, int]:
+    """Return the requests or limits of `resources` in billionths of a unit.
+
+    Raises:
+        FieldError: a value is not a quantity.
+    """
+    return {} if resources is None else nano_amounts(getattr(resources, which), f"{path}.{which}")
+
+
+def _quota_usage(spec: WirePodSpec) -> Mapping[str, int]:
+    """Return what a pod uses of quotas (`PodUsageFunc`).
+
+    The claims of its ephemeral volumes count too: the old pod's still exist when the new ones are created.
+    """
+    used = Counter({"pods": NANO_PER_UNIT, "count/pods": NANO_PER_UNIT})
+    for name, amount in total_requests(requests_of(spec)).items():
+        if name in _COUNTED_BY_NAME or name.startswith("hugepages-"):
+            used[name] = amount
+        used[f"requests.{name}"] = amount
+    used |= {f"limits.{name}": amount for name, amount in limits_of(spec).items() if name in _COUNTED_BY_NAME}
+    for claim in claims_of(spec).values():
+        of_class = (f"{claim.storage_class_name}.storageclass.storage.k8s.io/",) if claim.storage_class_name else ()
+        for prefix in ("", *of_class):
+            used[f"{prefix}persistentvolumeclaims"] += NANO_PER_UNIT
+            used[f"{prefix}requests.storage"] += claimed(claim).get("storage", 0)
+        used["count/persistentvolumeclaims"] += NANO_PER_UNIT
+    return used
+
+
+def claims_of(spec: WirePodSpec) -> dict[str, WireEphemeralSpec]:
+    """Return the claims of a pod's ephemeral volumes, by the volumes' names."""
+    templates = {each.name: each.ephemeral.volume_claim_template for each in spec.volumes if each.ephemeral is not None}
+    return {name: WireEphemeralSpec() if template is None else template.spec for name, template in templates.items()}
+
+
+def claimed(claim: WireEphemeralSpec) -> dict[str, int]:
+    """Return what a claim requests, in billionths of a unit.
+
+    Raises:
+        FieldError: a value is not a quantity.
+    """
+    return amounts_of(claim.resources, "requests", "spec.volumes")
+
+
+def _quota_scopes(spec: WirePodSpec) -> Iterator[str]:
+    """Yield the scopes that a pod is in (`podMatchesScopeFunc`)."""
+    yield "NotTerminating" if spec.active_deadline_seconds is None else "Terminating"
+    yield "BestEffort" if _is_best_effort(spec) else "NotBestEffort"
+    affinity = spec.affinity or WireAffinity()
+    given = [each for each in (affinity.pod_affinity, affinity.pod_anti_affinity) if each is not None]
+    terms = [*(term for each in given for term in each.required or ())]
+    terms += (term.pod_affinity_term or PodAffinityTerm("") for each in given for term in each.preferred or ())
+    if any(term.namespaces or term.namespace_selector is not None for term in terms):
+        yield "CrossNamespacePodAffinity"
+
+
+def _is_best_effort(spec: WirePodSpec) -> bool:
+    """Return whether a pod requests neither cpu nor memory (`ComputePodQOS`)."""
+    whole = spec.resources
+    if whole is not None and (whole.requests or whole.limits):
+        asking = [whole]
+    else:
+        asking = [each.resources for each in (*spec.containers, *(spec.init_containers or ())) if each.resources]
+    return not any(
+        amounts.get("cpu") or amounts.get("memory")
+        for each in asking
+        for amounts in (amounts_of(each, "requests", "spec"), amounts_of(each, "limits", "spec"))
+    )
 
 
 def _checked_constraints(

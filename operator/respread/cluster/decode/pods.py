@@ -18,8 +18,8 @@ from respread.cluster.annotations import (
 )
 from respread.cluster.decode.field_ownership import owner_of_annotation
 from respread.cluster.decode.metadata import Timestamp, WireCondition, nano_amounts
-from respread.cluster.decode.pod_content import ABSENT, PodContents, RawPodSpec
-from respread.cluster.decode.pod_specs import WirePodSpec, WireResources, build_pod_spec, requested, requests_of
+from respread.cluster.decode.pod_content import ABSENT, PodContents, RawPodSpec, WireResources
+from respread.cluster.decode.pod_specs import WirePodSpec, amounts_of, build_pod_spec, requests_of
 from respread.cluster.errors import READING_ERRORS, field_error_of
 from respread.cluster.interning import Interning
 from respread.cluster.pod import Pod, PodSpec, Resources
@@ -257,6 +257,6 @@ def _container_resize(status: WireContainerStatus, path: str) -> ContainerResize
     at = f"{path}[{status.name}]" if status.name else path
     return ContainerResize(
         status.name,
-        requested(status.resources, f"{at}.resources"),
+        amounts_of(status.resources, "requests", f"{at}.resources"),
         nano_amounts(status.allocated_resources, f"{at}.allocatedResources"),
     )

@@ -1,4 +1,4 @@
-"""Workloads, Services, budgets and namespaces."""
+"""Workloads, Services, budgets, quotas and namespaces."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import msgspec
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.cluster.decode.metadata import Timestamp, WireMetadata, checked_selector
+from respread.cluster.decode.metadata import Timestamp, WireAmounts, WireMetadata, checked_selector, nano_amounts
 from respread.cluster.interning import Interning
-from respread.cluster.objects import Namespace, PodDisruptionBudget, Service, UnhealthyPodEvictionPolicy, Workload
+from respread.cluster.objects import (
+    Namespace,
+    PodDisruptionBudget,
+    QuotaScope,
+    ResourceQuota,
+    Service,
+    UnhealthyPodEvictionPolicy,
+    Workload,
+)
 
 
 class WireRollingUpdate(msgspec.Struct):
@@ -103,6 +111,35 @@ class WireBudget(msgspec.Struct):
     metadata: WireMetadata
     spec: WireBudgetSpec = msgspec.field(default_factory=WireBudgetSpec)
     status: WireBudgetStatus = msgspec.field(default_factory=WireBudgetStatus)
+
+
+class WireScopeSelector(msgspec.Struct, rename="camel"):
+    """`spec.scopeSelector` of a ResourceQuota."""
+
+    match_expressions: tuple[QuotaScope, ...] | None = ()
+
+
+class WireQuotaSpec(msgspec.Struct, rename="camel"):
+    """`spec` of a ResourceQuota."""
+
+    hard: WireAmounts | None = None
+    scopes: tuple[str, ...] | None = ()
+    scope_selector: WireScopeSelector | None = None
+
+
+class WireQuotaStatus(msgspec.Struct):
+    """`status` of a ResourceQuota."""
+
+    hard: WireAmounts | None = None
+    used: WireAmounts | None = None
+
+
+class WireQuota(msgspec.Struct):
+    """A ResourceQuota as the API sends it."""
+
+    metadata: WireMetadata
+    spec: WireQuotaSpec = msgspec.field(default_factory=WireQuotaSpec)
+    status: WireQuotaStatus = msgspec.field(default_factory=WireQuotaStatus)
 
 
 class WireNamespaceStatus(msgspec.Struct):
@@ -201,6 +238,25 @@ def decode_budget(wire: WireBudget) -> PodDisruptionBudget:
         desired_healthy=status.desired_healthy,
         expected_pods=status.expected_pods,
         disrupted_pods=Map(status.disrupted_pods or {}),
+    )
+
+
+def decode_quota(wire: WireQuota) -> ResourceQuota:
+    """Return a ResourceQuota.
+
+    Raises:
+        FieldError: a value is not a quantity.
+    """
+    metadata, spec, status = wire.metadata, wire.spec, wire.status
+    selected = () if spec.scope_selector is None else spec.scope_selector.match_expressions or ()
+    return ResourceQuota(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        scopes=(*map(QuotaScope, spec.scopes or ()), *selected),
+        wanted=Map(nano_amounts(spec.hard, "spec.hard")),
+        hard=Map(nano_amounts(status.hard, "status.hard")),
+        used=Map(nano_amounts(status.used, "status.used")),
     )
 
 

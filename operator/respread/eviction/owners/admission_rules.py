@@ -6,55 +6,67 @@ StatefulSet creates it afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal
 
+import msgspec
+
+from respread.api.maps import decode_map
 from respread.api.reasons import Reason
 from respread.cluster.decode.metadata import nano_amounts
-from respread.cluster.quantity import NANO_PER_UNIT
-from respread.eviction.owners.admitted_pod import Json, containers_of, resources_of
-from respread.eviction.owners.namespace_rules import LimitRange, LimitRangeItem, ResourceQuota, ScopeRequirement
-from respread.eviction.owners.pod_usage import (
-    claimed_requests,
-    containers_without,
-    is_best_effort,
-    requests_and_limits,
-    usage,
+from respread.cluster.decode.pod_specs import (
+    WireContainer,
+    WirePodSpec,
+    amounts_of,
+    claimed,
+    claims_of,
+    limits_of,
+    requests_of,
 )
+from respread.cluster.objects import ResourceQuota
+from respread.cluster.pod import PodSpec
+from respread.cluster.quantity import NANO_PER_UNIT
+from respread.cluster.requests import total_requests
+from respread.eviction.owners.admitted_pod import Json
+from respread.eviction.owners.namespace_rules import LimitRange, LimitRangeItem
 from respread.planning.held import Held
 
-_AFFINITIES: Final = ("podAffinity", "podAntiAffinity")
+_MEASURED: Final = ("containers", "initContainers", "resources", "volumes")
 _NAMED: Final = 3
 """How many containers a message names."""
 
 
 def why_quota_refuses(
-    spec: Json, quotas: Iterable[ResourceQuota], freed: Mapping[str, int], others: Sequence[Mapping[str, int]]
+    pod: PodSpec,
+    spec: Json,
+    quotas: Iterable[ResourceQuota],
+    freed: Mapping[str, int],
+    others: Sequence[Mapping[str, int]],
 ) -> Held | None:
     """Return which quota would refuse a pod, or None.
 
     Args:
-        spec: of the pod.
+        pod: the spec of the pod.
+        spec: the same as the API shows it.
         quotas: those of its namespace.
-        freed: what the replaced pod returns before it is created (`usage`).
+        freed: what the replaced pod returns before it is created.
         others: what other future replacements use.
     """
-    wanted = usage(spec)
+    wire = _wire(spec)
     for quota in quotas:
-        if not all(_meets(spec, each) for each in quota.spec.requirements):
+        if not quota.counts(pod):
             continue
-        named = f"ResourceQuota {quota.metadata.name}"
-        hard, used = (nano_amounts(amounts, named) for amounts in (quota.status.hard, quota.status.used))
-        if hard != nano_amounts(quota.spec.hard, named):
+        named, hard, used = f"ResourceQuota {quota.name}", quota.hard, quota.used
+        if hard != quota.wanted:
             return Held(Reason.IN_MOTION, f"{named} has changed and its status has not caught up with that yet")
         for resource in hard:
-            if without := containers_without(spec, resource):
+            if without := _containers_without(wire, resource):
                 return Held(
                     Reason.REPLACEMENT_REFUSED,
                     f"{named} counts {resource}, of which containers of the replacement say nothing "
                     f"({', '.join(without[:_NAMED])}{', …' if len(without) > _NAMED else ''}): it would be refused",
                 )
-            if not (takes := wanted.get(resource, 0)):
+            if not (takes := pod.quota_usage.get(resource, 0)):
                 continue
             if resource not in used:
                 return Held(Reason.IN_MOTION, f"the status of {named} does not say yet how much {resource} is used")
@@ -80,9 +92,10 @@ def why_limit_range_refuses(spec: Json, limit_ranges: Iterable[LimitRange]) -> H
 
     Mirrors `PodValidateLimitFunc` and `PersistentVolumeClaimValidateLimitFunc`.
     """
+    wire = _wire(spec)
     for limit_range in limit_ranges:
         for item in limit_range.spec.limits:
-            for whose, requests, limits in _measured(spec, item.type):
+            for whose, requests, limits in _measured(wire, item.type):
                 if (why := _why_outside(item, requests, limits)) is not None:
                     return Held(
                         Reason.REPLACEMENT_REFUSED,
@@ -91,17 +104,16 @@ def why_limit_range_refuses(spec: Json, limit_ranges: Iterable[LimitRange]) -> H
     return None
 
 
-def _measured(spec: Json, kind: str) -> Iterator[tuple[str, Mapping[str, int], Mapping[str, int]]]:
+def _measured(wire: WirePodSpec, kind: str) -> Iterator[tuple[str, Mapping[str, int], Mapping[str, int]]]:
     if kind == "Container":
-        for container in containers_of(spec):
-            requests, limits = (nano_amounts(each, "resources") for each in resources_of(container))
-            yield f"container {container.get('name')}", requests, limits
+        for each in _containers(wire):
+            requests, limits = (amounts_of(each.resources, which, "resources") for which in ("requests", "limits"))
+            yield f"container {each.name}", requests, limits
     elif kind == "Pod":
-        without_overhead = {key: value for key, value in spec.items() if key != "overhead"}
-        yield "the pod", *requests_and_limits(without_overhead)
+        yield "the pod", total_requests(requests_of(wire)), limits_of(wire)
     elif kind == "PersistentVolumeClaim":  # its maximum bounds the request; limits don't count
-        for name, claimed in claimed_requests(spec):
-            yield f"the claim of volume {name}", claimed, claimed
+        for name, claim in claims_of(wire).items():
+            yield f"the claim of volume {name}", claimed(claim), claimed(claim)
 
 
 def _why_outside(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapping[str, int]) -> str | None:
@@ -118,47 +130,31 @@ def _why_outside(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapp
     return None
 
 
-def _meets(spec: Json, requirement: ScopeRequirement) -> bool:
-    """Return whether a quota with a scope counts a pod (`podMatchesScopeFunc`)."""
-    meets = _SCOPES.get(requirement.scope_name)
-    return meets is not None and meets(spec, requirement)
+def _containers_without(wire: WirePodSpec, resource: str) -> list[str]:
+    """Return the containers without a value for a resource that a quota counts, such as `limits.cpu`.
+
+    The API server refuses them, unless the pod has a pod-level value (`podEvaluator.Constraints`).
+    """
+    which: Literal["requests", "limits"] = "limits" if resource.startswith("limits.") else "requests"
+    name = resource.removeprefix(f"{which}.")
+    if name not in {"cpu", "memory"} or (wire.resources and (wire.resources.requests or wire.resources.limits)):
+        return []
+    return [each.name for each in _containers(wire) if name not in amounts_of(each.resources, which, "resources")]
 
 
-def _has_value(name: str, requirement: ScopeRequirement) -> bool:
-    match requirement.operator:
-        case "In":
-            return name in requirement.values
-        case "NotIn":
-            return name not in requirement.values
-        case "DoesNotExist":
-            return not name
-        case _:
-            return bool(name)
+def _containers(wire: WirePodSpec) -> Iterator[WireContainer]:
+    yield from wire.containers
+    yield from wire.init_containers or ()
 
 
-def _affinity_terms(spec: Json) -> Iterator[dict[str, Any]]:
-    for kind in _AFFINITIES:
-        affinity = (spec.get("affinity") or {}).get(kind) or {}
-        yield from affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        for preferred in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
-            yield preferred.get("podAffinityTerm") or {}
-
-
-def _crosses_namespaces(term: Mapping[str, Any]) -> bool:
-    return bool(term.get("namespaces")) or term.get("namespaceSelector") is not None
+def _wire(spec: Json) -> WirePodSpec:
+    """Return what LimitRanges and quotas measure of a pod's spec."""
+    return msgspec.convert(
+        {key: spec[key] for key in _MEASURED if spec.get(key)}, type=WirePodSpec, dec_hook=decode_map
+    )
 
 
 def _shown(nano: int) -> str:
     """Return an amount in readable form: whole units unchanged, fractions to a thousandth."""
     units, rest = divmod(nano, NANO_PER_UNIT)
     return f"{nano / NANO_PER_UNIT:.3f}".rstrip("0") if rest else str(units)
-
-
-_SCOPES: Final[Mapping[str, Callable[[Json, ScopeRequirement], bool]]] = {
-    "Terminating": lambda spec, _: spec.get("activeDeadlineSeconds") is not None,
-    "NotTerminating": lambda spec, _: spec.get("activeDeadlineSeconds") is None,
-    "BestEffort": lambda spec, _: is_best_effort(spec),
-    "NotBestEffort": lambda spec, _: not is_best_effort(spec),
-    "PriorityClass": lambda spec, requirement: _has_value(spec.get("priorityClassName", ""), requirement),
-    "CrossNamespacePodAffinity": lambda spec, _: any(map(_crosses_namespaces, _affinity_terms(spec))),
-}

@@ -79,33 +79,33 @@ def without_merged_keys(pod: Json) -> Json:
     return {**pod, "spec": spec}
 
 
-def containers_of(spec: Json) -> Iterator[Json]:
+def _containers_of(spec: Json) -> Iterator[Json]:
     """Yield the containers and init containers of a pod's spec."""
     yield from spec.get("containers") or ()
     yield from spec.get("initContainers") or ()
 
 
-def resources_of(container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
+def _resources_of(container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the requests and the limits of a container, by resource."""
     resources = container.get("resources") or {}
     return resources.get("requests") or {}, resources.get("limits") or {}
 
 
-def has_pod_level_resources(spec: Json) -> bool:
+def _has_pod_level_resources(spec: Json) -> bool:
     """Return whether a pod has pod-level resources."""
-    return any(resources_of(spec))
+    return any(_resources_of(spec))
 
 
 def _default_requests(spec: Json) -> None:
-    for container in containers_of(spec):
-        requests, limits = resources_of(container)
+    for container in _containers_of(spec):
+        requests, limits = _resources_of(container)
         _set_resources(container, {**limits, **requests}, limits)
 
 
 def _default_by_limit_ranges(spec: Json, limit_ranges: Sequence[LimitRange]) -> None:
     for limit_range in limit_ranges:
-        for container in containers_of(spec):
-            requests, limits = resources_of(container)
+        for container in _containers_of(spec):
+            requests, limits = _resources_of(container)
             _set_resources(
                 container,
                 {**limit_range.default_requests, **requests},
@@ -114,9 +114,9 @@ def _default_by_limit_ranges(spec: Json, limit_ranges: Sequence[LimitRange]) -> 
 
 
 def _default_as_before(spec: Json, was: Json) -> None:
-    before = {container.get("name"): resources_of(container) for container in containers_of(was)}
-    for container in containers_of(spec):
-        requests, limits = resources_of(container)
+    before = {container.get("name"): _resources_of(container) for container in _containers_of(was)}
+    for container in _containers_of(spec):
+        requests, limits = _resources_of(container)
         had_requests, had_limits = before.get(container.get("name"), ({}, {}))
         _set_resources(container, {**had_requests, **requests}, {**had_limits, **limits})
 
@@ -127,22 +127,22 @@ def _set_resources(container: Json, requests: dict[str, Any], limits: dict[str, 
 
 def _default_pod_level(spec: Json, was: Json) -> None:
     """Copy the pod-level requests that a pod got because it has limits: they follow from its containers."""
-    if not has_pod_level_resources(spec):
+    if not _has_pod_level_resources(spec):
         return
-    given, _ = resources_of(was)
-    requests, limits = resources_of(spec)
+    given, _ = _resources_of(was)
+    requests, limits = _resources_of(spec)
     spec["resources"] = {"requests": {**given, **requests}, "limits": limits}
 
 
 def _default_host_ports(spec: Json) -> None:
-    for container in containers_of(spec):
+    for container in _containers_of(spec):
         for port in container.get("ports") or ():
             port["hostPort"] = port.get("hostPort") or port.get("containerPort", 0)
 
 
 def _add_injected(spec: Json, was: Json) -> None:
     """Add the containers that the template does not have: whatever added them to the pod is assumed to do so again."""
-    named = {container.get("name") for container in containers_of(spec)}
+    named = {container.get("name") for container in _containers_of(spec)}
     for kind in ("containers", "initContainers"):
         injected = [each for each in was.get(kind) or () if each.get("name") not in named]
         if injected:
@@ -172,7 +172,7 @@ def _is_of_admission(toleration: Json, was: Json) -> bool:
         return bool(effect == "NoExecute" and operator == "Exists")
     if key == _MEMORY_PRESSURE:
         return bool(effect == "NoSchedule" and operator == "Exists")
-    asked_for = {name for container in containers_of(was) for name in resources_of(container)[0]}
+    asked_for = {name for container in _containers_of(was) for name in _resources_of(container)[0]}
     return bool(operator == "Exists" and key in asked_for - _NATIVE)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from respread.api.reasons import Reason
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.errors import DecodeError
+from respread.cluster.objects import ResourceQuota
 from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.held import Held
@@ -59,49 +62,6 @@ class LimitRange(msgspec.Struct, frozen=True):
         return tuple(item for item in self.spec.limits if item.type == "Container")
 
 
-class ScopeRequirement(msgspec.Struct, frozen=True, rename="camel"):
-    """One entry of `scopeSelector.matchExpressions` of a ResourceQuota."""
-
-    scope_name: str
-    operator: str = "Exists"
-    values: tuple[str, ...] = ()
-
-
-class ScopeSelector(msgspec.Struct, frozen=True, rename="camel"):
-    """`scopeSelector` of a ResourceQuota."""
-
-    match_expressions: tuple[ScopeRequirement, ...] = ()
-
-
-class QuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """`spec` of a ResourceQuota."""
-
-    hard: dict[str, Any] = {}
-    scopes: tuple[str, ...] = ()
-    scope_selector: ScopeSelector | None = None
-
-    @property
-    def requirements(self) -> tuple[ScopeRequirement, ...]:
-        """The conditions under which the quota counts a pod."""
-        selected = () if self.scope_selector is None else self.scope_selector.match_expressions
-        return (*map(ScopeRequirement, self.scopes), *selected)
-
-
-class QuotaStatus(msgspec.Struct, frozen=True):
-    """`status` of a ResourceQuota, which admission uses."""
-
-    hard: dict[str, Any] = {}
-    used: dict[str, Any] = {}
-
-
-class ResourceQuota(msgspec.Struct, frozen=True):
-    """A ResourceQuota."""
-
-    metadata: ObjectName
-    spec: QuotaSpec = QuotaSpec()
-    status: QuotaStatus = QuotaStatus()
-
-
 class NamespaceRules(msgspec.Struct, frozen=True):
     """The LimitRanges and ResourceQuotas of a namespace, by name."""
 
@@ -113,10 +73,6 @@ class NamespaceRules(msgspec.Struct, frozen=True):
 
 class _LimitRanges(msgspec.Struct):
     items: list[LimitRange] = []
-
-
-class _Quotas(msgspec.Struct):
-    items: list[ResourceQuota] = []
 
 
 async def read_namespace_rules(
@@ -137,11 +93,13 @@ async def read_namespace_rules(
         return quotas
     try:
         ranges = None if limits is None else msgspec.json.decode(limits, type=_LimitRanges).items
-        counted = [] if quotas is None else msgspec.json.decode(quotas, type=_Quotas).items
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        page = None if quotas is None else Decoder().decode_page("resourcequotas", quotas)
+    except (msgspec.DecodeError, UnicodeDecodeError, DecodeError) as error:
         return _unread(namespace, str(error))
+    if page is not None and page.errors:
+        return _unread(namespace, str(page.errors[0]))
     known = None if ranges is None else tuple(sorted(ranges, key=lambda each: each.metadata.name))
-    return NamespaceRules(known, tuple(counted))
+    return NamespaceRules(known, () if page is None else tuple(cast("list[ResourceQuota]", page.items)))
 
 
 async def _list(requests: Requests, namespace: str, resource: str, timeout_seconds: float) -> bytes | Held | None:

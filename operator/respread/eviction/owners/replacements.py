@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -18,7 +18,6 @@ from respread.eviction.owners.admission_rules import why_limit_range_refuses, wh
 from respread.eviction.owners.admitted_pod import Json, admitted
 from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.namespace_rules import NamespaceRules, read_namespace_rules
-from respread.eviction.owners.pod_usage import usage
 from respread.eviction.owners.reading import READING_ERRORS, ControllerObject, OwnerReading, unread, unreadable
 from respread.eviction.owners.rest_rules import revision_of_pod
 from respread.eviction.owners.template_rules import why_differs
@@ -29,7 +28,7 @@ from respread.planning.held import Held
 from respread.planning.placement import is_replaced_when_gone
 from respread.planning.plan import Move
 
-Usage = dict[str, int]
+Usage = Mapping[str, int]
 """Amounts by the names in a quota."""
 
 _NO_REPLACEMENT: Final = "the ResourceQuotas of namespace {} do not show the replacement of {} yet"
@@ -165,13 +164,14 @@ class Replacements:
         if (held := why_limit_range_refuses(spec, namespace.limit_ranges or ())) is not None:
             return held
         if namespace.quotas:
-            freed = usage(pod["spec"]) if is_replaced_when_gone(move.pod) else {}
+            was, will_be = (cast("Pod", self._decoder.decode_object("pods", each)).spec for each in (pod, replacement))
+            freed = was.quota_usage if is_replaced_when_gone(move.pod) else {}
             others = self._coming.usages_beside(move.pod, moves)
             if isinstance(others, Held):
                 return others
-            if (held := why_quota_refuses(spec, namespace.quotas, freed, others)) is not None:
+            if (held := why_quota_refuses(will_be, spec, namespace.quotas, freed, others)) is not None:
                 return held
-            self._coming.add(move.pod, usage(spec))
+            self._coming.add(move.pod, will_be.quota_usage)
         return None
 
     async def _rules_of(self, namespace: str) -> NamespaceRules | Held:
