@@ -170,7 +170,7 @@ def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_
             )
             own, others = own + is_own, others + (not is_own)
             is_open = (not own or _is_always_open(rooms, own - 1, others)) and own + others <= sum(rooms)
-            joined = contention.join([current.of(demand)], {}) is None
+            joined = contention.join([current.of(demand, component=demand.component)], {}) is None
             seen[joined] += 1
             assert is_open or not joined
             assert joined or not is_open, "what is shown is exact where all are alike"

@@ -51,3 +51,23 @@ def test_a_pod_that_follows_a_replacement_leaves_no_other_one_pending() -> None:
     for seed in range(16):
         tight = TightWorld(World(hosts, (*apps, follower), pods), 2, frozenset(), ((2,),), 2, Limits())
         assert run(tight, seed).evictions
+
+
+@pytest.mark.parametrize("key", ["zone", HOSTNAME])
+def test_a_replacement_takes_no_room_that_the_constraint_of_waiting_pods_needs(key: str) -> None:
+    """Nodes of pool x get one of the waiting pods each before any gets a second one, and only one has much room."""
+    rooms = {"zone": (("x", 20), ("x", 2), ("y", 5)), HOSTNAME: (("x", 20), ("x", 2), ("x", 2), ("y", 5))}[key]
+    zones = {"zone": (0, 1, 2), HOSTNAME: (0, 1, 1, 2)}[key]
+    hosts = tuple(
+        Host({HOSTNAME: f"n{at}", "zone": f"z{zone}", "pool": pool}, room=room)
+        for at, (zone, (pool, room)) in enumerate(zip(zones, rooms, strict=True))
+    )
+    app = Shape({"app": "app"}, (Rule("zone", 1, (("app", "app"),)),))
+    waits = Shape({"app": "waits"}, (Rule(key, 1, (("app", "waits"),)),), pools=("x",))
+    last = len(hosts) - 1
+    pods = tuple(Place(0, host) for host in (0, 0, 0, 1, last))
+    for seed in range(16):
+        tight = TightWorld(World(hosts, (app, waits), pods), 1, frozenset(), ((1, 1, 1),), 2, Limits())
+        ended = run(tight, seed)
+        assert ended.compared
+        assert not ended.pending

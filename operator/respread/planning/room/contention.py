@@ -294,8 +294,9 @@ class Contention:
         meeting = [takers for nodes, takers in self._takers.items() if nodes & part]
         rivals = sum(takers.number for takers in meeting) - 1 + self._opened_number
         if demand.is_alone:
-            own = sum(takers.of_components[demand.component] for takers in meeting) - 1
-            # At worst, those of its component take the nodes with most room, and the others fill the rest.
+            of_solution = sum(takers.of_components[demand.component] for takers in meeting) - 1
+            own = of_solution if demand.component >= 0 else min(demand.others, rivals)
+            # At worst, these take the nodes with most room, and the others fill the rest.
             left = sum(sorted(here for here, _ in room)[: max(0, len(room) - own)])
             kept.limits = self._in_all() + left - (rivals - own)
             return kept if left > rivals - own else None

@@ -18,6 +18,7 @@ from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_table import LabelColumn
 
 _MOST_SIBLINGS: Final = 64
 """For up to this many different kinds of pods in a namespace, it is checked whether they count for each other's
@@ -64,6 +65,8 @@ class Demand(NamedTuple):
     """The number of the solution that they belong to, for whose constraints no others count; -1: of none."""
     is_alone: bool = False
     """Whether each of the others of their component may take a whole node from them, however much room it has."""
+    others: int = 0
+    """How many others of no solution may do that too."""
 
     def __str__(self) -> str:
         """Return whose it is, for people."""
@@ -267,17 +270,21 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
             kinds.setdefault(each.pod.namespace, Counter())[each.pod.labels] += each.number
     for each in demands:
         follows = _may_follow(each, kinds)
-        if not follows and not _may_be_let_in_by(each, kinds.get(each.pod.namespace, Counter())):
+        others = _counted(each, kinds.get(each.pod.namespace, Counter()))
+        if not follows and not others:
             yield each
             continue
         open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
+        hard = [placement.table.column(one.constraint.topology_key) for one in each.prepared.hard_constraints]
         yield each._replace(
             nodes=nodes,
             now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
             parts=_by_domain(placement, each.prepared, nodes, each.prepared.affinity_keys if follows else ()),
+            is_alone=any(_is_of_one_each(column, nodes) for column in hard) and others > 0,
+            others=others,
         )
 
 
@@ -297,26 +304,25 @@ def _may_follow(demand: Demand, kinds: Mapping[str, Counter[Labels]]) -> bool:
     )
 
 
-def _may_be_let_in_by(demand: Demand, kinds: Counter[Labels]) -> bool:
-    """Whether other waiting pods, with this many of each kind, may change what the constraints of one allow."""
+def _counted(demand: Demand, kinds: Counter[Labels]) -> int:
+    """Return how many of other waiting pods, with this many of each kind, the constraints of one may count."""
     constraints = [each.constraint for each in demand.prepared.hard_constraints]
-    own = demand.pod.labels
     if not constraints or not kinds:
-        return False
-    if len(kinds) > _MOST_SIBLINGS:
-        return True
+        return 0
     itself = 1 if demand.nodes else 0
-    return any(
-        count > (itself if labels == own else 0) and constraint.selector.matches(labels)
-        for constraint in constraints
+    if len(kinds) > _MOST_SIBLINGS:
+        return kinds.total() - itself
+    return sum(
+        count - (itself if labels == demand.pod.labels else 0)
         for labels, count in kinds.items()
+        if any(constraint.selector.matches(labels) for constraint in constraints)
     )
 
 
 def _by_domain(
     placement: Placement, prepared: PreparedPod, nodes: NodeSet, affinity_keys: Iterable[str]
 ) -> tuple[NodeSet, ...] | None:
-    """Return nodes by the domains of an affinity term, or of the pod's first hard constraint with larger domains.
+    """Return nodes by the domains of an affinity term, or of the pod's first hard constraint with several in a domain.
 
     None if there is neither.
     """
@@ -325,8 +331,15 @@ def _by_domain(
     keys.extend(
         key
         for each in prepared.hard_constraints
-        if len(columns(key := each.constraint.topology_key).nodes_with) < nodes.bit_count()
+        if not _is_of_one_each(columns(key := each.constraint.topology_key), nodes)
     )
     if not keys:
         return None
     return tuple(part for domain in columns(keys[0]).nodes_with.values() if (part := domain & nodes)) or None
+
+
+def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:
+    """Whether no two of some nodes have the same value of a label."""
+    if len(column.nodes_with) == column.present.bit_count():
+        return True
+    return all((domain & nodes).bit_count() <= 1 for domain in column.nodes_with.values())
