@@ -138,6 +138,12 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         ),
     ] = ()
 
+    def include(self, when_unsatisfiable: WhenUnsatisfiable, topology_key: str) -> bool:
+        """Return whether such constraints are restored."""
+        return when_unsatisfiable in self.when_unsatisfiable and (
+            not self.topology_keys or topology_key in self.topology_keys
+        )
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many evictions are made at once and over time.

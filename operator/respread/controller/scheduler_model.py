@@ -99,8 +99,7 @@ class SchedulerModel(PlanningModel):
 def _owners_needed(spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> Iterator[SelectingOwner]:
     """Yield the owners whose selectors are needed for default constraints in namespaces of policies."""
     for name, owners in spread.owners.items():
-        namespace = snapshot.namespaces.get(name)
-        if not policies.in_namespace(name, None if namespace is None else namespace.labels).is_empty:
+        if not policies.in_namespace(name, snapshot.namespaces).is_empty:
             yield from owners
 
 

@@ -9,6 +9,7 @@ import msgspec
 from immutables import Map
 
 from respread.cluster.grouped_pods import PodsByName
+from respread.cluster.incremental import are_same
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -181,14 +182,8 @@ def _replica_set(
 ) -> ReplicaSetPods:
     own, siblings = parts
     if before is not None and (known := before.replica_sets.get(uid)) is not None:
-        same_parts = all(
-            len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
-            for old, new in zip(before.parts[uid], parts, strict=True)
-        )
-        same_groups = len(known.groups) == len(counting) and all(
-            a is b for a, b in zip(known.groups, counting, strict=True)
-        )
-        if same_parts and same_groups:
+        own_before, siblings_before = before.parts[uid]
+        if are_same(own_before, own) and are_same(siblings_before, siblings) and are_same(known.groups, counting):
             return known
     return ReplicaSetPods(
         namespace=own[0].workload.namespace,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.replica_set import ReplicaSetPods
@@ -44,8 +43,7 @@ def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: Cluster
     """
     if not replica_set.pods:
         return CostSelection(Wish.LEAVE, "")
-    namespace = snapshot.namespaces.get(replica_set.namespace)
-    governing = policies.in_namespace(replica_set.namespace, None if namespace is None else namespace.labels)
+    governing = policies.in_namespace(replica_set.namespace, snapshot.namespaces)
     policy = governing.governance(replica_set.pods[0].labels).policy
     if policy is None:
         return CostSelection(Wish.REMOVE, "")
@@ -53,19 +51,13 @@ def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: Cluster
         return CostSelection(Wish.LEAVE, policy.name)
     if policy.spec.prevention.pod_deletion_cost != "Enabled":
         return CostSelection(Wish.REMOVE, policy.name)
-    restored = tuple(group.key for group in replica_set.groups if restores(policy, group.key))
+    rules = policy.spec.constraints
+    keys = (group.key for group in replica_set.groups)
+    restored = tuple(key for key in keys if rules.include(key.when_unsatisfiable, key.topology_key))
     return CostSelection(
         Wish.PROTECT if restored else Wish.REMOVE,
         policy.name,
         restored,
         enabled=True,
         replacing=policy.spec.prevention.costs_of_others == "Replace",
-    )
-
-
-def restores(policy: Policy, key: GroupKey) -> bool:
-    """Return whether a policy selects such constraints."""
-    rules = policy.spec.constraints
-    return key.when_unsatisfiable in rules.when_unsatisfiable and (
-        not rules.topology_keys or key.topology_key in rules.topology_keys
     )

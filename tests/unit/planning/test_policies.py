@@ -44,10 +44,14 @@ def labelled(**labels: str) -> LabelSelector:
     return LabelSelector(match_labels=Map(labels))
 
 
+def known(name: str, labels: Map[str, str] | None) -> dict[str, Namespace]:
+    return {} if labels is None else {name: Namespace(name=name, labels=labels)}
+
+
 def governed(
     *policies: Policy, labels: Map[str, str] = WEB, namespace: str = "shop", in_labels: Map[str, str] | None = NO_LABELS
 ) -> tuple[str | None, list[str]]:
-    found, overridden = PolicyIndex(policies).in_namespace(namespace, in_labels).governance(labels)
+    found, overridden = PolicyIndex(policies).in_namespace(namespace, known(namespace, in_labels)).governance(labels)
     return None if found is None else found.name, [each.name for each in overridden]
 
 
@@ -112,9 +116,9 @@ def test_an_invalid_policy_still_governs_its_pods() -> None:
 
 def test_changed_namespace_labels_apply_at_once() -> None:
     index = PolicyIndex([cluster("c", namespace_selector=labelled(team="a"))])
-    assert index.in_namespace("shop", Map()).is_empty
-    assert not index.in_namespace("shop", Map(team="a")).is_empty
-    assert index.in_namespace("shop", Map()).is_empty
+    assert index.in_namespace("shop", known("shop", Map())).is_empty
+    assert not index.in_namespace("shop", known("shop", Map(team="a"))).is_empty
+    assert index.in_namespace("shop", known("shop", Map())).is_empty
 
 
 def test_reach_counts_pods_and_names_the_governing_policy() -> None:
@@ -139,7 +143,7 @@ def test_reach_counts_pods_and_names_the_governing_policy() -> None:
 
 
 def test_cached_answers_are_evicted_and_computed_again() -> None:
-    policies = PolicyIndex([own("a", pod_selector=labelled(tier="1"))]).in_namespace("shop", Map())
+    policies = PolicyIndex([own("a", pod_selector=labelled(tier="1"))]).in_namespace("shop", {})
     for round_ in range(10_000):
         found = policies.governance(Map(tier=str(round_ % 2), hash=str(round_))).policy
         assert (found is not None) == bool(round_ % 2)

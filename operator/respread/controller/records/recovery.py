@@ -46,8 +46,7 @@ class AskingRules(NamedTuple):
         index, protections, budgets = self.setting.index, self.setting.protections, BudgetLedger(snapshot)
 
         def may_go(move: Move) -> bool:
-            namespace = snapshot.namespaces.get(move.pod.namespace)
-            policies = index.in_namespace(move.pod.namespace, None if namespace is None else namespace.labels)
+            policies = index.in_namespace(move.pod.namespace, snapshot.namespaces)
             policy = policies.governance(move.pod.labels).policy
             return (
                 policy is not None

@@ -18,6 +18,7 @@ from immutables import Map
 
 from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Policy, WhenUnsatisfiable
 from respread.cluster.meta import Labels
+from respread.cluster.objects import Namespace
 from respread.cluster.selectors import Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection
@@ -99,13 +100,13 @@ class PolicyIndex:
             else:
                 self._own.setdefault(policy.namespace, []).append(candidate)
 
-    def in_namespace(self, name: str, labels: Labels | None) -> NamespacePolicies:
-        """Return the policies that can govern pods of a namespace.
+    def in_namespace(self, name: str, namespaces: Mapping[str, Namespace]) -> NamespacePolicies:
+        """Return the policies that can govern pods of a namespace. Unless it is known, no cluster policy does.
 
-        Args:
-            name: The namespace's name, which counts as its label `kubernetes.io/metadata.name` even if that is missing.
-            labels: The namespace's labels. None if the namespace is unknown, and then no cluster policy governs it.
+        Its name counts as its label `kubernetes.io/metadata.name` even if that is missing.
         """
+        namespace = namespaces.get(name)
+        labels = None if namespace is None else namespace.labels
         known = self._namespaces.get(name)
         if known is not None and known[0] == labels:
             return known[1]
@@ -132,8 +133,7 @@ def reach(index: PolicyIndex, snapshot: ClusterSnapshot) -> PolicyReach:
     pods: dict[str, int] = {}
     winners: dict[str, set[str]] = {}
     for namespace, label_sets in snapshot.pods_by_labels.items():
-        known = snapshot.namespaces.get(namespace)
-        policies = index.in_namespace(namespace, None if known is None else known.labels)
+        policies = index.in_namespace(namespace, snapshot.namespaces)
         if policies.is_empty:
             continue
         for labels, named in label_sets.items():

@@ -128,7 +128,7 @@ class Selection:
             groups, namespace = spread.by_namespace[name], snapshot.namespaces.get(name)
             known = before.get(name)
             if known is None or known.namespace is not namespace:
-                known = _Namespace(namespace, self._policies.in_namespace(name, _labels_of(namespace)))
+                known = _Namespace(namespace, self._policies.in_namespace(name, snapshot.namespaces))
                 changed = True
             if known.groups is not groups:
                 changed |= known.advance(groups)
@@ -139,8 +139,7 @@ class Selection:
 
     def policy_of(self, namespace: str, labels: Labels) -> Policy | None:
         """Return the policy that governs pods of a namespace with these labels."""
-        in_namespace = self._policies.in_namespace(namespace, _labels_of(self._snapshot.namespaces.get(namespace)))
-        return in_namespace.governance(labels).policy
+        return self._policies.in_namespace(namespace, self._snapshot.namespaces).governance(labels).policy
 
 
 class _Namespace:
@@ -193,10 +192,7 @@ class _Namespace:
     def _selecting(self, key: GroupKey, group: SpreadGroup) -> str | None:
         """Return the policy that governs pods with the group's constraint and selects such constraints."""
         for policy in self._governing({template.labels for template in group.carriers}):
-            rules = policy.spec.constraints
-            if key.when_unsatisfiable in rules.when_unsatisfiable and (
-                not rules.topology_keys or key.topology_key in rules.topology_keys
-            ):
+            if policy.spec.constraints.include(key.when_unsatisfiable, key.topology_key):
                 return policy.name
         return None
 
@@ -228,7 +224,3 @@ class _Namespace:
             tuple(self.groups[key] for key in component),
             {key: self.selected[key] for key in component if key in self._violated},
         )
-
-
-def _labels_of(namespace: Namespace | None) -> Labels | None:
-    return None if namespace is None else namespace.labels
