@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from heapq import nsmallest
-from typing import NamedTuple
+
+import msgspec
 
 from respread.api.conditions import MissingPermission, PolicyOutcome, RoomMissing, next_status
 from respread.api.policy import Policy, WhenUnsatisfiable
@@ -44,7 +46,7 @@ from respread.spread.index import Spread
 from respread.telemetry.gauges import MOST_DOMAINS, PlanFigures, PolicyFigures, SkewFigure
 
 
-class Reconciled(NamedTuple):
+class Reconciled(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What a reconcile found and did."""
 
     spread: Spread
@@ -70,14 +72,27 @@ class Reconciled(NamedTuple):
     """What the audit finds about groups."""
     time: datetime
 
+    @cached_property
+    def shares(self) -> Mapping[str, _Share]:
+        """Each policy's part, by its name."""
+        shares: defaultdict[str, _Share] = defaultdict(_Share)
+        for key, name in self.plan.policies.items():
+            shares[name].groups.append(self.spread.groups[key])
+        for blocked in self.plan.blocked:
+            shares[blocked.policy].blocked[blocked.group] = blocked
+        for move in self.plan.moves:
+            shares[move.policy].moves.append(move)
+        for held in self.held:
+            shares[held.move.policy].held.append(held)
+        return shares
+
 
 def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: History) -> dict[str, PolicyOutcome]:
     """Return what a reconcile found and did for each policy, by name."""
-    shares = _shares(reconciled)
     waiting = {key: each.held for each in reconciled.held for key in each.move.groups}
     nothing = _Share()
     return {
-        policy.name: _outcome(policy, shares.get(policy.name, nothing), reconciled, waiting, history)
+        policy.name: _outcome(policy, reconciled.shares.get(policy.name, nothing), reconciled, waiting, history)
         for policy in policies
     }
 
@@ -92,19 +107,6 @@ class _Share:
         self.blocked: dict[GroupKey, BlockedGroup] = {}
         self.moves: list[Move] = []
         self.held: list[HeldMove] = []
-
-
-def _shares(reconciled: Reconciled) -> defaultdict[str, _Share]:
-    shares: defaultdict[str, _Share] = defaultdict(_Share)
-    for key, name in reconciled.plan.policies.items():
-        shares[name].groups.append(reconciled.spread.groups[key])
-    for blocked in reconciled.plan.blocked:
-        shares[blocked.policy].blocked[blocked.group] = blocked
-    for move in reconciled.plan.moves:
-        shares[move.policy].moves.append(move)
-    for held in reconciled.held:
-        shares[held.move.policy].held.append(held)
-    return shares
 
 
 def _outcome(
@@ -181,14 +183,13 @@ def figures_of(
         reconciled: what the reconcile found and did.
         outcomes: its results for policies, by name.
     """
-    shares = _shares(reconciled)
     nothing = _Share()
     return PlanFigures(
         skews=_Skews(reconciled.spread.groups.values(), {each.group: each.reason for each in reconciled.plan.blocked}),
         policies=tuple(
             _policy_figures(
                 policy.name,
-                shares.get(policy.name, nothing),
+                reconciled.shares.get(policy.name, nothing),
                 outcomes.get(policy.name),
                 reconciled.missing_permissions.get(policy.name, ()),
                 reconciled.remaining.get(policy.name, NOTHING_LEFT),
