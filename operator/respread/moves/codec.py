@@ -14,6 +14,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -39,8 +40,9 @@ from respread.moves.entry import MoveEntry, MovePhase, Outcome, Patience, contro
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import siblings_of
-from respread.spread.group import GroupKey
+from respread.spread.group import GroupKey, SpreadGroup
 
+GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
 GroupsNamed: TypeAlias = Callable[[str], Mapping[str, GroupKey]]
 """Takes a namespace and returns its spread groups by their names in records."""
 
@@ -60,6 +62,16 @@ _LONG_AGO_SECONDS: Final = 30.0
 def group_name(key: GroupKey) -> str:
     """Return a name for a group that is the same in every process."""
     return digest(key)
+
+
+def by_name(groups: GroupsByNamespace) -> GroupsNamed:
+    """Return the groups of a namespace by their names, which are computed when it is first requested."""
+
+    @cache
+    def named(namespace: str) -> Mapping[str, GroupKey]:
+        return {group_name(key): key for key in groups.get(namespace, ())}
+
+    return named
 
 
 class GroupNames:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TypeAlias
 
 import msgspec
 from immutables import Map
@@ -27,11 +26,9 @@ from respread.api.record import (
 from respread.growing_pause import GrowingPause
 from respread.holds.backoff import BackOff, BackOffRules, BackOffs
 from respread.holds.breaker import Breakers, Failures
-from respread.moves.codec import digest, group_name
+from respread.moves.codec import GroupsByNamespace, by_name, digest, group_name
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
-
-GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
 
 
 def situation_of(group: SpreadGroup) -> str:
@@ -54,14 +51,15 @@ def recalled(
         groups: the spread groups, by namespace.
         now: seconds since the epoch.
     """
-    names = _Names(groups)
+    named = by_name(groups)
     back_offs: dict[str, BackOff] = {}
     history = EvictionHistory()
     for policy, record in records.items():
         namespace = policy.rpartition("/")[0]
         for each in record.back_offs:
             known = back_offs.get(each.group)
-            if (known is None or known.failures < each.failures) and names.has(each.group, namespace):
+            more = known is None or known.failures < each.failures
+            if more and any(each.group in named(among) for among in ([namespace] if namespace else groups)):
                 until = min(each.until.timestamp(), now + rules.delay_seconds(each.group, each.failures))
                 back_offs[each.group] = BackOff(each.failures, until, each.situation)
         for minute in sorted(record.recent_evictions, key=lambda each: each.minute):
@@ -69,25 +67,6 @@ def recalled(
             last = min(minute.minute.timestamp(), now) + MINUTE_SECONDS
             history = history.with_evictions([policy], last, minute.evictions)
     return BackOffs(rules, Map(back_offs)), history
-
-
-class _Names:
-    """Knows which names belong to groups, computed for a namespace when it is requested."""
-
-    __slots__ = ("_by_namespace", "_groups")
-
-    def __init__(self, groups: GroupsByNamespace) -> None:
-        self._groups = groups
-        self._by_namespace: dict[str, frozenset[str]] = {}
-
-    def has(self, name: str, namespace: str) -> bool:
-        """Return whether a group of a namespace has the name; any group, if the namespace is empty."""
-        return any(name in self._of(each) for each in ((namespace,) if namespace else self._groups))
-
-    def _of(self, namespace: str) -> frozenset[str]:
-        if (found := self._by_namespace.get(namespace)) is None:
-            found = self._by_namespace[namespace] = frozenset(map(group_name, self._groups.get(namespace, ())))
-        return found
 
 
 def back_offs_to_remember(
@@ -198,14 +177,14 @@ def recalled_group_history(records: Mapping[str, Recorded], groups: GroupsByName
         groups: the spread groups, by namespace.
         now: seconds since the epoch.
     """
-    names = _Names(groups)
+    named = by_name(groups)
     found: dict[str, tuple[str, GroupEvictionCount]] = {}
     for policy, record in records.items():
         namespace = policy.rpartition("/")[0]
         for each in record.group_evictions:
             known = found.get(each.group)
             more = known is None or known[1].evictions < each.evictions
-            if more and (not namespace or names.has(each.group, namespace)):
+            if more and (not namespace or each.group in named(namespace)):
                 found[each.group] = policy, each
     history = GroupHistory()
     for policy, each in found.values():

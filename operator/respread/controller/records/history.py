@@ -19,7 +19,6 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
 from respread.controller.records.checkpoint import (
-    GroupsByNamespace,
     back_offs_to_remember,
     evictions_to_remember,
     failures_to_remember,
@@ -34,7 +33,7 @@ from respread.eviction.limits.limiter import GroupPace
 from respread.eviction.limits.standing import Standings, Trust
 from respread.holds.backoff import BackOffs
 from respread.holds.breaker import Breakers
-from respread.moves.codec import GroupNames
+from respread.moves.codec import GroupNames, GroupsByNamespace
 from respread.moves.entry import Counting, Ended, Outcome
 from respread.moves.hour import EvictionHistory, GroupHistory
 from respread.planning.held import Held

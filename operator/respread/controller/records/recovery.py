@@ -18,7 +18,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import without_one
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace
-from respread.moves.codec import group_name, remembered_moves
+from respread.moves.codec import by_name, remembered_moves
 from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
@@ -26,7 +26,6 @@ from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetLedger, why_no_budget
 from respread.planning.victims.controllers import siblings_of
 from respread.planning.victims.policies import PolicySetting
-from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
 
@@ -82,14 +81,7 @@ def resumed(
         rules: decide whether those that may not have been made may be sent again.
         moment: now.
     """
-    names: dict[str, dict[str, GroupKey]] = {}
-
-    def groups_named(namespace: str) -> Mapping[str, GroupKey]:
-        if namespace not in names:
-            names[namespace] = {group_name(key): key for key in spread.by_namespace.get(namespace, ())}
-        return names[namespace]
-
-    entries = list(remembered_moves(records, snapshot, groups_named, moment, known.patience))
+    entries = list(remembered_moves(records, snapshot, by_name(spread.by_namespace), moment, known.patience))
     allowed = rules.allow(entries, snapshot)
     return known.resumed(msgspec.structs.replace(entry, ours=entry.uid in allowed) for entry in entries)
 
