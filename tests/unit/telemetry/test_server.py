@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import re
+import shutil
+import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -15,6 +21,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from respread.telemetry.health import Check, HealthReport
 from respread.telemetry.server import ListenAddress, parse_listen_address, serve_telemetry
+from respread.telemetry.tls import HANDSHAKE_SECONDS, ServedCertificate, accept_over_tls, listening_socket
+from tests.integration.tls_front import Authority
 
 LOCAL = ListenAddress("127.0.0.1", 0)
 
@@ -227,3 +235,231 @@ def test_a_request_that_is_not_http_leaves_no_error_in_the_log(sent: bytes, capl
 
     assert b" 400 Bad Request" in asyncio.run(run())
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def certificates(folder: Path) -> tuple[Authority, Path]:
+    """Return an authority, and the folder with a certificate of it as in a Secret."""
+    authority = Authority.create(folder)
+    (served := folder / "served").mkdir()
+    put(authority, served)
+    return authority, served
+
+
+def put(authority: Authority, served: Path) -> None:
+    """Replace the certificate as the kubelet does: by other files."""
+    issued = authority.server("IP:127.0.0.1", name="next")
+    for made, name in ((issued.certificate, "tls.crt"), (issued.key, "tls.key")):
+        shutil.copy(made, served / f"{name}.new")
+        (served / f"{name}.new").rename(served / name)
+
+
+def test_a_certificate_is_read_again_only_when_it_was_replaced(tmp_path: Path) -> None:
+    authority, served = certificates(tmp_path)
+    certificate = ServedCertificate(served)
+    first = certificate.context()
+    assert certificate.context() is first
+    put(authority, served)
+    second = certificate.context()
+    assert second is not first
+    assert certificate.context() is second
+
+
+@pytest.mark.parametrize("changed", ["st_ino", "st_mtime_ns"])
+def test_a_replaced_certificate_is_noticed_by_its_file_or_its_time(tmp_path: Path, changed: str) -> None:
+    _, served = certificates(tmp_path)
+    certificate, first = ServedCertificate(served), served / "tls.crt"
+    before = first.stat()
+    known = certificate.context()
+    if changed == "st_ino":  # another file of the same time
+        shutil.copy(first, served / "copy")
+        os.utime(served / "copy", ns=(before.st_atime_ns, before.st_mtime_ns))
+        (served / "copy").rename(first)
+    else:
+        os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert certificate.context() is not known
+
+
+def test_the_last_certificate_is_served_until_the_next_can_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, served = certificates(tmp_path)
+    certificate = ServedCertificate(served)
+    first = certificate.context()
+    (served / "tls.key").unlink()
+    assert certificate.context() is first
+    assert caplog.text == ""  # it is being replaced
+    (served / "tls.key").write_text("no key", encoding="utf-8")
+    for _ in range(2):
+        assert certificate.context() is first
+    assert caplog.text.count("Serving the last certificate, the new one can't be read") == 1
+    put(authority, served)
+    assert certificate.context() is not first
+
+
+@pytest.mark.parametrize("broken", ["tls.crt", "tls.key"])
+@pytest.mark.parametrize("content", [None, "nothing"])
+def test_a_folder_without_a_certificate_and_its_key_is_an_error(
+    tmp_path: Path, broken: str, content: str | None
+) -> None:
+    _, served = certificates(tmp_path)
+    (served / broken).unlink()
+    if content is not None:
+        (served / broken).write_text(content, encoding="utf-8")
+    message = rf"no certificate can be served from {re.escape(str(served))}/tls\.crt and tls\.key: .+"
+    with pytest.raises(ValueError, match=message):
+        ServedCertificate(served)
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"), [("127.0.0.1", ["127.0.0.1"]), ("::1", ["::1"]), ("", ["127.0.0.1", "::1"])]
+)
+def test_a_socket_listens_where_it_is_told_to(host: str, reached: list[str]) -> None:
+    with listening_socket(host, 0) as listening:
+        port = listening.getsockname()[1]
+        assert not listening.getblocking()
+        for each in ("127.0.0.1", "::1"):
+            if each in reached:
+                socket.create_connection((each, port), 60).close()
+            else:
+                with pytest.raises(OSError, match="refused"):
+                    socket.create_connection((each, port), 60)
+
+
+class Greeting(asyncio.Protocol):
+    """Greets each client, and closes the connection."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(b"hello")
+        transport.close()
+
+
+def over_tls(folder: Path, use: Callable[[int, ssl.SSLContext], Awaitable[None]], most_handshakes: int = 10) -> None:
+    """Run `use` with the port of a server that greets over TLS, and with what trusts it."""
+    authority, served = certificates(folder)
+
+    async def scenario() -> None:
+        with listening_socket("127.0.0.1", 0) as listening:
+            certificate = ServedCertificate(served)
+            serving = asyncio.create_task(
+                accept_over_tls(listening, certificate, Greeting, most_handshakes=most_handshakes)
+            )
+            try:
+                await use(listening.getsockname()[1], ssl.create_default_context(cafile=str(authority.own.certificate)))
+                assert not serving.done()
+            finally:
+                serving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await serving
+
+    asyncio.run(scenario())
+
+
+async def greeting(port: int, trusting: ssl.SSLContext) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def silent(port: int) -> asyncio.Task[bytes]:
+    """Connect without a handshake. The task ends when the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async def end() -> bytes:
+        try:
+            with suppress(ConnectionError):
+                return await reader.read()
+            return b""
+        finally:
+            writer.close()
+
+    return asyncio.create_task(end())
+
+
+def test_the_oldest_handshakes_are_given_up_if_there_are_too_many(tmp_path: Path) -> None:
+    async def use(port: int, trusting: ssl.SSLContext) -> None:
+        started = time.monotonic()
+        ends = []
+        for _ in range(3):
+            ends.append(await silent(port))
+            await asyncio.sleep(0.1)
+        assert [each.done() for each in ends] == [False] * 3
+        assert await greeting(port, trusting) == b"hello"
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert [each.done() for each in ends] == [True, False, False]
+        assert await greeting(port, trusting) == b"hello"  # the place of the first one is free again
+        if time.monotonic() - started < HANDSHAKE_SECONDS:
+            assert [each.done() for each in ends] == [True, False, False]
+        await asyncio.wait_for(asyncio.gather(*ends), 20 * HANDSHAKE_SECONDS)
+        assert time.monotonic() - started >= HANDSHAKE_SECONDS
+
+    over_tls(tmp_path, use, most_handshakes=3)
+
+
+def test_clients_that_speak_no_tls_lose_their_connections_and_others_are_served(tmp_path: Path) -> None:
+    async def use(port: int, trusting: ssl.SSLContext) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        with suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), HANDSHAKE_SECONDS)
+        writer.close()
+        assert await greeting(port, trusting) == b"hello"
+
+    over_tls(tmp_path, use)
+
+
+def test_handshakes_under_way_end_with_the_server(tmp_path: Path) -> None:
+    ends = []
+
+    async def use(port: int, _: ssl.SSLContext) -> None:
+        ends.append(await silent(port))
+        await asyncio.sleep(0.1)
+
+    async def closed() -> None:
+        authority, served = certificates(tmp_path)
+        del authority
+        with listening_socket("127.0.0.1", 0) as listening:
+            serving = asyncio.create_task(
+                accept_over_tls(listening, ServedCertificate(served), Greeting, most_handshakes=5)
+            )
+            await use(listening.getsockname()[1], ssl.create_default_context())
+            started = time.monotonic()
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+            await asyncio.wait_for(ends[0], 20 * HANDSHAKE_SECONDS)
+            assert time.monotonic() - started < HANDSHAKE_SECONDS / 2
+
+    asyncio.run(closed())
+
+
+class Exhausted(socket.socket):
+    """A listening socket of a process that has no file to open left, at first."""
+
+    refused = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.refused < 2:
+            Exhausted.refused += 1
+            raise OSError(24, "Too many open files")
+        return super().accept()
+
+
+def test_connections_are_accepted_again_after_too_many_open_files(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        authority, served = certificates(tmp_path)
+        with listening_socket("127.0.0.1", 0) as real, Exhausted(fileno=os.dup(real.fileno())) as listening:
+            listening.setblocking(False)
+            serving = asyncio.create_task(
+                accept_over_tls(listening, ServedCertificate(served), Greeting, most_handshakes=5)
+            )
+            trusting = ssl.create_default_context(cafile=str(authority.own.certificate))
+            assert await greeting(real.getsockname()[1], trusting) == b"hello"
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
+
+    asyncio.run(scenario())
+    assert Exhausted.refused == 2
