@@ -61,6 +61,7 @@ demo: ## Scale-downs on a real control plane without and with prevention, and th
 	@# On a new machine, Go downloads what it builds while pip downloads what runs it.
 	@if [ -e $(RUNTIME) ]; then :; else (cd operator/respread_sandbox && go mod download) >/dev/null 2>&1 & fi; \
 	$(MAKE) --no-print-directory $(RUNTIME) && wait && $(BIN)/respread demo $(if $(UI),--ui)
+	@command -v respread >/dev/null || echo '`respread` is in $(BIN): export PATH="$$PWD/$(BIN):$$PATH"'
 
 demo-picture: setup ## Draw the README's picture again: the demo's output on a terminal, as SVG.
 	@$(BIN)/python -m tests.demo_picture docs/demo.svg
@@ -73,6 +74,9 @@ test: setup $(COMPILED) ## The tests, with those against the real control plane,
 
 test-all: setup $(COMPILED) ## Every test, with 25 times as many random clusters as test has: 20 minutes on two cores.
 	@RESPREAD_INSTANCES_FACTOR=25 $(BIN)/python -m pytest -n auto $(EACH_FILE_WHOLE) $(SELECTED)
+
+recorded-run: setup prometheus ## Type what README, quick start and sandbox.md say, in a new clone without caches, until a dashboard shows an eviction (ARGS=--warm: with caches; 15 minutes).
+	@$(BIN)/python -m tests.recorded_run $(ARGS)
 
 test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): ten minutes each.
 	@$(BIN)/python -m tests.versions $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(ONLY),--only $(ONLY))

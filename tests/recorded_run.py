@@ -186,7 +186,7 @@ class Newcomer:
                 self._look_at_the_dashboard()
                 for each in self._for_later:
                     self._terminal.types(each)
-            else:
+            elif not line.startswith("respread skew"):  # which every scale-down is followed by
                 self._terminal.types(line)
 
     def _scale_down(self, line: str) -> None:
@@ -216,7 +216,7 @@ class Newcomer:
         evicted = [each["text"] for each in history["happenings"] if each["kind"] == "evicted"]
         if not evicted or not history["points"]:
             raise SystemExit(f"The page does not show the eviction: {history}")
-        self._terminal.says(f"# The page's history: {evicted}, and {len(history['points'])} points of Prometheus")
+        self._terminal.says(f"# The page's history: {evicted}, and Prometheus's points: {len(history['points'])}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -198,7 +198,7 @@ def _that_cannot_work(report: SkewReport) -> Text:
     return text
 
 
-def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[Text | Padding]:
+def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[RenderableType]:
     """Yield why constraints can't work and what cures them: of all, or of the first few."""
     found = [(group, finding) for group in report.groups for finding in group.findings]
     shown = found if all_of_them else found[:_MOST_CAUSES]
@@ -212,12 +212,17 @@ def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[Text | Padding]
         if all_of_them:
             yield Padding(Text(f"Cure: {finding.cure}."), (0, 0, 0, 2))
             if finding.command is not None:
-                yield Padding(Text(finding.command, style=FAINT), (0, 0, 0, 2))
-            yield Padding(Text(finding.docs, style=FAINT), (0, 0, 0, 2))
+                yield _to_copy(finding.command)
+            yield _to_copy(finding.docs)
     if more := len(found) - len(shown):
         yield Text(f"and {more:,} more: see --problems", style=FAINT)
     if found:
         yield Text()
+
+
+def _to_copy(line: str) -> RenderableType:
+    """Return a line that a terminal breaks itself, and so copies in one piece."""
+    return Group(Text(f"  {line}", style=FAINT, no_wrap=True, overflow="ignore"))  # Alone, a console would wrap it.
 
 
 _SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {

@@ -92,7 +92,7 @@ def test_a_group_is_reported_with_every_domain() -> None:
     )
 
 
-def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command() -> None:
+def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command(capsys: pytest.CaptureFixture[str]) -> None:
     of = spec(constraint(ZONE, max_skew=9))
     placed = [
         *workload("fine", {"a": 1, "b": 1, "c": 1}),
@@ -110,8 +110,9 @@ def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command() -> No
         """"topology.kubernetes.io/zone"},"""
         """{"op":"add","path":"/spec/template/spec/topologySpreadConstraints/0/maxSkew","value":1}]'"""
     )
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=80)
     print_parts(console, causes(report, all_of_them=True))
+    assert f"\n  {finding.command}\n  {finding.docs}\n" in capsys.readouterr().out  # in one piece, to be copied
     assert SkewTable(console, wide=False, with_namespace=True).render(report.groups).columns[0].cells
     assert "1 has no effect." in summary(report).plain
 
