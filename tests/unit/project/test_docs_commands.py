@@ -67,7 +67,7 @@ def can_be_typed(words: list[str]) -> None:
 
 @pytest.mark.parametrize(("page", "line"), lines_of("respread"))
 def test_documented_command_lines_are_valid(page: str, line: str) -> None:
-    line = re.split(r"\s[<>]\s|\s+#|\s&$", line)[0]
+    line = re.split(r"\s[<>]\s|\s>\S|\s+#|\s&$", line)[0]
     line = re.sub(r"\$\([^)]*\)", "", line)  # output of another command
     words = [word for word in shlex.split(line)[1:] if not word.startswith(("[", "("))]
     if any(PLACEHOLDER.search(word) for word in words if not word.startswith("jsonpath")):
