@@ -19,10 +19,11 @@ from rich.console import Console
 
 from respread_sandbox import Binaries, BuildError, SandboxError, ToolchainError
 from respread_sandbox.binaries import cache_directory
-from respread_sandbox.build import build_environment
+from respread_sandbox.build import COMPILER_MEMORY, SAME_PROGRAM_SOONER, build_environment
 from respread_sandbox.components import BINARIES
 from respread_sandbox.modules import COMPONENTS, NEWEST, Module, kubernetes_versions, modules_for
 from respread_sandbox.progress import PlainProgress, TerminalProgress
+from tests.makefile import make
 from tests.processes import is_alive, wait_until
 
 GO = """#!/bin/sh
@@ -211,6 +212,17 @@ def test_go_settings_of_the_user_do_not_affect_the_build(machine: Machine) -> No
 def test_the_user_decides_how_much_memory_the_compiler_takes(machine: Machine) -> None:
     assert build_environment(machine.environment)["GOGC"] == "1000"
     assert build_environment(machine.environment | {"GOGC": "50"})["GOGC"] == "50"
+
+
+def test_the_first_demo_compiles_what_the_build_then_finds_in_the_cache_of_go() -> None:
+    command = make("--eval=shown: ; @echo '$(COMPILE_SOONER)'", "shown").stdout
+    words = command.partition("go build")[2].split()
+    linked = next(each for each in NEWEST.build_flags() if each.startswith("-ldflags="))
+    flags = {each for each in (*NEWEST.build_flags(), *SAME_PROGRAM_SOONER) if each not in {linked, "-mod=readonly"}}
+    assert {each for each in words if each.startswith("-") and each != "-o"} == flags  # as Go's default, -mod=readonly
+    assert set(words) - flags == {"-o", "/dev/null", *PACKAGES.values()}
+    for name, value in {**COMPILER_MEMORY, "CGO_ENABLED": "0", "GOWORK": "off"}.items():
+        assert f" {name}={value} " in command
 
 
 @pytest.mark.parametrize(("minor", "version"), kubernetes_versions().items())
