@@ -17,7 +17,7 @@ from respread_cli.report.skew_report import short_topology_key
 
 _MOST_WORKLOADS: Final = 20
 _MOST_NAMESPACES: Final = 10
-_GIVE_WAY: Final[GiveWay] = {"WHY": (60, 24), "NAMESPACE": (14, 9), "WORKLOAD": (22, 12)}
+_GIVE_WAY: Final[GiveWay] = {"WHY": (60, 14), "NAMESPACE": (14, 9), "WORKLOAD": (22, 12)}
 _TO_THE_RIGHT: Final = ("PODS", "AT ONCE", "THEN", "MISSING")
 _WORDS: Final = {
     Damage.GONE: "no pod left",

@@ -18,6 +18,7 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.auditor import Auditor, WorkloadFinding
+from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.explaining import Explainer, Fate
@@ -171,7 +172,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
         ),
         others_that_hold=len(groups) - len(shown),
         pods=tuple(_candidates(planned, explainer, pods, shown)),
-        scale_downs=scale_down_reports(view, spread, index, workloads),
+        scale_downs=scale_down_reports(view, spread, PolicyIndex(()) if planned.default_policy else index, workloads),
     )
 
 

@@ -69,6 +69,14 @@ def world(tmp_path: Path) -> Path:
     return snapshot_of(tmp_path, WORLD)
 
 
+@pytest.mark.parametrize("option", [("--each-domain", "zone"), ("--remove-domain", "zone=zone-a")])
+def test_losses_are_not_cut_on_a_narrow_terminal(world: Path, option: tuple[str, str]) -> None:
+    arguments = ["simulate", "--snapshot", str(world), *option]
+    shown = CliRunner().invoke(respread, arguments, env={"COLUMNS": "80"}).stdout
+    assert "deploy/index  no pod left" in shown
+    assert all(len(line) <= 80 and "…" not in line for line in shown.splitlines())
+
+
 def told(domain: dict[str, Any]) -> list[tuple[str, str, int, int, int, int]]:
     return [
         (each["workload"]["name"], each["damage"], each["pods"], each["left"], each["after"], each["missing"])

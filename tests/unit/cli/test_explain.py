@@ -311,7 +311,7 @@ def test_explain_shows_the_victim_order_and_the_result_of_scale_downs(tmp_path: 
     for number, pod in enumerate(items[-4:]):
         pod["metadata"] |= {"name": f"db-{number}", "uid": f"db-{number}", "ownerReferences": [owner]}
     (of_web,) = explained(tmp_path, items, "web").scale_downs
-    assert (of_web.protected, of_web.reason, of_web.policy) == (False, "PreventionDisabled", "default")
+    assert (of_web.protected, of_web.reason, of_web.policy) == (False, "NoPolicy", None)
     (of_db,) = explained(tmp_path, items, "sts/db").scale_downs
     assert (of_db.protected, of_db.reason) == (False, "HighestOrdinal")
     assert (of_db.replicas, of_db.violating_replicas, of_db.certain) == (4, (2,), True)  # db-0 and db-1 are in zone-a
@@ -402,3 +402,9 @@ def test_explain_says_that_no_constraint_counts_a_pod(tmp_path: Path) -> None:
     done = run(tmp_path, [*zones("a"), lonely], "pod/lonely")
     assert done.exit_code == 0
     assert "No topology spread constraint concerns it." in done.stdout
+
+
+def test_a_scale_down_is_not_said_to_depend_on_a_policy_that_does_not_exist(tmp_path: Path) -> None:
+    done = run(tmp_path, [*zones("a", "b", "c"), *web(2, 2, 2)], "deploy/web")
+    assert "not protected. No policy selects the pods." in done.stdout
+    assert "policy default" not in done.stdout
