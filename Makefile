@@ -64,7 +64,7 @@ COMPILE_SOONER = env -u GOFLAGS CGO_ENABLED=0 GOWORK=off GOGC=1000 GOMEMLIMIT=2G
 
 demo: ## Scale-downs on a real control plane without and with prevention, and the restored spread (UI=1: also as a page).
 	@# On a new machine, Go downloads and compiles while pip installs what then builds the rest and shows how far it is.
-	@if [ -e $(RUNTIME) ]; then :; else (cd operator/respread_sandbox && exec $(COMPILE_SOONER)) >/dev/null 2>&1 & go=$$!; fi; \
+	@go=; if [ -e $(RUNTIME) ]; then :; else (cd operator/respread_sandbox && exec $(COMPILE_SOONER)) >/dev/null 2>&1 & go=$$!; fi; \
 	$(MAKE) --no-print-directory $(RUNTIME); made=$$?; [ -z "$$go" ] || kill $$go 2>/dev/null; [ $$made = 0 ] && \
 	$(BIN)/respread demo $(if $(UI),--ui)
 	@command -v respread >/dev/null || echo '`respread` is in $(BIN): export PATH="$$PWD/$(BIN):$$PATH"'
