@@ -262,7 +262,7 @@ def _triangular(number: int, hosts: int) -> int:
 def _hosts(draw: st.DrawFn, size: Size) -> tuple[Host, ...]:
     count = draw(st.integers(2, size.hosts))
     zones = draw(st.integers(1, min(size.zones, count)))
-    racks = draw(_often(False, True))
+    racks = draw(_often("", "z{zone}-r{rack}", "r{rack}"))  # within zones, or across them
     regions = draw(_often(False, True))
     special = draw(_often(False, True))
     hosts = []
@@ -272,7 +272,7 @@ def _hosts(draw: st.DrawFn, size: Size) -> tuple[Host, ...]:
         if regions:
             labels["region"] = f"r{zone % 2}"
         if racks:
-            labels["rack"] = f"z{zone}-{number // zones % 2}"
+            labels["rack"] = racks.format(zone=zone, rack=number // zones % 2)
         if special:
             labels["pool"] = draw(_often("x", "y"))
             if draw(_often(False, True)) and zones > 1:

@@ -31,10 +31,14 @@ from tests.properties.planning.mixed_worlds import mixed_world
 from tests.properties.planning.scarce_worlds import scarce_world
 from tests.properties.planning.scheduler_model import Kind, SchedulerModel
 from tests.properties.planning.small_worlds import (
+    HOSTNAME,
     NOW,
     PLENTY,
     TINY,
+    Host,
     Place,
+    Rule,
+    Shape,
     World,
     policy_of,
     snapshot_of,
@@ -233,8 +237,27 @@ def test_the_bound_holds_for_any_pods_that_wait_and_any_moves_beside_them(part: 
             assume(False)
         shown[len(moves) + len(waiting)] += 1
 
-    try_on(st.tuples(worlds(TINY), st.integers(0, 1 << 30)), 100, part, holds)
+    drawn = st.tuples(st.one_of(worlds(TINY), crossing_worlds()), st.integers(0, 1 << 30))
+    try_on(drawn, 150, part, holds)
     assert sum(count for together, count in shown.items() if together > 1) >= 5
+
+
+@st.composite
+def crossing_worlds(draw: st.DrawFn) -> World:
+    """Draw a cluster with constraints the domains of which cross: most zones have nodes of each rack."""
+    zones, racks = draw(st.sampled_from(((2, 2), (3, 2), (2, 3), (4, 2))))
+    without = draw(st.sampled_from((None, None, *range(zones * racks))))
+    places = [divmod(at, racks) for at in range(zones * racks) if at != without]
+    hosts = tuple(
+        Host({HOSTNAME: f"n{at}", "zone": f"z{zone}", "rack": f"r{rack}"}) for at, (zone, rack) in enumerate(places)
+    )
+    web = (("app", "web"),)
+    rules = tuple(
+        Rule(key, draw(st.integers(1, 2)), web)
+        for key in draw(st.sampled_from((("zone", "rack"), ("zone", "rack", HOSTNAME))))
+    )
+    pods = draw(st.lists(st.sampled_from(range(len(hosts))), min_size=6, max_size=9))
+    return World(hosts, (Shape({"app": "web"}, rules),), tuple(Place(0, host) for host in pods))
 
 
 def _have_places(places: Sequence[Places]) -> bool:

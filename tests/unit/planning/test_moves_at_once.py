@@ -27,6 +27,7 @@ POLICY = Policy(
     ),
 )
 OF_WEB = Map(app="web")
+CAPACITY_TYPE = "karpenter.sh/capacity-type"
 WEB = OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
 
 
@@ -84,6 +85,25 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     now, in_all = at_once(plan)
     assert now == in_all >= 6
     assert not plan.awaits_nodes
+
+
+@pytest.mark.parametrize(
+    ("full", "max_skew", "others"),
+    [("as ao", 1, []), ("as ao", 5, []), ("as bs cs", 1, []), ("as ao", 1, [per_node()])],
+)
+def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
+    full: str, max_skew: int, others: list[TopologySpreadConstraint]
+) -> None:
+    nodes = [
+        node(f"{zone}{kind}{at}", zone, labels={CAPACITY_TYPE: kind})
+        for zone in "abc"
+        for kind in "so"
+        for at in range(12)
+    ]
+    by_capacity_type = constraint(CAPACITY_TYPE, max_skew=max_skew, selector=OF_WEB)
+    web = of_web(dict.fromkeys(full.split(), 12), 12, zonal(), by_capacity_type, *others)
+    now, in_all = at_once(planned(nodes, web))
+    assert now == (12 if others else in_all)  # with a pod on each node, no more than nodes of one zone and type
 
 
 def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> None:

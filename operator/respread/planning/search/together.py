@@ -12,9 +12,16 @@ that level or above does not lower the minimum. A domain takes at most as many r
 plus s. So it is enough that each domain below the level has room for as many pods as it lacks, beside everything else
 that may land there. `contention` proves that, from the places that this module returns.
 
-Groups of other constraints of the same pods restrict the nodes within these domains. If each of their domains is a
-node, a node counts only as one place, and only while it passes whatever happens elsewhere. A ScheduleAnyway constraint
-is treated like a DoNotSchedule constraint whose replacements go to the domain that the scheduler's score prefers.
+A group without excess has none when all replacements have landed, whatever is evicted, if s is 1 or it has two domains.
+With two, a domain that is allowed one more has at most s more than the other, of the same number of pods in the end.
+With s = 1, take the last time when a domain came to the highest count x that one has in the end. Every domain had x - 1
+then. Were one lower in the end, the pods that it lacks would have brought another one to x later.
+
+With several constraints, the domains with the fewest pods of each may be the only ones that it allows, so each node set
+that they have in common must have room. Where a constraint allows some domains whatever happens, these are enough. If
+each domain is a node, a node counts only as one place, and only while it passes whatever happens elsewhere. A
+ScheduleAnyway constraint is treated like a DoNotSchedule constraint whose replacements go to the domain that the
+scheduler's score prefers.
 
 The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. It is sufficient and not
 necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
@@ -23,16 +30,24 @@ necessary: a set without it may be safe, and `safety` finds that out for up to t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from sys import maxsize
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.tally import Tally
 from respread.scheduling.view.node_sets import NodeSet, union
 
 _MOST_PARTS: Final = 64
-"""In groups with up to this many domains, room is looked for in each of them."""
+"""In groups with up to this many domains, room is looked for in each, and in as many parts that domains share."""
+_EITHER: Final = 2
+"""So many domains, of which one has what the other one has not."""
+
+
+_Domains: TypeAlias = tuple[str | None, ...]
+"""A domain of each constraint, the leading one first; None for all that it allows whatever happens."""
+_Parts: TypeAlias = Mapping[_Domains, NodeSet]
+"""The nodes that domains have in common."""
 
 
 class Places(NamedTuple):
@@ -83,7 +98,6 @@ class _Level:
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.minimum = tally.minimum
-        """It is never less, as long as no eviction lowers it."""
         self._counts = tally.levels
         self._pods = sum(count * domains for count, domains in self._counts)
         self._taken: Counter[str] = Counter()
@@ -114,8 +128,17 @@ class _Level:
 
     @property
     def is_kept(self) -> bool:
-        """Whether no eviction so far can lower the minimum."""
-        return self.lowest is None or self.lowest >= self.most(self.coming)
+        """Whether no eviction so far can lower the minimum, or it leads to no excess in the end."""
+        if self.lowest is None or self.lowest >= self.most(self.coming):
+            return True
+        tally = self.tally
+        is_restored = tally.max_skew == 1 or sum(number for _, number in self._counts) <= _EITHER
+        return is_restored and not (tally.soft or tally.excess)
+
+    @property
+    def floor(self) -> int:
+        """The minimum is never less."""
+        return self.minimum if self.lowest is None else min(self.minimum, self.lowest)
 
 
 def _filled(counts: Sequence[tuple[int, int]], coming: int) -> int:
@@ -146,8 +169,8 @@ class _Course:
         self._own: _Own | None = None
         self._reaching: Counter[str] = Counter()
         """How many replacements may land in each domain of the leading constraint."""
-        self._shown: set[str] = set()
-        """Its domains in which room is looked for already."""
+        self._shown: set[_Domains] = set()
+        """The domains in whose common nodes room is looked for already."""
 
     def _level(self, index: int) -> _Level:
         if (found := self._levels.get(index)) is None:
@@ -183,8 +206,6 @@ class _Course:
 
     def _places(self, piece: Piece, own: _Own) -> Places | None:
         nodes = passing = piece.replacement.statically_feasible
-        for index in own.beside:
-            passing &= self._never_closing(self._level(index))
         for index in own.of_nodes:
             level = self._level(index)
             passing &= _passing_nodes(level)
@@ -193,21 +214,31 @@ class _Course:
         is_alone = bool(own.of_nodes)
         if own.lead is None:
             return Places(nodes, (passing,), is_alone=is_alone) if passing else None
-        level = self._level(own.lead)
-        needed = self._needed(level, counts=own.lead in piece.counted_by)
-        if not needed:
+        needed: _Parts = {(): passing}
+        for index in (own.lead, *own.beside):
+            needed = self._within(needed, self._level(index), counts=index in piece.counted_by, leads=index == own.lead)
+        parts = [part for domains, part in needed.items() if domains not in self._shown or None in domains]
+        if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
-        parts = []
-        for domain in needed:
-            if own.beside or domain not in self._shown:
-                if not (part := level.tally.domains.nodes[domain] & passing):
-                    return None
-                parts.append(part)
         self._shown.update(needed)
+        level = self._level(own.lead)
         if level.tally.soft:
             return Places(nodes, tuple(parts), is_alone=is_alone)
         reachable = self._reachable(level, counts=own.lead in piece.counted_by)
         return None if reachable is None else Places(nodes & reachable, tuple(parts), is_alone=is_alone)
+
+    def _within(self, parts: _Parts, level: _Level, *, counts: bool, leads: bool) -> _Parts:
+        """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
+
+        If all of them have nodes that it allows whatever happens, these alone.
+        """
+        nodes = level.tally.domains.nodes
+        if not leads:
+            open_ = {(*domains, None): part & _never_closing(level) for domains, part in parts.items()}
+            if all(open_.values()):
+                return open_
+        needed = self._needed(level, counts=counts)
+        return {(*domains, each): part & nodes[each] for domains, part in parts.items() for each in needed}
 
     @staticmethod
     def _needed(level: _Level, *, counts: bool) -> list[str]:
@@ -235,17 +266,18 @@ class _Course:
                 nodes |= there
         return nodes
 
-    def _never_closing(self, level: _Level) -> NodeSet:
-        """Return the nodes of the domains that the constraint allows wherever all replacements go."""
-        tally = level.tally
-        most = level.minimum + tally.max_skew - level.coming
-        return union(there for domain, there in tally.domains.nodes.items() if tally.count(domain) <= most)
+
+def _never_closing(level: _Level) -> NodeSet:
+    """Return the nodes of the domains that the constraint allows wherever all replacements go."""
+    tally = level.tally
+    most = level.floor + tally.max_skew - level.coming
+    return union(there for domain, there in tally.domains.nodes.items() if tally.count(domain) <= most)
 
 
 def _passing_nodes(level: _Level) -> NodeSet:
     """Return the nodes that a constraint with nodes as its domains allows, or prefers, until a pod lands there."""
     tally = level.tally
-    most = level.minimum if tally.soft else level.minimum + tally.max_skew - 1
+    most = level.floor if tally.soft else level.floor + tally.max_skew - 1
     return union(there for count, there in tally.nodes_by_count().items() if count <= most)
 
 
