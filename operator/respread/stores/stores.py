@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,8 +19,6 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState, StateObject
 from respread.stores.policy_store import PolicyObject, PolicyStore, PriorityClassStore
 
-T = TypeVar("T")
-
 
 class DecodedPage(NamedTuple):
     """A decoded page of a LIST."""
@@ -31,8 +30,13 @@ class DecodedPage(NamedTuple):
     """The page unchanged, but without items."""
 
 
-class KindStore(Protocol):
+class KindStore(ABC):
     """Decodes and stores the objects of one kind."""
+
+    __slots__ = ("_resource",)
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
 
     def decode_page(self, body: bytes) -> DecodedPage:
         """Decode a page of a LIST.
@@ -40,7 +44,20 @@ class KindStore(Protocol):
         Raises:
             DecodeError: if it is not a list.
         """
+        try:
+            document = split_list(body)
+        except NotAListError as error:
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
+        objects: list[tuple[ObjectKey, object]] = []
+        errors: list[DecodeError] = []
+        for raw in document.items:
+            try:
+                objects.append(self.decode_object(bytes(raw)))
+            except DecodeError as error:
+                errors.append(error)
+        return DecodedPage(objects, errors, document.remainder)
 
+    @abstractmethod
     def decode_object(self, document: bytes) -> tuple[ObjectKey, Any]:
         """Decode one object from JSON.
 
@@ -48,29 +65,34 @@ class KindStore(Protocol):
             DecodeError: if it can't be decoded.
         """
 
+    @abstractmethod
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all stored objects."""
 
+    @abstractmethod
     def holds(self, key: ObjectKey, content: Any) -> bool:
         """Return whether exactly this object is stored."""
 
+    @abstractmethod
     def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
         """Store objects, remove those with None, and return how many changed."""
 
     def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
         """Store which objects can't be decoded, None for those that can be or are gone.
 
-        Return whether that has changed.
+        Return whether that has changed. By default nothing is stored, and the last decoded versions are kept.
         """
+        del faults
+        return False
 
 
-class StateKindStore:
+class StateKindStore(KindStore):
     """Pods, nodes and all other objects in the cluster state."""
 
-    __slots__ = ("_decoder", "_resource", "_state")
+    __slots__ = ("_decoder", "_state")
 
     def __init__(self, resource: str, decoder: Decoder, state: ClusterState) -> None:
-        self._resource = resource
+        super().__init__(resource)
         self._decoder = decoder
         self._state = state
 
@@ -118,18 +140,15 @@ class StateKindStore:
         return self._state.note_unread(self._resource, unread) or bool(changed)
 
 
-class PolicyKindStore:
-    """The policies of one of the two kinds."""
+class PolicyKindStore(KindStore):
+    """The policies of one of the two kinds. Errors in a policy are among its problems."""
 
     __slots__ = ("_kind", "_store")
 
     def __init__(self, kind: PolicyKind, store: PolicyStore) -> None:
+        super().__init__(PLURALS[kind])
         self._kind = kind
         self._store = store
-
-    def decode_page(self, body: bytes) -> DecodedPage:
-        """Decode a page of a LIST."""
-        return decode_each(PLURALS[self._kind], body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, PolicyObject]:
         """Decode one policy. Errors in its spec become problems of the policy and raise nothing."""
@@ -137,7 +156,7 @@ class PolicyKindStore:
             read = decoded(msgspec.json.decode, document)
             policy = decode_policy(self._kind, read)
         except (NotAPolicyError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DecodeError(PLURALS[self._kind], "", "", "", str(error)) from error
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
         return ObjectKey(policy.namespace, policy.object_name), PolicyObject(policy, decode_status(read))
 
     def held(self) -> Collection[ObjectKey]:
@@ -153,25 +172,16 @@ class PolicyKindStore:
         """Store policies, and remove those with None."""
         return self._store.apply(changes)
 
-    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Keep the last versions that could be decoded. Errors in a policy are among its problems."""
-        del faults
-        return False
 
-
-class RecordKindStore:
+class RecordKindStore(KindStore):
     """The records of one kind of policy. Commands read them; the operator reads them when it begins to lead."""
 
-    __slots__ = ("_resource", "records")
+    __slots__ = ("records",)
 
     def __init__(self, kind: Kind) -> None:
-        self._resource = kind.resource
+        super().__init__(kind.resource)
         self.records: dict[ObjectKey, Recorded] = {}
         """Their names are the policies' UIDs."""
-
-    def decode_page(self, body: bytes) -> DecodedPage:
-        """Decode a page of a LIST."""
-        return decode_each(self._resource, body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, Recorded]:
         """Decode one record. What can't be read in its text counts as absent."""
@@ -200,11 +210,6 @@ class RecordKindStore:
                 self.records[key] = record
         return changed
 
-    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Leave out what can't be decoded."""
-        del faults
-        return False
-
 
 class _WireRecord(msgspec.Struct):
     metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
@@ -214,28 +219,24 @@ class _WireRecord(msgspec.Struct):
 _read_record: Final = msgspec.json.Decoder(_WireRecord).decode
 
 
-class PriorityClassKindStore:
-    """PriorityClasses."""
+class PriorityClassKindStore(KindStore):
+    """PriorityClasses. A policy that names one that can't be decoded evicts nothing."""
 
-    __slots__ = ("_kind", "_store")
+    __slots__ = ("_store",)
 
     def __init__(self, kind: Kind, store: PriorityClassStore) -> None:
-        self._kind = kind
+        super().__init__(kind.resource)
         self._store = store
-
-    def decode_page(self, body: bytes) -> DecodedPage:
-        """Decode a page of a LIST."""
-        return decode_each(self._kind.resource, body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
         """Decode one PriorityClass."""
-        resource = self._kind.resource
         try:
             wire = decoded(_read_priority_class, document)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DecodeError(resource, "", "", "", str(error)) from error
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
         if type(wire.value) is not int:
-            raise DecodeError(resource, "", wire.metadata.name, "value", f"must be a whole number, not {wire.value!r}")
+            fault = f"must be a whole number, not {wire.value!r}"
+            raise DecodeError(self._resource, "", wire.metadata.name, "value", fault)
         return ObjectKey("", wire.metadata.name), wire.value
 
     def held(self) -> Collection[ObjectKey]:
@@ -250,11 +251,6 @@ class PriorityClassKindStore:
         """Store values, and remove those with None."""
         return self._store.apply(changes)
 
-    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Keep the last versions that could be decoded. A policy that names another class evicts nothing."""
-        del faults
-        return False
-
 
 class _WirePriorityClass(msgspec.Struct):
     metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
@@ -262,23 +258,3 @@ class _WirePriorityClass(msgspec.Struct):
 
 
 _read_priority_class: Final = msgspec.json.Decoder(_WirePriorityClass).decode
-
-
-def decode_each(resource: str, body: bytes, decode: Callable[[bytes], tuple[ObjectKey, object]]) -> DecodedPage:
-    """Decode each object of a page of a LIST.
-
-    Raises:
-        DecodeError: it is not a list.
-    """
-    try:
-        document = split_list(body)
-    except NotAListError as error:
-        raise DecodeError(resource, "", "", "", str(error)) from error
-    objects: list[tuple[ObjectKey, object]] = []
-    errors: list[DecodeError] = []
-    for raw in document.items:
-        try:
-            objects.append(decode(bytes(raw)))
-        except DecodeError as error:
-            errors.append(error)
-    return DecodedPage(objects, errors, document.remainder)
