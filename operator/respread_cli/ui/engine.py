@@ -18,7 +18,9 @@ from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.read.following import Lost
 from respread_cli.read.prometheus import PastPoint
 from respread_cli.report.explain_report import explain_report
+from respread_cli.report.pending_pods import pending_pods
 from respread_cli.report.planned import Planned, Planning
+from respread_cli.report.skew_report import PendingPods
 from respread_cli.report.target import Target, find_target
 from respread_cli.report.what_if import Cancellation
 from respread_cli.report.workload_view import WorkloadView, workload_view
@@ -277,6 +279,11 @@ class Engine:
     def nodes(self) -> tuple[NodeChoice, ...]:
         """Return all nodes."""
         return node_choices(self._current())
+
+    def pending(self) -> tuple[PendingPods, ...]:
+        """Return why pods have no node, by workload and reason."""
+        planned = self._current()
+        return pending_pods(planned.view.snapshot.waiting_pods.values(), planned.predictor)
 
     def prepare_simulations(self) -> None:
         """Do what the first simulation would take longest for. Another thread may call it, the one of `simulate`.

@@ -63,6 +63,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many moves of the plan help it."""
     in_flight: int
     """How many evictions of its workloads the operator reports whose replacement is not Ready yet."""
+    pending: int
+    """How many pods have its constraint and no node."""
     skew_after: int
     """After the plan's moves, a prediction."""
     protections: tuple[ProtectionReport, ...]
@@ -129,6 +131,7 @@ class _Facts(NamedTuple):
     policy: str | None
     evictions: int
     in_flight: int
+    pending: int
     counts_after: Mapping[str, int] | None
     """By the plan; None if it moves nothing there."""
     protections: tuple[ProtectionReport, ...]
@@ -157,6 +160,9 @@ class Overviews:
         blocked = {each.group: each for each in plan.blocked}
         helped = Counter(key for move in plan.moves for key in move.groups)
         in_flight = Counter(move.workload for move in planned.in_flight)
+        waiting = Counter(
+            (pod.namespace, pod.labels, id(pod.spec)) for pod in planned.view.snapshot.waiting_pods.values()
+        )
         made: dict[str, tuple[_Known, _Facts, Row]] = {}
         for key, known in sorted(self._known.items(), key=_place):
             workloads = known.group.workloads
@@ -165,6 +171,9 @@ class Overviews:
                 plan.policies.get(key),
                 helped[key],
                 sum(in_flight[name] for name in workloads),
+                sum(waiting[at] for at in {(key.namespace, t.labels, id(t.spec)) for t in known.group.carriers})
+                if waiting
+                else 0,
                 plan.counts_after.get(key),
                 tuple(protections[name] for name in workloads if name in protections),
             )
@@ -226,6 +235,7 @@ def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
         policy=facts.policy,
         evictions=facts.evictions,
         in_flight=facts.in_flight,
+        pending=facts.pending,
         skew_after=known.report.skew if facts.counts_after is None else group_after(group, planned.plan).skew,
         protections=facts.protections,
     )

@@ -107,6 +107,7 @@ class PageServer:
             ("GET", "/api/events", self._events),
             ("GET", "/api/history", self._history),
             ("GET", "/api/nodes", self._nodes),
+            ("GET", "/api/pending", self._pending),
             ("GET", "/api/changes", self._changes),
             ("GET", "/api/contexts", self._list_contexts),
             ("POST", "/api/context", self._change_context),
@@ -141,6 +142,9 @@ class PageServer:
         answer = await self._answer(self._engine.nodes)
         self._what_if_thread.submit(self._engine.prepare_simulations)  # Whoever asks for nodes is about to ask what if.
         return answer
+
+    async def _pending(self, _request: web.Request) -> web.StreamResponse:
+        return await self._answer(self._engine.pending)
 
     async def _workload(self, request: web.Request) -> web.StreamResponse:
         namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")

@@ -16,7 +16,7 @@ from respread_cli.main import respread
 from respread_cli.read.following import Lost
 from tests.chromium import Tab, axe_core, browser, chromium
 from tests.unit.cli.snapshots import snapshot_of
-from tests.unit.ui.clusters import web, zones
+from tests.unit.ui.clusters import pending_pods, web, zones
 from tests.unit.ui.served import Served, served
 
 MARKUP = '<img src=x onerror="window.hacked=1">'
@@ -187,6 +187,40 @@ def test_the_namespace_that_is_worst_is_named_and_can_be_chosen(program: str) ->
             await tab.wait_for("document.querySelectorAll('.rows .group').length === 2")
             await tab.run("document.getElementById('team-shop').click()")
             await tab.wait_for("document.querySelectorAll('.rows .group').length === 3")
+
+    run(test)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, True), (1440, False)])
+def test_pods_without_a_node_are_rows_with_the_reason_for_each_constraint(
+    program: str, width: int, *, dark: bool
+) -> None:
+    nodes = [*zones("a"), *zones("b", spec={"unschedulable": True})]
+    other = pending_pods("other", 1, nodeSelector={"disk": "ssd"})
+    cluster = [*nodes, *web(1, 0), *pending_pods("web", 2), *other]
+    lines = "[...document.querySelectorAll('#pending tbody tr')].map((each) => each.innerText)"
+    source = axe_core()
+
+    async def test() -> None:
+        async with opened(program, cluster) as (tab, page):
+            await tab.size(width, 800, dark=dark)
+            assert (await tab.text(".rows .group .workload")).endswith("2 Pending")
+            await tab.run("document.getElementById('show-pending').click()")
+            assert await tab.text("#pending summary") == "3 pods without a node"
+            await tab.wait_for("document.querySelectorAll('#pending tbody tr').length === 2")
+            first, second = await tab.run(lines)
+            assert first.startswith("deploy/web default")
+            assert "zone constraint: 1 of the nodes would break topology.kubernetes.io/zone (node-a: " in first
+            assert "NodeUnschedulable: 1 of the nodes are cordoned (node-b: " in first
+            assert "NodeAffinity: 1 of the nodes do not match its nodeSelector or affinity" in second
+            await tab.run(source + ";0")
+            assert await tab.run(AXE) == []
+            assert await tab.run(FITS)
+            assert await tab.run(CUT) == []
+            page.delete(pending_pods("web", 2))
+            await tab.wait_for("document.querySelectorAll('#pending tbody tr').length === 1")
+            page.delete(other)
+            await tab.wait_for("document.getElementById('pending').hidden")
 
     run(test)
 

@@ -76,3 +76,13 @@ def web(*counts: int, name: str = "web", **fields: Any) -> list[dict[str, Any]]:
     """Return pods of a Deployment with a zone constraint, with the numbers for node-a, node-b and so on."""
     placed = {f"node-{zone}": count for zone, count in zip("abcdef", counts, strict=False)}
     return deployment_pods(name, placed, **fields)
+
+
+def pending_pods(name: str, number: int, **spec: Any) -> list[dict[str, Any]]:
+    """Return pods of a Deployment with a zone constraint and without a node."""
+    pods = deployment_pods(name, {"nowhere": number})
+    for position, pod in enumerate(pods):
+        pod["metadata"] |= {"name": f"{name}-pending-{position}", "uid": f"{name}-pending-{position}"}
+        pod["spec"] = {key: value for key, value in pod["spec"].items() if key != "nodeName"} | spec
+        pod["status"] = {"phase": "Pending"}
+    return pods

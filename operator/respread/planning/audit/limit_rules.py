@@ -77,7 +77,7 @@ def _limit_found(subject: Subject, nodes: KnownNodes, when: When, pending: int, 
         policy = "nodeAffinityPolicy" if by_affinity else "nodeTaintsPolicy"
         patch += set_field(subject, policy, "Honor", guarded=not patch)
         other = "" if by_affinity else ", or make them take pods"
-        cures.append(f"set {policy}: Honor, so that such nodes don't count{other}")
+        cures.append(f"set {policy}: Honor{other}")
     return unsatisfiable(rule, subject, message, ", and ".join(cures), patch, when)
 
 

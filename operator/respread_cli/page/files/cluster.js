@@ -5,7 +5,8 @@ import { sparkline } from "./charts.js";
 import { arrange, fill, h, renew } from "./dom.js";
 import { ask, aWhileLater, oneAtATime } from "./live.js";
 import { atOnce, inSlices } from "./slices.js";
-import { allowedIn, clock, counted, dateAndTime, listed, number, sentence, shortKey, STATES, workloadName, workloadsOf } from "./words.js";
+import { allowedIn, clock, counted, dateAndTime, listed, number, sentence, shortKey, STATES, workloadLink, workloadName, workloadsOf } from "./words.js";
+import { pendingIn } from "./pending.js";
 import { zonesIn } from "./zones.js";
 
 const ROW_PIXELS = 56;
@@ -32,12 +33,14 @@ export function clusterView(main, store) {
   const course = h("section", { class: "course", "aria-label": "What has happened" });
   const teams = h("details", { class: "teams", id: "teams", hidden: true });
   const zones = h("details", { class: "teams", id: "zones", hidden: true });
-  fill(main, summary, teams, zones, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
+  const pending = h("details", { class: "teams", id: "pending", hidden: true });
+  fill(main, summary, pending, teams, zones, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
   const view = { shown: [], key: null, columns: null, drawn: new Map() };
   let open = true;
   const drawTools = toolsIn(tools, store, () => atOnce(drawTable()));
   const drawTeams = teamsIn(teams, store, () => atOnce(draw({})));
   const drawZones = zonesIn(zones, store, () => open);
+  const drawPending = pendingIn(pending, store, () => open);
   const drawCourse = courseIn(course, store, () => open);
 
   function* drawTable(changed = NOTHING_MOVES) {
@@ -57,7 +60,8 @@ export function clusterView(main, store) {
     yield* drawRows(body, view, store, changed);
   }
   function* draw(what) {
-    drawSummary(summary, store);
+    drawSummary(summary, store, () => { pending.open = true; pending.scrollIntoView(); });
+    drawPending();
     yield;
     drawTeams();
     drawZones();
@@ -115,7 +119,7 @@ function textOf(row) {
   return text;
 }
 
-function drawSummary(element, { overview }) {
+function drawSummary(element, { overview }, showPending) {
   const { summary, notes, violated, hardViolated, unsatisfiable, ineffective, pods, nodes, waitingPods } = overview;
   const tone = hardViolated || unsatisfiable ? "bad" : violated || ineffective ? "warn" : "good";
   const mark = { bad: "✗", warn: "!", good: "✓" }[tone];
@@ -123,7 +127,7 @@ function drawSummary(element, { overview }) {
   renew(element, [summary, tone, pods, nodes, waitingPods, policies, notes], () => [
     h("h1", { class: tone }, h("span", { class: "mark", "aria-hidden": "true" }, mark), " ", summary),
     h("p", { class: "facts" },
-      `${counted(pods, "pod")} on ${counted(nodes, "node")}`, waitingPods ? `, ${number(waitingPods)} without a node` : "", ". ", policies),
+      `${counted(pods, "pod")} on ${counted(nodes, "node")}`, waitingPods ? [", ", h("button", { type: "button", id: "show-pending", class: "plain-link", on: { click: showPending } }, `${number(waitingPods)} without a node`)] : "", ". ", policies),
     notes.length ? h("details", { class: "notes", id: "notes" }, h("summary", {}, counted(notes.length, "note")), h("ul", {}, notes.map((note) => h("li", {}, note)))) : null,
   ]);
 }
@@ -300,8 +304,8 @@ function groupRow(row, view, changed) {
   return h("div", { class: `group state-${row.state}${changed.has(row.id) ? " changed" : ""}`, role: "row" },
     h("div", { role: "cell", class: "state", title: words.text }, h("span", { class: "mark", "aria-hidden": "true" }, words.mark), h("span", { class: "word" }, words.word)),
     h("div", { role: "cell", class: "workload" },
-      h("a", { href: workloadLink(group), id: `row-${row.id}` }, workloadsOf(group)),
-      h("span", { class: "faint" }, view.key ? group.namespace : `${group.namespace} · ${shortKey(group.topologyKey)}`)),
+      h("a", { href: group.workloads.length ? workloadLink(group.namespace, group.workloads[0]) : "#/", id: `row-${row.id}` }, workloadsOf(group)),
+      h("span", { class: "faint" }, view.key ? group.namespace : `${group.namespace} · ${shortKey(group.topologyKey)}`, row.pending ? h("span", { class: "over", title: "pods without a node" }, ` · ${number(row.pending)} Pending`) : null)),
     h("div", { role: "cell", class: "skew", title: constraintWords(group) }, h("b", {}, number(group.skew)), h("span", { class: "faint" }, `/${number(group.maxSkew)}`), group.whenUnsatisfiable === "ScheduleAnyway" ? h("span", { class: "soft" }, "soft") : null),
     cells,
     h("div", { role: "cell", class: "happens" }, happens(row)));
@@ -332,11 +336,6 @@ function happens(row) {
   const shielded = row.protections.filter((each) => each.protected).length;
   if (shielded && shielded === row.protections.length) parts.push(h("span", { class: "shield", title: row.protections[0].message }, "scale-downs keep it"));
   return parts.length ? parts : [h("span", { class: "faint", title: `Nothing: up to ${counted(allowedIn(row.group), "pod")} per domain ${allowedIn(row.group) === 1 ? "is" : "are"} allowed.` }, "–")];
-}
-
-export function workloadLink(group) {
-  const workload = group.workloads[0];
-  return workload ? `#/workload/${encodeURIComponent(group.namespace)}/${encodeURIComponent(workloadName(workload))}` : "#/";
 }
 
 /** Make what has happened, and return what draws it. The operator's Events tell what it did before the page was opened. */

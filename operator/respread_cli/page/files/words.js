@@ -26,6 +26,11 @@ export function workloadName(workload) {
   return `${SHORT_KINDS[workload.kind] ?? workload.kind.toLowerCase()}/${workload.name}`;
 }
 
+/** Where the page shows a workload. */
+export function workloadLink(namespace, workload) {
+  return `#/workload/${encodeURIComponent(namespace)}/${encodeURIComponent(workloadName(workload))}`;
+}
+
 /** The first workload of a group, and how many more there are. */
 export function workloadsOf(group) {
   if (!group.workloads.length) return group.selector;
