@@ -17,6 +17,11 @@ def rolled_out(pool: Pool, name: str) -> list[dict[str, Any]]:
     return [pod for pod in found if NEW in pod["metadata"].get("annotations", {})]
 
 
+def is_unschedulable(pod: dict[str, Any]) -> bool:
+    """Whether kube-scheduler has found no node for a pod."""
+    return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
+
+
 def zones(pool: Pool, name: str, zone_of: dict[str, str]) -> list[int]:
     places = [zone_of.get(pod["spec"].get("nodeName", "")) for pod in rolled_out(pool, name)]
     return [places.count(zone) for zone in ("zone-a", "zone-b", "zone-c")]
@@ -38,8 +43,7 @@ def test_a_soft_constraint_blocks_no_rollout_in_an_outage_and_is_restored_after_
         lambda: sum(map(is_ready, rolled_out(pool, "soft"))) == REPLICAS, "the rollout of the soft Deployment to end"
     )
     assert zones(pool, "soft", zone_of)[2] == 0
-    pending = [pod for pod in rolled_out(pool, "hard") if "nodeName" not in pod["spec"]]
-    assert pending, "the rollout of the hard Deployment is not blocked"
+    wait_until(lambda: any(map(is_unschedulable, rolled_out(pool, "hard"))), "the hard rollout to block")
     assert sum(map(is_ready, rolled_out(pool, "hard"))) < REPLICAS
 
     pool.sandbox.nodes.uncordon(*lost)
