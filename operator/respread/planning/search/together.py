@@ -43,7 +43,6 @@ _MOST_PARTS: Final = 64
 _EITHER: Final = 2
 """So many domains, of which one has what the other one has not."""
 
-
 _Domains: TypeAlias = tuple[str | None, ...]
 """A domain of each constraint, the leading one first; None for all that it allows whatever happens."""
 _Parts: TypeAlias = Mapping[_Domains, NodeSet]
@@ -169,8 +168,8 @@ class _Course:
         self._own: _Own | None = None
         self._reaching: Counter[str] = Counter()
         """How many replacements may land in each domain of the leading constraint."""
-        self._shown: set[_Domains] = set()
-        """The domains in whose common nodes room is looked for already."""
+        self._shown: set[tuple[NodeSet, _Domains]] = set()
+        """The nodes that pass everywhere, and domains in whose common nodes among these room is looked for already."""
 
     def _level(self, index: int) -> _Level:
         if (found := self._levels.get(index)) is None:
@@ -217,10 +216,10 @@ class _Course:
         needed: _Parts = {(): passing}
         for index in (own.lead, *own.beside):
             needed = self._within(needed, self._level(index), counts=index in piece.counted_by, leads=index == own.lead)
-        parts = [part for domains, part in needed.items() if domains not in self._shown or None in domains]
+        parts = [part for domains, part in needed.items() if (passing, domains) not in self._shown or None in domains]
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
-        self._shown.update(needed)
+        self._shown.update((passing, domains) for domains in needed)
         level = self._level(own.lead)
         if level.tally.soft:
             return Places(nodes, tuple(parts), is_alone=is_alone)
