@@ -21,8 +21,8 @@ LONG_FUNCTIONS = {
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 413, 64_840),  # (300, 44,000)
-        ("operator/respread", 282, 44_950),  # (-, 31,000)
+        ("operator", 413, 64_820),  # (300, 44,000)
+        ("operator/respread", 282, 44_940),  # (-, 31,000)
         ("tests", 459, 73_430),  # (-, 75,000)
     ],
 )

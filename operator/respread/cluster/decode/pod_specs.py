@@ -125,8 +125,9 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
     """
     affinity = spec.affinity or WireAffinity()
     claims = (each.persistent_volume_claim for each in spec.volumes)
+    requests = requests_of(spec)
     return PodSpec(
-        requests=requests_of_spec(requests_of(spec)),
+        requests=requests_of_spec(requests),
         host_ports=_host_ports(spec),
         node_selector=spec.node_selector or Map(),
         node_affinity=None if affinity.node_affinity is None else affinity.node_affinity.required,
@@ -152,7 +153,7 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
         stops_without_grace=spec.termination_grace_period_seconds == 0,
         priority_class_name=spec.priority_class_name or "",
         quota_scopes=tuple(_quota_scopes(spec)),
-        quota_usage=Map(_quota_usage(spec)),
+        quota_usage=Map(_quota_usage(spec, requests)),
     )
 
 
@@ -203,13 +204,13 @@ def amounts_of(resources: WireResources | None, which: _Which, path: str) -> dic
     return {} if resources is None else nano_amounts(getattr(resources, which), f"{path}.{which}")
 
 
-def _quota_usage(spec: WirePodSpec) -> Mapping[str, int]:
+def _quota_usage(spec: WirePodSpec, requests: PodRequests) -> Mapping[str, int]:
     """Return what a pod uses of quotas (`PodUsageFunc`).
 
     The claims of its ephemeral volumes count too: the old pod's still exist when the new ones are created.
     """
     used = Counter({"pods": NANO_PER_UNIT, "count/pods": NANO_PER_UNIT})
-    for name, amount in total_requests(requests_of(spec)).items():
+    for name, amount in total_requests(requests).items():
         if name in _COUNTED_BY_NAME or name.startswith("hugepages-"):
             used[name] = amount
         used[f"requests.{name}"] = amount

@@ -260,7 +260,8 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
     """Yield the pods, each with the nodes that may open to it after others have landed that its constraints count.
 
     A pod that lands where the fewest pods are can open other domains for the next one. The domain where a pod lands may
-    close, and no other one does. A pod that others have affinity to opens its domain to them.
+    close, and no other one does. A pod that others have affinity to opens its domain to them. So room is looked for in
+    each domain of an affinity term, or of the first hard constraint with several of the nodes in a domain.
     """
     kinds: dict[str, Counter[Labels]] = {}
     for pod in beside:
@@ -277,13 +278,15 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
         open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
         hard = [placement.table.column(one.constraint.topology_key) for one in each.prepared.hard_constraints]
+        larger = [column for column in hard if not _is_of_one_each(column, nodes)]
+        affinity = map(placement.table.column, each.prepared.affinity_keys if follows else ())
         yield each._replace(
             nodes=nodes,
             now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
-            parts=_by_domain(placement, each.prepared, nodes, each.prepared.affinity_keys if follows else ()),
-            is_alone=any(_is_of_one_each(column, nodes) for column in hard) and others > 0,
+            parts=_by_domain(nodes, (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)),
+            is_alone=others > 0 and len(larger) < len(hard),
             others=others,
         )
 
@@ -319,23 +322,11 @@ def _counted(demand: Demand, kinds: Counter[Labels]) -> int:
     )
 
 
-def _by_domain(
-    placement: Placement, prepared: PreparedPod, nodes: NodeSet, affinity_keys: Iterable[str]
-) -> tuple[NodeSet, ...] | None:
-    """Return nodes by the domains of an affinity term, or of the pod's first hard constraint with several in a domain.
-
-    None if there is neither.
-    """
-    columns = placement.table.column
-    keys = [key for key in affinity_keys if len(columns(key).nodes_with) <= _MOST_PARTS]
-    keys.extend(
-        key
-        for each in prepared.hard_constraints
-        if not _is_of_one_each(columns(key := each.constraint.topology_key), nodes)
-    )
-    if not keys:
+def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn]) -> tuple[NodeSet, ...] | None:
+    """Return nodes by their values of the first label; None if there is none, or no node has it."""
+    if not columns:
         return None
-    return tuple(part for domain in columns(keys[0]).nodes_with.values() if (part := domain & nodes)) or None
+    return tuple(part for domain in columns[0].nodes_with.values() if (part := domain & nodes)) or None
 
 
 def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:

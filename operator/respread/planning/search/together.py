@@ -233,7 +233,8 @@ class _Course:
         """
         nodes = level.tally.domains.nodes
         if not leads:
-            open_ = {(*domains, None): part & _never_closing(level) for domains, part in parts.items()}
+            never_closing = _never_closing(level)
+            open_ = {(*domains, None): part & never_closing for domains, part in parts.items()}
             if all(open_.values()):
                 return open_
         needed = self._needed(level, counts=counts)
