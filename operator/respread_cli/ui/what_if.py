@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread_cli.report.planned import Planned
@@ -89,13 +88,14 @@ class WhatIfs:
             arguments: the options that select the cluster and policies, for command lines that say the same.
         """
         self._arguments = arguments
-        self._configuration: SchedulerConfiguration | None = None
-        self._simulator: Simulator | None = None
+        self._simulator = Simulator(Predictor(ClusterView()))
+        self._is_prepared = False
 
     def prepare(self, planned: Planned) -> None:
         """Take over a cluster for the first request, which would take longest; do nothing after it."""
-        if self._simulator is None:
-            self._simulator_for(planned).prepare(planned)
+        if not self._is_prepared:
+            self._simulator.prepare(planned)
+            self._is_prepared = True
 
     def answer(self, planned: Planned, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
         """Return the effect of changes.
@@ -108,15 +108,9 @@ class WhatIfs:
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
         """
-        report = self._simulator_for(planned).simulate(planned, request, None, cancellation)
+        self._is_prepared = True
+        report = self._simulator.simulate(planned, request, None, cancellation)
         return WhatIfAnswer(report=_shortened(report), totals=_totals(report), command=request.command(self._arguments))
-
-    def _simulator_for(self, planned: Planned) -> Simulator:
-        configuration = planned.predictor.configuration
-        if self._simulator is None or self._configuration != configuration:
-            self._configuration = configuration
-            self._simulator = Simulator(Predictor(ClusterView(), configuration))
-        return self._simulator
 
 
 def _shortened(report: SimulationReport) -> SimulationReport:

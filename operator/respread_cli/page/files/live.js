@@ -6,6 +6,7 @@ import { workloadName } from "./words.js";
 const ALIVE_MILLISECONDS = 25000; // The server says something every ten seconds.
 const SORTED_AT_ONCE = 500;
 const MERGED_AT_ONCE = 1000;
+const WHILE_OPEN_MILLISECONDS = 3000; // Between two readings while the cluster changes.
 
 /** The cluster as the page knows it. Views subscribe to be drawn again. */
 export class Store {
@@ -194,6 +195,18 @@ export function oneAtATime(load, pauseMilliseconds = 0) {
     }
   };
   return run;
+}
+
+/** Read something while a part of the page that opens is open: when it is opened, and again when the returned function is
+ * called, at most every three seconds. `take` is called with it; what could not be read is read again next time. */
+export function whileOpen(element, what, isShown, take) {
+  const load = oneAtATime(async () => {
+    if (!element.open || !isShown()) return;
+    const found = await ask(what).catch(() => null);
+    if (found && isShown()) take(found);
+  }, WHILE_OPEN_MILLISECONDS);
+  element.addEventListener("toggle", load);
+  return () => { if (element.open) load(); };
 }
 
 /** Return a function that does something a while later, once, however often it is called until then. */

@@ -1,11 +1,10 @@
 // The pods without a node, with the reason that kube-scheduler would give, for each constraint.
 
 import { h, renew } from "./dom.js";
-import { ask, oneAtATime } from "./live.js";
+import { whileOpen } from "./live.js";
 import { counted, number, sentence, shortKey, workloadLink, workloadName } from "./words.js";
 
 const MOST_ROWS = 100;
-const PODS_MILLISECONDS = 3000; // Between two readings of the reasons while the cluster changes.
 
 /** Make the table, which asks for the reasons once it is opened, and return what draws it again. */
 export function pendingIn(element, store, isOpen) {
@@ -17,13 +16,11 @@ export function pendingIn(element, store, isOpen) {
       h("summary", {}, `${counted(waitingPods, "pod")} without a node`),
       found ? table(found) : h("p", { class: "faint" }, "Working out why …")]);
   };
-  const load = oneAtATime(async () => {
-    if (!element.open || !isOpen()) return;
-    found = await ask("pending").catch(() => found);
-    if (isOpen()) drawAll();
-  }, PODS_MILLISECONDS);
-  element.addEventListener("toggle", load);
-  return () => { drawAll(); if (element.open) load(); };
+  const load = whileOpen(element, "pending", isOpen, (read) => {
+    found = read;
+    drawAll();
+  });
+  return () => { drawAll(); load(); };
 }
 
 function table(found) {

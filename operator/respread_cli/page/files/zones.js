@@ -1,11 +1,10 @@
 // A heat map of the zones: each node as a square, the darker the more pods it has, and how many pods each zone has too many.
 
 import { h, renew } from "./dom.js";
-import { ask, oneAtATime } from "./live.js";
+import { whileOpen } from "./live.js";
 import { counted, number, shortKey } from "./words.js";
 
 const MOST_SQUARES = 300;
-const NODES_MILLISECONDS = 3000; // Between two readings of the nodes while the cluster changes.
 
 /** Make the heat map, which reads the nodes once it is opened, and return what draws it again. */
 export function zonesIn(element, store, isOpen) {
@@ -20,13 +19,11 @@ export function zonesIn(element, store, isOpen) {
       h("summary", {}, worst ? `${heading(key)}: ${worst[0]} has ${counted(worst[1], "pod")} too many` : `${heading(key)} (${number(key.domains.length)})`),
       h("div", { class: "zones" }, key.domains.map((domain) => zone(domain, nodes?.filter((each) => each.domains[key.topologyKey] === domain), tooMany.get(domain) ?? 0, nodes)))]);
   };
-  const load = oneAtATime(async () => {
-    if (!element.open || !isOpen()) return;
-    nodes = await ask("nodes").catch(() => nodes);
-    if (isOpen()) drawAll();
-  }, NODES_MILLISECONDS);
-  element.addEventListener("toggle", load);
-  return () => { drawAll(); if (element.open) load(); };
+  const load = whileOpen(element, "nodes", isOpen, (read) => {
+    nodes = read;
+    drawAll();
+  });
+  return () => { drawAll(); load(); };
 }
 
 function heading(key) {
