@@ -567,13 +567,13 @@ FAULTS: Final = (
     ),
     Fault(
         "two ordinals of a set that does not start at 0 are down at once",
-        "eviction/owners/ordinals.py",
+        "eviction/owners/rest_rules.py",
         "for ordinal in range(own + 1, start + spec.replicas):",
         "for ordinal in range(own + 1, spec.replicas):",
     ),
     Fault(
         "what was read slowly counts as fresh",
-        "eviction/owners/batch_readings.py",
+        "eviction/owners/reading.py",
         "self._kept[key] = _Kept(found, started_at)",
         "self._kept[key] = _Kept(found, self._clock())",
     ),

@@ -20,8 +20,7 @@ from respread.api.record import ContestedCosts, Recorded
 from respread.clock_reading import ClockReading
 from respread.cluster.pod import Pod
 from respread.growing_pause import GrowingPause
-from respread.prevention.replica_set import ReplicaSetPods
-from respread.prevention.selection import CostSelection
+from respread.prevention.replica_set import CostSelection, ReplicaSetPods
 
 WAIT: Final = GrowingPause(first_seconds=15.0, longest_seconds=3600.0)
 WAIT_IF_REPLACING: Final = GrowingPause(first_seconds=15.0, longest_seconds=60.0)

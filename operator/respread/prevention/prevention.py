@@ -21,9 +21,8 @@ from respread.prevention.contests import Contests
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
 from respread.prevention.ranks import Costs, HeldCost, NoRoomError, Roles, rank_new, rerank, roles_of
-from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.replica_set import CostSelection, ReplicaSetPods, Wish, select
 from respread.prevention.scale_down import Avoided, avoided_between
-from respread.prevention.selection import CostSelection, Wish, select
 from respread.spread.index import Spread
 
 PATCHES_PER_SECOND: Final = 50.0

@@ -16,8 +16,7 @@ import msgspec
 from respread.cluster.pod import Pod
 from respread.planning.search.closed_form import fewest_evictions
 from respread.prevention.ranks import PHASES, CostOf, HeldCost, cost_of
-from respread.prevention.replica_set import ReplicaSetPods, counted_in
-from respread.prevention.selection import CostSelection
+from respread.prevention.replica_set import CostSelection, ReplicaSetPods, counted_in
 from respread.spread.group import SpreadGroup
 
 

@@ -30,7 +30,7 @@ from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.unknowns import unknown_of
 from respread.scheduling.verdict import Plugin
 from respread.scheduling.view.cluster_view import ClusterView, storage_of
-from respread.scheduling.view.volume_usage import has_volumes
+from respread.scheduling.view.volumes import has_volumes
 
 _Identity: TypeAlias = tuple[str, Labels, int, str, str, str, OwnerReference | None]
 _MOST_PREPARED: Final = 32768

@@ -9,9 +9,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import Profile
 from respread.scheduling.filters.topology_spread_constraints import ConstraintsInForce
 from respread.scheduling.verdict import Unknown
-from respread.scheduling.view.claims import claims_with_names
 from respread.scheduling.view.pod_affinity_terms import differs_by_quirk
-from respread.scheduling.view.volume_usage import has_volumes
+from respread.scheduling.view.volumes import claims_with_names, has_volumes
 
 _STORAGE: Final = frozenset({"persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"})
 _SELECTING: Final = frozenset({"services", "replicasets", "statefulsets", "replicationcontrollers"})

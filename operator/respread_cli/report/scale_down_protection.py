@@ -16,8 +16,7 @@ from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.ranks import NoRoomError, rank_new, roles_of
-from respread.prevention.replica_set import ReplicaSetPods, counts
-from respread.prevention.selection import CostSelection, Wish, select
+from respread.prevention.replica_set import CostSelection, ReplicaSetPods, Wish, counts, select
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from respread.api.reasons import Reason
-from respread.eviction.owners.batch_readings import FAILED_SECONDS, BatchReadings
+from respread.eviction.owners.reading import FAILED_SECONDS, BatchReadings
 from respread.planning.held import Held
 from tests.virtual_time import run_in_virtual_time
 

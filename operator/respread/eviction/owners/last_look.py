@@ -12,10 +12,9 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.other_controllers import OtherControllers
 from respread.eviction.owners.pod_lists import PodLists
-from respread.eviction.owners.reading import OwnerReading, read_controller, read_owner
+from respread.eviction.owners.reading import BatchReadings, OwnerReading, read_controller, read_owner
 from respread.eviction.owners.replacements import ComingReplacements, Replacements
 from respread.eviction.owners.rest_rules import wants_replacement, why_not_at_rest, why_too_small
 from respread.kube.requests import Requests

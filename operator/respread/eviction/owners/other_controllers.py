@@ -15,8 +15,8 @@ from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.reading import (
+    BatchReadings,
     ControllerObject,
     ControllerSpec,
     ControllerStatus,

@@ -1,12 +1,15 @@
-"""A pod's controller and all of its pods, read from the API server and not from the watch."""
+"""A pod's controller and all of its pods, read from the API server and not from the watch.
+
+Moves that were chosen together share what is read for them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +23,8 @@ from respread.planning.held import Held
 from respread.planning.victims.protection import leaves_it_to_its_replica_set
 
 TIMEOUT_SECONDS: Final = 10.0
+FAILED_SECONDS: Final = 1.0
+"""How long a failure serves for moves that were chosen together: what is held is not chosen again before that."""
 _PATHS: Final = {
     "ReplicaSet": "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}",
     "StatefulSet": "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}",
@@ -28,6 +33,8 @@ _PATHS: Final = {
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
     "Rollout": "/apis/argoproj.io/v1alpha1/namespaces/{namespace}/rollouts/{name}",
 }
+
+_T = TypeVar("_T")
 
 READING_ERRORS: Final = (NoResponseError, msgspec.DecodeError, UnicodeDecodeError, SelectorError)
 
@@ -293,3 +300,53 @@ def unreadable(what: str, response: Response) -> Held:
     missing = response.meaning is Meaning.FORBIDDEN
     hint = ": does the operator's ClusterRole still have the rules of its manifest?" if missing else ""
     return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {response.refusal}{hint}")
+
+
+class _Kept(msgspec.Struct, Generic[_T], frozen=True):
+    what: _T
+    read_at: float
+
+
+class BatchReadings(Generic[_T]):
+    """Readings by key. Who asks for one that is being read waits for it."""
+
+    __slots__ = ("_clock", "_failed", "_fresh_seconds", "_kept", "_reading")
+
+    def __init__(self, clock: Callable[[], float], fresh_seconds: float) -> None:
+        """Start without readings.
+
+        Args:
+            clock: a monotonic clock in seconds.
+            fresh_seconds: how long a reading is valid.
+        """
+        self._clock = clock
+        self._fresh_seconds = fresh_seconds
+        self._kept: dict[Hashable, _Kept[_T]] = {}
+        self._failed: dict[Hashable, _Kept[Held]] = {}
+        self._reading: dict[Hashable, asyncio.Lock] = {}
+
+    def known(self, key: Hashable) -> _T | None:
+        """Return a valid reading."""
+        found = self._kept.get(key)
+        return None if found is None or self._clock() - found.read_at >= self._fresh_seconds else found.what
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[_T | Held]]) -> _T | Held:
+        """Return a valid reading, or why there is none.
+
+        Args:
+            key: what is read.
+            read: reads it.
+        """
+        async with self._reading.setdefault(key, asyncio.Lock()):
+            if (known := self.known(key)) is not None:
+                return known
+            failed = self._failed.get(key)
+            if failed is not None and self._clock() - failed.read_at < FAILED_SECONDS:
+                return failed.what
+            started_at = self._clock()
+            found = await read()
+            if isinstance(found, Held):
+                self._failed[key] = _Kept(found, self._clock())
+            else:
+                self._kept[key] = _Kept(found, started_at)
+            return found

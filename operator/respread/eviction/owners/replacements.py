@@ -16,9 +16,15 @@ from respread.cluster.errors import DecodeError, FieldError
 from respread.cluster.pod import Pod
 from respread.eviction.owners.admission_rules import why_limit_range_refuses, why_quota_refuses
 from respread.eviction.owners.admitted_pod import Json, admitted
-from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.namespace_rules import NamespaceRules, read_namespace_rules
-from respread.eviction.owners.reading import READING_ERRORS, ControllerObject, OwnerReading, unread, unreadable
+from respread.eviction.owners.reading import (
+    READING_ERRORS,
+    BatchReadings,
+    ControllerObject,
+    OwnerReading,
+    unread,
+    unreadable,
+)
 from respread.eviction.owners.rest_rules import revision_of_pod
 from respread.eviction.owners.template_rules import why_differs
 from respread.kube.api_status import Meaning

@@ -14,7 +14,7 @@ from respread.planning.placement import Placement
 from respread.planning.room.demand import wanted_by
 from respread.scheduling.view.free_resources import POD_SLOTS, FreeResources
 from respread.scheduling.view.node_sets import NodeSet, slots_of
-from respread.scheduling.view.volume_usage import has_volumes
+from respread.scheduling.view.volumes import has_volumes
 
 
 class Taken(NamedTuple):

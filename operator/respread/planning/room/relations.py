@@ -9,7 +9,7 @@ from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
 from respread.planning.room.demand import Conflict, Demand
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.view.volume_usage import has_volumes
+from respread.scheduling.view.volumes import has_volumes
 
 
 class Relations:

@@ -10,8 +10,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.filters.filter import Filter, RejectsEverywhere
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.attached_volumes import AttachableVolume, Attachments, inline_volumes, volume_of
-from respread.scheduling.view.claims import claims_with_names, not_found, not_made_for, was_made_for
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.volumes import claims_with_names, not_found, not_made_for, was_made_for
 
 
 class NodeVolumeLimits:

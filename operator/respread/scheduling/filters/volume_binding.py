@@ -17,7 +17,9 @@ from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.filters.filter import Filter, RejectsEverywhere
 from respread.scheduling.filters.node_affinity import matches_node_selector, nodes_with_volume_affinity
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.claims import (
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of, union
+from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.volumes import (
     claims_with_names,
     class_of,
     is_bound_by_scheduler,
@@ -25,8 +27,6 @@ from respread.scheduling.view.claims import (
     not_made_for,
     was_made_for,
 )
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of, union
-from respread.scheduling.view.node_table import NodeTable
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 """The provisioner of a class whose volumes are created manually."""

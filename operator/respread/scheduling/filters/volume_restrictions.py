@@ -10,9 +10,8 @@ from respread.cluster.pod import AWSElasticBlockStore, Disk, GCEPersistentDisk, 
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.filters.filter import Filter, RejectsEverywhere
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.claims import claim_named, not_found
 from respread.scheduling.view.node_sets import NodeSet, node_set
-from respread.scheduling.view.volume_usage import VolumeUsage
+from respread.scheduling.view.volumes import VolumeUsage, claim_named, not_found
 
 
 class VolumeRestrictions:

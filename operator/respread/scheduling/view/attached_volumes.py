@@ -15,11 +15,10 @@ from respread.cluster.decode.csi_migration import DRIVER_OF_PLUGIN
 from respread.cluster.objects import CSINode, PersistentVolumeClaim
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.view.claims import claims_with_names, class_of, not_made_for, was_made_for
 from respread.scheduling.view.free_resources import FreeAmounts
 from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.scheduling.view.node_table import NodeTable
-from respread.scheduling.view.volume_usage import VolumeUsage
+from respread.scheduling.view.volumes import VolumeUsage, claims_with_names, class_of, not_made_for, was_made_for
 
 _NO_LIMIT: Final = 1 << 32
 _NOTHING_FITS: Final = -1

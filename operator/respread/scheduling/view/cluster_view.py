@@ -26,7 +26,7 @@ from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.pod_affinity_terms import ExistingTerms
 from respread.scheduling.view.pod_index import PodIndex
 from respread.scheduling.view.used_ports import UsedPorts
-from respread.scheduling.view.volume_usage import VolumeUsage, has_volumes
+from respread.scheduling.view.volumes import VolumeUsage, has_volumes
 
 ViewMark: TypeAlias = int
 """A moment to return to: the number of steps made before it."""
