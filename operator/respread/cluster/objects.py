@@ -149,6 +149,10 @@ class ResourceQuota(NamespacedObject, frozen=True, kw_only=True):
         """Return whether it counts a pod of its namespace."""
         return all(scope.includes(pod) for scope in self.scopes)
 
+    def left(self, resource: str, returned: int) -> int:
+        """Return how much of a resource pods may take by its status, once they have returned so much."""
+        return self.hard[resource] - self.used.get(resource, 0) + returned
+
 
 class Service(NamespacedObject, frozen=True, kw_only=True):
     """A Service. Without a selector, it selects no pods."""

@@ -85,6 +85,12 @@ def round_away_from_zero(amount: int, unit: int) -> int:
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 
+def shown(nano: int) -> str:
+    """Return an amount for people: whole units unchanged, fractions to a thousandth."""
+    units, rest = divmod(nano, NANO_PER_UNIT)
+    return f"{nano / NANO_PER_UNIT:.3f}".rstrip("0").rstrip(".") if rest else str(units)
+
+
 def parse_nano(text: str) -> int:
     """Return a quantity in billionths of a unit, as `Quantity.nano`.
 

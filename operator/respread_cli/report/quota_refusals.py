@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from respread.cluster.incremental import changed_keys
 from respread.cluster.objects import ResourceQuota
 from respread.cluster.pod import Pod
-from respread.cluster.quantity import NANO_PER_UNIT
+from respread.cluster.quantity import shown
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.placement import is_replaced_when_gone
 from respread.planning.plan import Move
@@ -75,8 +75,8 @@ def _refusal(quota: ResourceQuota, gone: list[Pod], new: list[Pod]) -> Iterator[
     ):
         for resource, takes in _exceeded(quota, freed, new):
             yield (
-                f"ResourceQuota {quota.name} of namespace {quota.namespace} refuses {what}: they take {_shown(takes)} "
-                f"of {resource}, and {_shown(quota.used.get(resource, 0))} of {_shown(quota.hard[resource])} are used"
+                f"ResourceQuota {quota.name} of namespace {quota.namespace} refuses {what}: they take {shown(takes)} "
+                f"of {resource}, and {shown(quota.used.get(resource, 0))} of {shown(quota.hard[resource])} are used"
             )
             return
 
@@ -84,8 +84,8 @@ def _refusal(quota: ResourceQuota, gone: list[Pod], new: list[Pod]) -> Iterator[
 def _exceeded(quota: ResourceQuota, freed: Iterable[Pod], new: Iterable[Pod]) -> Iterator[tuple[str, int]]:
     """Yield the resources of which a quota has too little for new pods, and how much these take."""
     takes, returned = _usage(quota, new), _usage(quota, freed)
-    for resource, hard in sorted(quota.hard.items()):
-        if takes[resource] and quota.used.get(resource, 0) - returned[resource] + takes[resource] > hard:
+    for resource in sorted(quota.hard):
+        if takes[resource] and takes[resource] > quota.left(resource, returned[resource]):
             yield resource, takes[resource]
 
 
@@ -95,7 +95,3 @@ def _usage(quota: ResourceQuota, pods: Iterable[Pod]) -> Counter[str]:
         if quota.counts(pod.spec):
             used.update(pod.spec.quota_usage)
     return used
-
-
-def _shown(nano: int) -> str:
-    return f"{nano / NANO_PER_UNIT:.3f}".rstrip("0").rstrip(".")

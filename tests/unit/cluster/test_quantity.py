@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from respread.cluster.quantity import MAX_VALUE, QuantityError, parse_nano, parse_quantity, round_away_from_zero
+from respread.cluster.quantity import MAX_VALUE, QuantityError, parse_nano, parse_quantity, round_away_from_zero, shown
 
 DATA = Path(__file__).parents[2] / "conformance" / "data" / "quantities.jsonl.gz"
 with gzip.open(DATA, "rt", encoding="utf-8") as lines:
@@ -173,3 +173,10 @@ def test_only_ascii_without_surrounding_blanks_is_accepted(text: str) -> None:
         parse_quantity(text)
     with pytest.raises(QuantityError):
         parse_nano(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("2", "2"), ("1500m", "1.5"), ("100n", "0"), ("1Gi", "1073741824"), ("1E", f"{10**18}")]
+)
+def test_an_amount_is_shown_in_whole_units_and_thousandths(text: str, said: str) -> None:
+    assert shown(parse_nano(text)) == said

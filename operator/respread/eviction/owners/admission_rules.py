@@ -25,7 +25,7 @@ from respread.cluster.decode.pod_specs import (
 )
 from respread.cluster.objects import ResourceQuota
 from respread.cluster.pod import PodSpec
-from respread.cluster.quantity import NANO_PER_UNIT
+from respread.cluster.quantity import NANO_PER_UNIT, shown
 from respread.cluster.requests import total_requests
 from respread.eviction.owners.admitted_pod import Json
 from respread.eviction.owners.namespace_rules import LimitRange, LimitRangeItem
@@ -70,19 +70,19 @@ def why_quota_refuses(
                 continue
             if resource not in used:
                 return Held(Reason.IN_MOTION, f"the status of {named} does not say yet how much {resource} is used")
-            least = used[resource] - freed.get(resource, 0) + takes
-            if least > hard[resource]:
+            left = quota.left(resource, freed.get(resource, 0)) - takes
+            if left < 0:
                 return Held(
                     Reason.REPLACEMENT_REFUSED,
-                    f"{named} would refuse the replacement, which takes {_shown(takes)} of {resource}: "
-                    f"{_shown(used[resource])} of {_shown(hard[resource])} are used, and an evicted pod counts until "
+                    f"{named} would refuse the replacement, which takes {shown(takes)} of {resource}: "
+                    f"{shown(used[resource])} of {shown(hard[resource])} are used, and an evicted pod counts until "
                     "it is gone",
                 )
-            if least + sum(each.get(resource, 0) for each in others) > hard[resource]:
+            if left < sum(each.get(resource, 0) for each in others):
                 return Held(
                     Reason.IN_MOTION,
                     f"{named} has no room for the replacement beside those of other pods that were evicted: "
-                    f"{_shown(used[resource])} of {_shown(hard[resource])} of {resource} are used",
+                    f"{shown(used[resource])} of {shown(hard[resource])} of {resource} are used",
                 )
     return None
 
@@ -119,14 +119,14 @@ def _measured(wire: WirePodSpec, kind: str) -> Iterator[tuple[str, Mapping[str, 
 def _why_outside(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapping[str, int]) -> str | None:
     for resource, least in nano_amounts(item.min, "min").items():
         if requests.get(resource, -1) < least or limits.get(resource, least) < least:
-            return f"takes less {resource} than the least, {_shown(least)}, or does not say how much"
+            return f"takes less {resource} than the least, {shown(least)}, or does not say how much"
     for resource, most in nano_amounts(item.max, "max").items():
         if limits.get(resource, most + 1) > most or requests.get(resource, 0) > most:
-            return f"may take more {resource} than the most, {_shown(most)}"
+            return f"may take more {resource} than the most, {shown(most)}"
     for resource, ratio in nano_amounts(item.max_limit_request_ratio, "maxLimitRequestRatio").items():
         request, limit = requests.get(resource, 0), limits.get(resource, 0)
         if not request or not limit or limit * NANO_PER_UNIT > ratio * request:
-            return f"has a limit of {resource} of more than {_shown(ratio)} times its request, or lacks one of them"
+            return f"has a limit of {resource} of more than {shown(ratio)} times its request, or lacks one of them"
     return None
 
 
@@ -152,9 +152,3 @@ def _wire(spec: Json) -> WirePodSpec:
     return msgspec.convert(
         {key: spec[key] for key in _MEASURED if spec.get(key)}, type=WirePodSpec, dec_hook=decode_map
     )
-
-
-def _shown(nano: int) -> str:
-    """Return an amount in readable form: whole units unchanged, fractions to a thousandth."""
-    units, rest = divmod(nano, NANO_PER_UNIT)
-    return f"{nano / NANO_PER_UNIT:.3f}".rstrip("0") if rest else str(units)
