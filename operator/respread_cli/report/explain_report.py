@@ -18,7 +18,6 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.auditor import Auditor, WorkloadFinding
-from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.explaining import Explainer, Fate
@@ -152,7 +151,6 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
     workloads = target.workloads or sorted({name for group in shown for name in group.workloads})
     governing = {policy.name for pod in pods if (policy := explainer.policy_of(pod)) is not None}
     names = governing | {policy.name for policy in target.policies}
-    index = planned.setting.index
     return ExplainReport(
         source=view.source,
         time=view.time,
@@ -172,7 +170,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
         ),
         others_that_hold=len(groups) - len(shown),
         pods=tuple(_candidates(planned, explainer, pods, shown)),
-        scale_downs=scale_down_reports(view, spread, PolicyIndex(()) if planned.default_policy else index, workloads),
+        scale_downs=scale_down_reports(view, spread, planned.governing, workloads),
     )
 
 

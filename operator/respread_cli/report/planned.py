@@ -13,7 +13,7 @@ from respread.api.policy import ClusterPolicySpec, Policy
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planning_model import PlanningModel
-from respread.planning.victims.policies import PolicySetting
+from respread.planning.victims.policies import PolicyIndex, PolicySetting
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
 from respread.scheduling.configuration import SchedulerConfiguration, of_version
@@ -62,6 +62,11 @@ class Planned(NamedTuple):
     """The moves that the operator reports and whose replacement is not Ready yet."""
     notes: tuple[str, ...]
     """Other sentences for the user."""
+
+    @property
+    def governing(self) -> PolicyIndex:
+        """Which of the user's policies govern which pods. The default one only plans."""
+        return PolicyIndex(()) if self.default_policy else self.setting.index
 
     @property
     def needs_owners(self) -> bool:

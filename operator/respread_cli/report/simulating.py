@@ -11,7 +11,6 @@ from respread.cluster.workload import WorkloadName
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planning_model import PlanningModel
-from respread.planning.victims.policies import PolicyIndex
 from respread.program.command_line import CommandError
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread
@@ -181,8 +180,7 @@ def _protections(
     planned: Planned, changes: HypotheticalChanges, workloads: Mapping[WorkloadName, WorkloadPods]
 ) -> dict[WorkloadName, tuple[int, ScaleDownProtection]]:
     """Return the number of pods of each scaled workload, and whether they are protected."""
-    policies = () if planned.default_policy else planned.setting.policies
-    index, view = PolicyIndex(policies), planned.view
+    index, view = planned.governing, planned.view
     return {
         name: (len(workloads[name].pods), protection_of(workloads[name], index, view.snapshot, view.records))
         for name, _ in changes.scale
