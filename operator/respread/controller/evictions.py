@@ -150,7 +150,7 @@ class Evictions:
                 return held
         if len(step) == 1:
             return None
-        return self._beyond_budgets(step, batch) or await self._rehearse(step, batch)
+        return _beyond_budgets(step, self._budgets_beside(step[0], batch)) or await self._rehearse(step, batch)
 
     async def _rehearse(self, step: Step, batch: Batch) -> Held | None:
         """Ask the API server whether it would evict each pod of a step, so that it is not begun unnecessarily."""
@@ -224,16 +224,18 @@ class Evictions:
 
     def _last_look(self, move: Move, batch: Batch, *, begun: bool) -> Held | None:
         """Return what stands in a move's way at this very moment, or None if nothing does."""
+        budgets = self._budgets_beside(move, batch)
+        planned = budgets.budgets_of(move.pod)
         return (
             self._permission.why_not(move, batch.planned_for)
             or (None if begun else self._accounts.why_paused(move, batch.planned_for.policies))
-            or self.refusals.why_not(move.pod, self._ledger(move, batch).budgets_of(move.pod))
-            or self._beyond_budgets((move,), batch)
-            or self._why_without_budget(move, batch)
+            or self.refusals.why_not(move.pod, planned)
+            or _beyond_budgets((move,), budgets)
+            or self._why_without_budget(move, batch, planned)
             or self._why_gone(move.pod)
         )
 
-    def _why_without_budget(self, move: Move, batch: Batch) -> Held | None:
+    def _why_without_budget(self, move: Move, batch: Batch, planned: Sequence[PodDisruptionBudget]) -> Held | None:
         """Return why a policy that requires a budget protects the pod now, or None if it does not.
 
         The API server evicts such pods, so a budget that was deleted since the plan must be noticed here.
@@ -242,7 +244,6 @@ class Evictions:
         if policy is None or policy.spec.victims.budget != "Required":
             return None
         now: Mapping[str, PodDisruptionBudget] = self._current().disruption_budgets.get(move.pod.namespace) or {}
-        planned = self._ledger(move, batch).budgets_of(move.pod)
         still = [each for each in planned if (found := now.get(each.name)) and found.selector == each.selector]
         return why_no_budget(policy.spec.victims, still)
 
@@ -257,17 +258,8 @@ class Evictions:
             return None
         return Held(Reason.IN_MOTION, "it is gone, or being deleted")
 
-    def _beyond_budgets(self, step: Step, batch: Batch) -> Held | None:
-        """Return which budget has no room for a step beside what is in flight, or None if all have."""
-        ledger = self._ledger(step[0], batch)
-        for move in step:
-            verdict = ledger.verdict(move.pod)
-            if isinstance(verdict, Held):
-                return verdict
-            ledger.take(move.pod)
-        return None
-
-    def _ledger(self, move: Move, batch: Batch) -> BudgetLedger:
+    def _budgets_beside(self, move: Move, batch: Batch) -> BudgetLedger:
+        """Return what budgets allow beside all other moves."""
         return batch.budgets.beside(self.journal.ledger.without(move))
 
     def _end(self, move: Move, result: Answer | Held, batch: Batch, *, is_one_of_several: bool = False) -> Carried:
@@ -280,4 +272,14 @@ class Evictions:
         return Carried(move, result)
 
     def _note(self, move: Move, answer: Answer, batch: Batch) -> None:
-        self.refusals.note(move.pod, self._ledger(move, batch).budgets_of(move.pod), answer)
+        self.refusals.note(move.pod, self._budgets_beside(move, batch).budgets_of(move.pod), answer)
+
+
+def _beyond_budgets(step: Step, budgets: BudgetLedger) -> Held | None:
+    """Return which budget has no room for a step beside what is in flight, or None if all have."""
+    for move in step:
+        verdict = budgets.verdict(move.pod)
+        if isinstance(verdict, Held):
+            return verdict
+        budgets.take(move.pod)
+    return None
