@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
+from sys import maxsize
 from typing import Final, NamedTuple
 
 from immutables import Map
@@ -348,7 +349,7 @@ class Finder:
             self._once(places.nodes),
             parts=tuple(map(self._once, places.parts)),
             is_replacement=True,
-            is_alone=places.is_alone,
+            closing=maxsize if places.is_alone else 0,
         )
 
     def _later(self, board: Board, path: Path, together: Sequence[FirstStep]) -> tuple[Demand, ...]:

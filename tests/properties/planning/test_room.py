@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 from random import Random
+from sys import maxsize
 from typing import Final
 
 from immutables import Map
@@ -164,7 +165,7 @@ def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_
                 placement.prepare(pending),
                 every,
                 component=1 if is_own else 2,
-                is_alone=is_own,
+                closing=maxsize if is_own else 0,
                 is_replacement=True,
                 parts=(every,) if is_own else None,
             )

@@ -91,8 +91,8 @@ class Contention:
         self._closed = union(each.may_open for each in waiting)
         """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[int, int, _Kept]] = []
-        self._alone: dict[int, list[_Kept]] = {}
-        """By component. Another pod of it makes each of these proofs doubtful."""
+        self._by_component: dict[int, list[_Kept]] = {}
+        """Where others may close nodes. Another pod of the component makes each of these proofs doubtful."""
         self._by_witness: dict[int, list[_Kept]] = {}
         self._witnesses: NodeSet = 0
         self._number = 0
@@ -211,14 +211,14 @@ class Contention:
         doubtful_witnesses = self._witnesses & touched
         by_witness = {slot: self._by_witness.pop(slot) for slot in slots_of(doubtful_witnesses)}
         components = {each.component for each in demands}
-        alone = {
+        by_component = {
             component: found
-            for component, found in self._alone.items()
+            for component, found in self._by_component.items()
             if component in components or any(each.limits <= self._in_all() for each in found)
         }
         doubtful = [
             *(kept for _, _, kept in by_limit),
-            *(kept for each in (*by_witness.values(), *alone.values()) for kept in each),
+            *(kept for each in (*by_witness.values(), *by_component.values()) for kept in each),
         ]
         wanted = [(each.demand, each.part) for each in doubtful]
         wanted.extend((each, part) for each in demands for part in each.must_hold)
@@ -231,8 +231,8 @@ class Contention:
                 return self._conflict(demand, demands, let_in), []
             found.append(shown)
         self._witnesses &= ~doubtful_witnesses
-        for component in alone:
-            del self._alone[component]
+        for component in by_component:
+            del self._by_component[component]
         return None, found
 
     def _conflict(self, failed: Demand, demands: Sequence[Demand], let_in: Sequence[Demand]) -> Conflict:
@@ -270,8 +270,8 @@ class Contention:
     # Proofs that a pod keeps a place
 
     def _keep(self, kept: _Kept) -> None:
-        if kept.demand.is_alone:
-            self._alone.setdefault(kept.demand.component, []).append(kept)
+        if kept.demand.closing:
+            self._by_component.setdefault(kept.demand.component, []).append(kept)
         elif kept.witness < 0:
             self._number += 1
             heappush(self._by_limit, (kept.limits, self._number, kept))
@@ -293,13 +293,15 @@ class Contention:
         room = [(here, slot) for slot in slots_of(part) if (here := self._spots(demand, slot))]
         meeting = [takers for nodes, takers in self._takers.items() if nodes & part]
         rivals = sum(takers.number for takers in meeting) - 1 + self._opened_number
-        if demand.is_alone:
-            of_solution = sum(takers.of_components[demand.component] for takers in meeting) - 1
-            own = of_solution if demand.component >= 0 else min(demand.others, rivals)
+        if demand.closing:
+            may_close = rivals
+            if demand.component >= 0:
+                may_close = sum(takers.of_components[demand.component] for takers in meeting) - 1
+            closing = min(demand.closing, may_close)
             # At worst, these take the nodes with most room, and the others fill the rest.
-            left = sum(sorted(here for here, _ in room)[: max(0, len(room) - own)])
-            kept.limits = self._in_all() + left - (rivals - own)
-            return kept if left > rivals - own else None
+            left = sum(sorted(here for here, _ in room)[: max(0, len(room) - closing)])
+            kept.limits = self._in_all() + left - (rivals - closing)
+            return kept if left > rivals - closing else None
         spots = sum(here for here, _ in room)
         if spots > rivals:
             kept.limits = spots + 1 + others - rivals
@@ -319,7 +321,7 @@ class Contention:
         """
         part &= demand.now
         spots = part.bit_count()
-        if demand.prepared.needs_only_amounts and not demand.is_alone:
+        if demand.prepared.needs_only_amounts and not demand.closing:
             for exponent, nodes in enumerate(self._roomy):
                 spots += (part & nodes).bit_count() << exponent
         return spots

@@ -63,10 +63,9 @@ class Demand(NamedTuple):
     """Whether `pod` is the pod that it replaces, and not itself."""
     component: int = -1
     """The number of the solution that they belong to, for whose constraints no others count; -1: of none."""
-    is_alone: bool = False
-    """Whether each of the others of their component may take a whole node from them, however much room it has."""
-    others: int = 0
-    """How many others of no solution may do that too."""
+    closing: int = 0
+    """How many others may at most take a whole node from each of them, however much room that has. These are of the
+    same solution; for pods of none they may be any."""
 
     def __str__(self) -> str:
         """Return whose it is, for people."""
@@ -286,8 +285,7 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
             parts=_by_domain(nodes, (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)),
-            is_alone=others > 0 and len(larger) < len(hard),
-            others=others,
+            closing=others if len(larger) < len(hard) else 0,
         )
 
 
