@@ -10,20 +10,16 @@ from respread.kube.requests import PreparedRequest, Requests, Response, TooLarge
 Send = Callable[[], Awaitable[Response]]
 
 
-class Prepared(PreparedRequest):
-    """A request that a test answers when it is sent."""
+def prepared_by(answer: Send) -> PreparedRequest:
+    """Return a request that a test answers when it is sent, if the answer is not too large."""
 
-    __slots__ = ("_answer",)
-
-    def __init__(self, answer: Send) -> None:
-        self._answer = answer
-
-    async def send(self, *, most_bytes: int | None = None) -> Response:
-        """Return the answer, if it is not too large."""
-        response = await self._answer()
+    async def send(most_bytes: int | None) -> Response:
+        response = await answer()
         if most_bytes is not None and len(response.body) > most_bytes:
             raise TooLargeError
         return response
+
+    return PreparedRequest(send)
 
 
 class FakeRequests(Requests):
@@ -36,7 +32,7 @@ class FakeRequests(Requests):
     async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
         """Keep the request until it is sent."""
         assert options["timeout_seconds"] > 0
-        return Prepared(lambda: self.answer(method, path, names, **options))
+        return prepared_by(lambda: self.answer(method, path, names, **options))
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         """Answer a request that was sent."""
@@ -53,7 +49,7 @@ class PassedOn(Requests):
     async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
         """Prepare the request with the inner requests."""
         prepared = await self._inner.prepare(method, path, names, **options)
-        return Prepared(lambda: self.pass_on(path, names, prepared.send, **options))
+        return prepared_by(lambda: self.pass_on(path, names, prepared.send, **options))
 
     async def pass_on(self, path: str, names: Mapping[str, str], send: Send, **options: Any) -> Response:
         """Send a request, and return the answer to it."""

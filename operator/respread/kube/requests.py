@@ -12,7 +12,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -93,52 +93,26 @@ class TooLargeError(Exception):
     """An answer has more bytes than were wanted. The rest of it was not read."""
 
 
+class _Prepared(NamedTuple):
+    method: Method
+    path: str
+    names: Mapping[str, str]
+    options: Mapping[str, Any]
+    """The arguments for the session."""
+    deadline: float
+    """When the answer must have arrived, on the event loop's clock."""
+    refusal: Response | None
+    """The answer if it is not to be sent."""
+
+
 class PreparedRequest:
     """A request with its credentials. Sending it waits only for the connection and the answer."""
 
-    __slots__ = (
-        "_access",
-        "_answered",
-        "_deadline",
-        "_observe",
-        "_on_unauthorized",
-        "_refusal",
-        "_request",
-        "_session",
-    )
+    __slots__ = ("_send",)
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        access: ClusterAccess,
-        request: Mapping[str, Any],
-        deadline: float,
-        on_unauthorized: Callable[[], Awaitable[None]] | None,
-        observe: Callable[[int | None, float], None],
-        *,
-        answered: Callable[[Response], None] = lambda _: None,
-        refusal: Response | None = None,
-    ) -> None:
-        """Hold a request ready; see `Requests.prepare`.
-
-        Args:
-            session: sends it.
-            access: the API server, of which it learns whether the certificates were accepted.
-            request: the arguments for the session.
-            deadline: when the answer must have arrived, on the event loop's clock.
-            on_unauthorized: called after an answer 401.
-            observe: called with the status code, None if there was no answer, and the seconds until then.
-            answered: called with the answer.
-            refusal: the answer if the request is not to be sent.
-        """
-        self._answered = answered
-        self._refusal = refusal
-        self._session = session
-        self._access = access
-        self._request = request
-        self._deadline = deadline
-        self._on_unauthorized = on_unauthorized
-        self._observe = observe
+    def __init__(self, send: Callable[[int | None], Awaitable[Response]]) -> None:
+        """Hold a request ready; see `Requests.prepare`. `send` is given the maximum size of the answer."""
+        self._send = send
 
     async def send(self, *, most_bytes: int | None = None) -> Response:
         """Send it once, and return the answer, whatever the status code.
@@ -150,37 +124,7 @@ class PreparedRequest:
             NoResponseError: no answer, or not all of it, arrived, or its time was over before it was sent.
             TooLargeError: the answer has more bytes.
         """
-        if self._refusal is not None:
-            return self._refusal
-        clock = asyncio.get_running_loop().time
-        started, status_code = clock(), None
-        left_seconds = self._deadline - started
-        if left_seconds <= 0:  # The process was frozen in between, and others may do its work by now.
-            raise NoResponseError("its time was over before it was sent", sent=False)
-        timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
-        try:
-            async with self._session.request(**self._request, timeout=timeout) as raw:
-                content = await _content(raw, most_bytes)
-                status_code = raw.status
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
-            if isinstance(error, aiohttp.ClientSSLError):
-                self._access.certificate_refused()
-            raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
-        finally:
-            self._observe(status_code, clock() - started)
-        if raw.status == HTTPStatus.UNAUTHORIZED and self._on_unauthorized is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._deadline):
-                    await self._on_unauthorized()
-        response = Response(
-            status_code=raw.status,
-            body=content,
-            retry_after_seconds=retry_after_seconds(raw.headers.get("Retry-After")),
-        )
-        self._answered(response)
-        return response
+        return await self._send(most_bytes)
 
 
 class Requests:
@@ -261,7 +205,7 @@ class Requests:
         if authorization is not None:
             headers.append(("Authorization", authorization))
         url = self._access.server + path.format_map({name: quote(value, safe="") for name, value in names.items()})
-        request = {
+        options = {
             "method": method,
             "url": URL(f"{url}?{urlencode(query)}" if query else url, encoded=True),
             "data": None if body is None else msgspec.json.encode(dict(body)),
@@ -271,16 +215,41 @@ class Requests:
             "server_hostname": self._access.server_name,
             "proxy": self._access.proxy,
         }
-        return PreparedRequest(
-            self._session,
-            self._access,
-            request,
-            deadline,
-            self._on_unauthorized,
-            partial(self._observe, method, resource_of(path)),
-            answered=(lambda _: None) if self._gate is None else partial(self._gate.answered, method, path, names),
-            refusal=refusal,
+        return PreparedRequest(partial(self._send, _Prepared(method, path, names, options, deadline, refusal)))
+
+    async def _send(self, prepared: _Prepared, most_bytes: int | None) -> Response:
+        if prepared.refusal is not None:
+            return prepared.refusal
+        clock = asyncio.get_running_loop().time
+        started, status_code = clock(), None
+        left_seconds = prepared.deadline - started
+        if left_seconds <= 0:  # The process was frozen in between, and others may do its work by now.
+            raise NoResponseError("its time was over before it was sent", sent=False)
+        timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
+        try:
+            async with self._session.request(**prepared.options, timeout=timeout) as raw:
+                content = await _content(raw, most_bytes)
+                status_code = raw.status
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+            if isinstance(error, aiohttp.ClientSSLError):
+                self._access.certificate_refused()
+            raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
+        finally:
+            self._observe(prepared.method, resource_of(prepared.path), status_code, clock() - started)
+        if raw.status == HTTPStatus.UNAUTHORIZED and self._on_unauthorized is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(prepared.deadline):
+                    await self._on_unauthorized()
+        response = Response(
+            status_code=raw.status,
+            body=content,
+            retry_after_seconds=retry_after_seconds(raw.headers.get("Retry-After")),
         )
+        if self._gate is not None:
+            self._gate.answered(prepared.method, prepared.path, prepared.names, response)
+        return response
 
     async def _authorization(self, deadline: float) -> str | None:
         """Return the value of the header, which may take long to get: files are read, plugins run."""
