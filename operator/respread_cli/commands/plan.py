@@ -74,18 +74,7 @@ def plan(
         wanted = None
         if target is not None:
             wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
-        return plan_report(
-            planned.plan,
-            planned.spread,
-            planned.reports,
-            planned.predictor,
-            default_policy=planned.default_policy,
-            namespace=namespace,
-            origin=planned.origin,
-            pace=planned.pace,
-            selector=selector,
-            target=wanted,
-        )
+        return plan_report(planned, namespace=namespace, selector=selector, target=wanted)
 
     def render(report: PlanReport, console: Console) -> Iterator[RenderableType]:
         return PlanView(console, wide=output.wide, with_namespace=namespace is None).render(report)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from respread.api.words import listed, number_of
 from respread_cli.report.advice_report import AdviceEntry, AdviceReport
-from respread_cli.report.plan_report import pace_in_words
+from respread_cli.report.planned import pace_in_words
 
 _COMMAND_COLUMNS: Final = 74
 _DOMAINS_SHOWN: Final = 6

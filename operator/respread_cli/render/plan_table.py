@@ -16,14 +16,8 @@ from respread.api.words import number_of
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
 from respread_cli.render.fitted_table import GiveWay, fitted_table, keeps_whole
 from respread_cli.render.skew_table import counts_shown, mark, of_pending, pending_table, style_of, workloads
-from respread_cli.report.plan_report import (
-    BlockedReport,
-    HelpedConstraint,
-    MoveReport,
-    PlannedGroup,
-    PlanReport,
-    pace_in_words,
-)
+from respread_cli.report.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
+from respread_cli.report.planned import pace_in_words
 from respread_cli.report.skew_report import GroupReport, short_topology_key
 
 _MOST_NAMED: Final = 3

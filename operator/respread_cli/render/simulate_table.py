@@ -15,7 +15,7 @@ from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleVi
 from respread_cli.render.domain_loss_table import losses_said, losses_table
 from respread_cli.render.fitted_table import GiveWay, fitted_table
 from respread_cli.render.skew_table import counts_shown, mark, style_of, workloads
-from respread_cli.report.plan_report import pace_in_words
+from respread_cli.report.planned import pace_in_words
 from respread_cli.report.simulate_report import (
     GroupAfter,
     OutcomeReport,

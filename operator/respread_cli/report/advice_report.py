@@ -30,7 +30,7 @@ from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.report.plan_report import PaceReport, pace_report
+from respread_cli.report.planned import PaceReport, pace_report
 from respread_cli.report.skew_report import API_VERSION, WorkloadReference, short_topology_key
 
 ZONE: Final = "topology.kubernetes.io/zone"

@@ -21,8 +21,8 @@ from respread.planning.audit.auditor import Auditor, WorkloadFinding
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.explaining import Explainer, Fate
-from respread_cli.report.plan_report import MoveReport, PolicyReport, group_after, move_report
-from respread_cli.report.planned import Planned
+from respread_cli.report.plan_report import MoveReport, group_after, move_report
+from respread_cli.report.planned import Planned, PolicyReport
 from respread_cli.report.remedies import remedy_of
 from respread_cli.report.scale_down_report import ScaleDownReport, scale_down_reports
 from respread_cli.report.skew_report import (

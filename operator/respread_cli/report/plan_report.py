@@ -5,45 +5,29 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from respread.api.policy import Mode, Policy, WhenUnsatisfiable
+from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.cluster.selectors import Selector
-from respread.cluster.state import ClusterSnapshot
-from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.remaining import PresentLimits, about, in_words, lots_of
-from respread.eviction.limits.standing import Trust
-from respread.planning.plan import Move, Plan
-from respread.planning.victims.budget_index import BudgetIndex
-from respread.scheduling.predictor import Predictor
+from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
 from respread_cli.report.pending_pods import pending_pods, waiting_pods
+from respread_cli.report.planned import PaceReport, Planned, PolicyReport
 from respread_cli.report.skew_report import (
     API_VERSION,
     GroupReport,
-    Origin,
     PendingPods,
     WorkloadReference,
     group_report,
     has_pods_with,
 )
 from respread_cli.report.target import Target
-
-
-class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A policy of the plan."""
-
-    name: str
-    """`namespace/name`, or a cluster policy's name."""
-    mode: Mode
-    wrong: tuple[str, ...] = ()
-    """What is wrong with it. Such a policy evicts nothing."""
 
 
 class HelpedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -133,38 +117,23 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def plan_report(
-    plan: Plan,
-    spread: Spread,
-    policies: Iterable[PolicyReport],
-    predictor: Predictor,
-    *,
-    default_policy: bool,
-    namespace: str | None,
-    origin: Origin,
-    pace: Callable[[Sequence[Move]], PaceReport],
-    selector: Selector | None = None,
-    target: Target | None = None,
+    planned: Planned, *, namespace: str | None, selector: Selector | None, target: Target | None
 ) -> PlanReport:
     """Return a plan for the output.
 
     Args:
-        plan: the plan.
-        spread: the groups that it was made from.
-        policies: the policies that it was made for.
-        predictor: of the schedulers, whose view is at the cluster of the groups.
-        default_policy: whether that is a policy that is not in the cluster.
-        namespace: show only what concerns this one.
-        origin: what it was made from.
-        pace: returns how long evictions take.
+        planned: the plan, and what it was made from.
+        namespace: show only what concerns this one; None for all.
         selector: show only what concerns pods with such labels; None for all.
         target: show only what concerns these; None for all.
     """
+    plan, groups, origin = planned.plan, planned.spread.groups, planned.origin
 
     def shown(key: GroupKey) -> bool:
         return (
             namespace in {None, key.namespace}
-            and has_pods_with(spread.groups[key], selector)
-            and (target is None or target.concerns(spread.groups[key], plan))
+            and has_pods_with(groups[key], selector)
+            and (target is None or target.concerns(groups[key], plan))
         )
 
     def move_shown(move: Move) -> bool:
@@ -174,45 +143,33 @@ def plan_report(
             and (target is None or target.has_moved(move))
         )
 
-    violated = [key for key, group in spread.groups.items() if group.violated and shown(key)]
+    violated = [key for key, group in groups.items() if group.violated and shown(key)]
     selected = [key for key in plan.policies if shown(key)]
     moves = list(filter(move_shown, plan.moves))
-    touched = sorted((key for key in selected if key in plan.counts_after or spread.groups[key].violated), key=str)
+    touched = sorted((key for key in selected if key in plan.counts_after or groups[key].violated), key=str)
+    waiting = waiting_pods(planned.view.snapshot, (group for key, group in groups.items() if shown(key)))
     return PlanReport(
         source=origin.source,
         time=origin.time,
         notes=origin.notes,
-        policies=tuple(policies),
-        default_policy=default_policy,
+        policies=planned.reports,
+        default_policy=planned.default_policy,
         selected=len(selected),
         violated=sum(key in plan.policies for key in violated),
         violated_unselected=sum(key not in plan.policies for key in violated),
         evictions=len(moves),
         lower_bound=plan.lower_bound if namespace is None and selector is None and target is None else None,
-        pace=pace(moves),
-        moves=tuple(move_report(move, spread) for move in moves),
-        groups=tuple(_planned(spread.groups[key], plan) for key in touched),
-        blocked=tuple(
-            BlockedReport(
-                group=group_report(spread.groups[each.group]),
-                policy=each.policy,
-                reason=each.reason,
-                message=each.message,
-            )
-            for each in plan.blocked
-            if shown(each.group)
-        ),
-        pending=pending_pods(
-            waiting_pods(predictor.view.snapshot, (group for key, group in spread.groups.items() if shown(key))),
-            predictor,
-        ),
+        pace=planned.pace(moves),
+        moves=tuple(move_report(move, planned.spread) for move in moves),
+        groups=tuple(_planned(groups[key], plan) for key in touched),
+        blocked=tuple(_blocked(each, groups[each.group]) for each in plan.blocked if shown(each.group)),
+        pending=pending_pods(waiting, planned.predictor),
     )
 
 
-def policy_report(policy: Policy, wrong: Iterable[str] = ()) -> PolicyReport:
-    """Return the report of a policy; `wrong` are problems found besides its own."""
-    return PolicyReport(
-        name=policy.name, mode=policy.spec.mode, wrong=(*(str(problem) for problem in policy.problems), *wrong)
+def _blocked(blocked: BlockedGroup, group: SpreadGroup) -> BlockedReport:
+    return BlockedReport(
+        group=group_report(group), policy=blocked.policy, reason=blocked.reason, message=blocked.message
     )
 
 
@@ -261,46 +218,3 @@ def group_after(group: SpreadGroup, plan: Plan) -> GroupReport:
     after = group_report(msgspec.structs.replace(group, counts=occupied))
     domains = group_report(group).counts.keys() | occupied.keys()
     return msgspec.structs.replace(after, counts={domain: counts.get(domain, 0) for domain in sorted(domains)})
-
-
-class PaceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An estimate of how long evictions take at the policies' limits."""
-
-    seconds: int | None
-    """Until the last replacement is Ready; null if no pod shows how long that takes."""
-    bound_by: str | None
-    """The limit that bounds it, with its value; null without evictions, and if the time is unknown."""
-
-
-def pace_report(
-    snapshot: ClusterSnapshot,
-    policies: Iterable[Policy],
-    moves: Iterable[Move],
-    in_flight: Iterable[Move] = (),
-    after: timedelta = timedelta(),
-) -> PaceReport:
-    """Return how long evictions take.
-
-    Args:
-        snapshot: the cluster.
-        policies: all policies.
-        moves: the evictions.
-        in_flight: those that are already made, and whose replacement is not Ready yet.
-        after: the time until the first one.
-    """
-    limits = PresentLimits(snapshot=snapshot, limiters=tuple(map(Limiter.of, policies)), now=0.0, trust=Trust())
-    found = limits.remaining(lots_of(snapshot, BudgetIndex(), moves, in_flight)).values()
-    if any(each.seconds is None for each in found):
-        return PaceReport(seconds=None, bound_by=None)
-    bounds = [each.bound for each in found if each.bound is not None]
-    if not bounds:
-        return PaceReport(seconds=0, bound_by=None)
-    longest = max(bounds, key=lambda bound: bound.seconds)
-    return PaceReport(seconds=about(longest.seconds + after.total_seconds()), bound_by=str(longest))
-
-
-def pace_in_words(pace: PaceReport) -> str:
-    """Return a clause such as `about 41 min: inFlightPerWorkload 1`."""
-    if pace.seconds is None:
-        return "an unknown time: no pod shows how long it takes to become Ready"
-    return f"about {in_words(pace.seconds)}: {pace.bound_by}"

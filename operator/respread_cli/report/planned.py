@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from itertools import chain
 from typing import Final, NamedTuple
 
 import click
+import msgspec
 
 from respread.api.decoding import NotAPolicyError, decode_manifest
-from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.policy import ClusterPolicySpec, Mode, Policy
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limits.remaining import PresentLimits, about, in_words, lots_of
+from respread.eviction.limits.standing import Trust
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planning_model import PlanningModel
+from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.policies import PolicyIndex, PolicySetting
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
@@ -23,7 +30,6 @@ from respread.spread.index import Spread
 from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCluster
 from respread_cli.read.reading import read_for_plan, with_owners
 from respread_cli.read.yaml_documents import read_documents
-from respread_cli.report.plan_report import PaceReport, PolicyReport, pace_report, policy_report
 from respread_cli.report.quota_refusals import move_refusals
 from respread_cli.report.skew_report import Origin
 
@@ -43,6 +49,66 @@ class PlanningOptions(NamedTuple):
     def counts(self, policy: Policy) -> bool:
         """Return whether a policy is used. The plan ignores others, as the operator does."""
         return self.namespaced_policies or policy.is_cluster_policy
+
+
+class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A policy of the plan."""
+
+    name: str
+    """`namespace/name`, or a cluster policy's name."""
+    mode: Mode
+    wrong: tuple[str, ...] = ()
+    """What is wrong with it. Such a policy evicts nothing."""
+
+
+def policy_report(policy: Policy, wrong: Iterable[str] = ()) -> PolicyReport:
+    """Return the report of a policy; `wrong` are problems found besides its own."""
+    return PolicyReport(
+        name=policy.name, mode=policy.spec.mode, wrong=(*(str(problem) for problem in policy.problems), *wrong)
+    )
+
+
+class PaceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An estimate of how long evictions take at the policies' limits."""
+
+    seconds: int | None
+    """Until the last replacement is Ready; null if no pod shows how long that takes."""
+    bound_by: str | None
+    """The limit that bounds it, with its value; null without evictions, and if the time is unknown."""
+
+
+def pace_report(
+    snapshot: ClusterSnapshot,
+    policies: Iterable[Policy],
+    moves: Iterable[Move],
+    in_flight: Iterable[Move] = (),
+    after: timedelta = timedelta(),
+) -> PaceReport:
+    """Return how long evictions take.
+
+    Args:
+        snapshot: the cluster.
+        policies: all policies.
+        moves: the evictions.
+        in_flight: those that are already made, and whose replacement is not Ready yet.
+        after: the time until the first one.
+    """
+    limits = PresentLimits(snapshot=snapshot, limiters=tuple(map(Limiter.of, policies)), now=0.0, trust=Trust())
+    found = limits.remaining(lots_of(snapshot, BudgetIndex(), moves, in_flight)).values()
+    if any(each.seconds is None for each in found):
+        return PaceReport(seconds=None, bound_by=None)
+    bounds = [each.bound for each in found if each.bound is not None]
+    if not bounds:
+        return PaceReport(seconds=0, bound_by=None)
+    longest = max(bounds, key=lambda bound: bound.seconds)
+    return PaceReport(seconds=about(longest.seconds + after.total_seconds()), bound_by=str(longest))
+
+
+def pace_in_words(pace: PaceReport) -> str:
+    """Return a clause such as `about 41 min: inFlightPerWorkload 1`."""
+    if pace.seconds is None:
+        return "an unknown time: no pod shows how long it takes to become Ready"
+    return f"about {in_words(pace.seconds)}: {pace.bound_by}"
 
 
 class Planned(NamedTuple):

@@ -18,7 +18,7 @@ from respread.planning.plan import Move, Plan
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 from respread_cli.report.domain_loss import Damage, WorkloadLoss, was_pending, workload_losses
-from respread_cli.report.plan_report import PaceReport
+from respread_cli.report.planned import PaceReport
 from respread_cli.report.quota_refusals import quota_refusals
 from respread_cli.report.scale_down_protection import ScaleDownProtection
 from respread_cli.report.scale_down_report import protection_report

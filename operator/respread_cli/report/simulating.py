@@ -16,8 +16,7 @@ from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread
 from respread_cli.report.domain_loss import MOST_DOMAINS, DomainLossReport, DomainOutcome, domain_loss_report
 from respread_cli.report.forecast import NotForetoldError, Ranking
-from respread_cli.report.plan_report import PaceReport, pace_report
-from respread_cli.report.planned import Planned
+from respread_cli.report.planned import PaceReport, Planned, pace_report
 from respread_cli.report.scale_down_protection import ScaleDownProtection, WorkloadPods, protection_of, workloads_of
 from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, domains_of, find_changes
 from respread_cli.report.simulate_report import Run, Runs, SimulationReport, groups_shown, simulation_report

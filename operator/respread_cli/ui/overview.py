@@ -18,8 +18,8 @@ from respread.cluster.workload import WorkloadName
 from respread.planning.audit.auditor import Auditor, Findings, WorkloadFinding
 from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup
-from respread_cli.report.plan_report import PaceReport, PolicyReport, group_after, pace_in_words
-from respread_cli.report.planned import Planned
+from respread_cli.report.plan_report import group_after
+from respread_cli.report.planned import PaceReport, Planned, PolicyReport, pace_in_words
 from respread_cli.report.remedies import remedy_of
 from respread_cli.report.skew_report import GroupReport, ProtectionReport, group_report, worst_first
 

@@ -22,14 +22,8 @@ from respread_cli.lint.linting import LintFindingReport, LintReport
 from respread_cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
 from respread_cli.report.advice_report import AdviceEntry, AdviceReport
 from respread_cli.report.domain_loss import DomainLoss, DomainLossReport, NamespaceLoss, PendingWorkload, WorkloadLoss
-from respread_cli.report.plan_report import (
-    BlockedReport,
-    HelpedConstraint,
-    MoveReport,
-    PlannedGroup,
-    PlanReport,
-    PolicyReport,
-)
+from respread_cli.report.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
+from respread_cli.report.planned import PolicyReport
 from respread_cli.report.simulate_report import (
     GroupAfter,
     OutcomeReport,

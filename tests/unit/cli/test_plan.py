@@ -17,7 +17,8 @@ from rich.console import Console
 from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT
 from respread_cli.render.plan_table import PlanView, summary
-from respread_cli.report.plan_report import PaceReport, PlanReport
+from respread_cli.report.plan_report import PlanReport
+from respread_cli.report.planned import PaceReport
 from tests.unit.cli.snapshots import (
     ENTRIES,
     deployment_pods,
