@@ -18,7 +18,7 @@ from respread.eviction.limits.limiter import Bounding
 from respread.holds.refusals import Refusals
 from respread.planning.held import Held
 from respread.planning.plan import Move, Step
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 from respread.telemetry.metrics import Metrics
 
 

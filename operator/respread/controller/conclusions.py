@@ -17,7 +17,7 @@ from respread.moves.following import Comparison, Judged
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.spread.index import Spread
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 from respread.telemetry.metrics import Metrics
 
 

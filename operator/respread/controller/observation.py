@@ -24,7 +24,7 @@ from respread.moves.ledger import Ledger
 from respread.planning.victims.candidates import Refused
 from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import Spread
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 from respread.telemetry.metrics import Metrics
 
 

@@ -14,8 +14,7 @@ from respread.cluster.state import ClusterState
 from respread.handlers.health import WatchHealth
 from respread.handlers.informer import Informer
 from respread.stores.changes import ChangeSignal
-from respread.stores.policy_store import PolicyStore, PriorityClassStore
-from respread.stores.stores import KindStore, PolicyKindStore, PriorityClassKindStore, StateKindStore
+from respread.stores.stores import KindStore, PolicyKindStore, PolicyStore, PriorityClassKindStore, StateKindStore
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, PRIORITY_CLASSES
 from respread.telemetry.gauges import register_watch_gauges
 from respread.telemetry.metrics import Metrics
@@ -43,7 +42,7 @@ class Informers:
         """Use it for everything else in `state`, so that it shares what pods share."""
         self.state = ClusterState()
         self.policies = PolicyStore()
-        self.priority_classes = PriorityClassStore()
+        self.priority_classes = PriorityClassKindStore(PRIORITY_CLASSES)
         self.all: tuple[Informer, ...] = tuple(
             Informer(kind, self._store(kind), health=health, metrics=metrics, notify=self.changes.notify)
             for kind in kinds
@@ -73,7 +72,7 @@ class Informers:
 
     def _store(self, kind: Kind) -> KindStore:
         if kind == PRIORITY_CLASSES:
-            return PriorityClassKindStore(kind, self.priority_classes)
+            return self.priority_classes
         if kind == CLUSTER_POLICIES:
             return PolicyKindStore("ClusterRebalancePolicy", self.policies)
         if kind == NAMESPACED_POLICIES:

@@ -36,7 +36,7 @@ from respread.provisioning.room_objects import (
 )
 from respread.provisioning.rooms import WantedRoom, asks_for_room, wanted_rooms
 from respread.provisioning.term import Asked, RoomEnd, RoomView, Term, Way, room_missing, why_ended
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 from respread.woken_loop import WokenLoop

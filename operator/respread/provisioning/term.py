@@ -17,7 +17,7 @@ from respread.planning.plan import Plan
 from respread.provisioning.room_objects import PLACEHOLDER_LABEL, ROOM_CLASS
 from respread.provisioning.rooms import WantedRoom, is_short, moves_into
 from respread.spread.index import Spread
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 
 
 class RoomView(NamedTuple):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+from immutables import Map
 
 from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
 from respread.api.nesting import decoded
-from respread.api.policy import PLURALS, PolicyKind
+from respread.api.policy import PLURALS, Policy, PolicyKind
 from respread.api.record import Recorded, decode_record
+from respread.api.status import PolicyStatus
 from respread.cluster.decode.decoder import Decoder, Kind, NotAListError, split_list
 from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.errors import DecodeError, Unread
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState, StateObject
-from respread.stores.policy_store import PolicyObject, PolicyStore, PriorityClassStore
 
 
 class DecodedPage(NamedTuple):
@@ -140,6 +141,70 @@ class StateKindStore(KindStore):
         return self._state.note_unread(self._resource, unread) or bool(changed)
 
 
+Policies: TypeAlias = Map[str, Policy]
+"""Policies by `Policy.name`."""
+
+
+class PolicyObject(NamedTuple):
+    """A policy and its last known status."""
+
+    policy: Policy
+    status: PolicyStatus
+
+
+class PolicyStore:
+    """All policies of both kinds, by `Policy.name`."""
+
+    __slots__ = ("_policies", "_statuses")
+
+    def __init__(self) -> None:
+        self._policies: Policies = Map()
+        self._statuses: Map[str, PolicyStatus] = Map()
+
+    @property
+    def policies(self) -> Policies:
+        """The policies as they are now. Later changes don't affect the returned value."""
+        return self._policies
+
+    @property
+    def statuses(self) -> Map[str, PolicyStatus]:
+        """The last known statuses, by the policies' names."""
+        return self._statuses
+
+    def current(self, name: str) -> Policy | None:
+        """Return the policy with that name, or None."""
+        return self._policies.get(name)
+
+    def keys(self, kind: PolicyKind) -> Collection[ObjectKey]:
+        """Return the keys of the policies of one kind. Those of ClusterRebalancePolicies have an empty namespace."""
+        return [_key(policy) for policy in self._policies.values() if policy.kind == kind]
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
+        """Apply changes, None for deleted policies, and return how many policies changed in more than their status.
+
+        Names of the two kinds are always different, because only the name of a RebalancePolicy contains a slash.
+        """
+        policies, statuses, changed = self._policies.mutate(), self._statuses.mutate(), 0
+        for key, new in changes:
+            name = str(key)
+            if new is None:
+                statuses.pop(name, None)
+                changed += policies.pop(name, None) is not None
+                continue
+            statuses[name] = new.status
+            if policies.get(name) != new.policy:
+                policies[name] = new.policy
+                changed += 1
+        self._statuses = statuses.finish()
+        if changed:  # Otherwise it stays the same object, so that values derived from it stay valid.
+            self._policies = policies.finish()
+        return changed
+
+
+def _key(policy: Policy) -> ObjectKey:
+    return ObjectKey(policy.namespace, policy.object_name)
+
+
 class PolicyKindStore(KindStore):
     """The policies of one of the two kinds. Errors in a policy are among its problems."""
 
@@ -222,11 +287,12 @@ _read_record: Final = msgspec.json.Decoder(_WireRecord).decode
 class PriorityClassKindStore(KindStore):
     """PriorityClasses. A policy that names one that can't be decoded evicts nothing."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("values",)
 
-    def __init__(self, kind: Kind, store: PriorityClassStore) -> None:
+    def __init__(self, kind: Kind) -> None:
         super().__init__(kind.resource)
-        self._store = store
+        self.values: Map[str, int] = Map()
+        """The value of each PriorityClass, by name. Later changes don't affect this map."""
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
         """Decode one PriorityClass."""
@@ -241,15 +307,25 @@ class PriorityClassKindStore(KindStore):
 
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all PriorityClasses."""
-        return [ObjectKey("", name) for name in self._store.values]
+        return [ObjectKey("", name) for name in self.values]
 
     def holds(self, key: ObjectKey, content: int) -> bool:
         """Return whether exactly this PriorityClass is stored."""
-        return self._store.values.get(key.name) == content
+        return self.values.get(key.name) == content
 
     def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
         """Store values, and remove those with None."""
-        return self._store.apply(changes)
+        values, changed = self.values.mutate(), 0
+        for key, value in changes:
+            if values.get(key.name) == value:
+                continue
+            changed += 1
+            if value is None:
+                del values[key.name]
+            else:
+                values[key.name] = value
+        self.values = values.finish()
+        return changed
 
 
 class _WirePriorityClass(msgspec.Struct):

@@ -14,11 +14,11 @@ from respread.cluster.decode.decoder import KINDS, Decoder, Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState
-from respread.stores.policy_store import PolicyStore, PriorityClassStore
 from respread.stores.stores import (
     DecodedPage,
     KindStore,
     PolicyKindStore,
+    PolicyStore,
     PriorityClassKindStore,
     RecordKindStore,
     StateKindStore,
@@ -72,11 +72,11 @@ class Gathering:
         self._decoder = Decoder()
         self._state = ClusterState()
         self._policies = PolicyStore()
-        self._priority_classes = PriorityClassStore()
+        self._priority_classes = PriorityClassKindStore(PRIORITY_CLASSES)
         self._records = tuple((kind, RecordKindStore(kind)) for kind in RECORDS.values())
         self._stores: Mapping[Kind, KindStore] = {
             **{kind: StateKindStore(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
-            PRIORITY_CLASSES: PriorityClassKindStore(PRIORITY_CLASSES, self._priority_classes),
+            PRIORITY_CLASSES: self._priority_classes,
             CLUSTER_POLICIES: PolicyKindStore("ClusterRebalancePolicy", self._policies),
             NAMESPACED_POLICIES: PolicyKindStore("RebalancePolicy", self._policies),
             **dict(self._records),

@@ -30,7 +30,7 @@ from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.held import Held
 from respread.planning.plan import Move, Step
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 from respread_sandbox import Sandbox
 from tests.fake_requests import FakeRequests, PassedOn, Send
 from tests.informer_parts import Parts

@@ -35,7 +35,7 @@ from respread.eviction.owners.last_look import FRESH_SECONDS
 from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.stores.policy_store import PolicyObject
+from respread.stores.stores import PolicyObject
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from tests.eviction_moves import SPEC, move
 from tests.informer_parts import Parts

@@ -14,7 +14,7 @@ from respread.controller.permits.confirmations import EVERYWHERE, Confirmations,
 from respread.holds.windows import Windows
 from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)

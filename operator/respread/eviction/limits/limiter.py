@@ -15,7 +15,7 @@ from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.stores.policy_store import Policies
+from respread.stores.stores import Policies
 
 
 class Limiter(msgspec.Struct, frozen=True, kw_only=True):
