@@ -7,10 +7,9 @@ from zlib import crc32
 
 from immutables import Map
 
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, workload_of
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import workload_of
 from respread.controller.records.journal import Journal
 from respread.planning.plan import Move
 from respread.spread.domains import Eligibility

@@ -1,4 +1,4 @@
-"""Pods, with the fields that scheduling, spreading and evicting need.
+"""Pods, with the fields that scheduling, spreading and evicting need, and the workloads that they belong to.
 
 A pod has two parts: its own fields (`Pod`) and those that it shares with all pods of its template (`PodSpec`, one
 object for all of them). So 150,000 pods of 5,000 workloads are 150,000 small objects and 5,000 large ones, and a value
@@ -7,8 +7,9 @@ derived from a spec is computed once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -252,3 +253,40 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     def requests_on_node(self) -> Resources:
         """What the pod uses of its node's allocatable resources."""
         return self.spec.requests if self.held_requests is None else self.held_requests
+
+
+_TEMPLATE_HASHES: Final[Mapping[str, str]] = {
+    "pod-template-hash": "Deployment",
+    "rollouts-pod-template-hash": "Rollout",
+}
+"""The labels by which the owners of ReplicaSets tell their pods apart, with the owners' kinds."""
+
+
+class WorkloadName(NamedTuple):
+    """A workload's kind, namespace and name, such as `Deployment`, `shop`, `web`."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return `kind/name`, as kubectl writes it."""
+        return f"{self.kind}/{self.name}"
+
+
+def workload_of(pod: Pod) -> WorkloadName:
+    """Return the workload of a pod. A pod without a controller is its own workload.
+
+    The ReplicaSet of a Deployment or Argo Rollout is recognized by its name, which is the owner's name and the pod's
+    template hash (`getReplicaSetName` in the deployment controller). So no ReplicaSet needs to be read.
+    """
+    controller = pod.controller
+    if controller is None:
+        return WorkloadName("Pod", pod.namespace, pod.name)
+    if controller.kind == "ReplicaSet":
+        for label, kind in _TEMPLATE_HASHES.items():
+            template_hash = pod.labels.get(label)
+            owner = controller.name.removesuffix(f"-{template_hash}")
+            if template_hash and owner != controller.name:
+                return WorkloadName(kind, pod.namespace, owner)
+    return WorkloadName(controller.kind, pod.namespace, controller.name)

@@ -28,7 +28,7 @@ from respread.api.status import (
     ViolatedConstraint,
     Violation,
 )
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.controller.observation import Observation
 from respread.controller.records.history import History
 from respread.controller.records.status_writer import Wanted

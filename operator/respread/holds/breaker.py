@@ -21,7 +21,7 @@ from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.api.record import MAX_FAILED_WORKLOADS, MAX_WORKLOAD_LENGTH
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 

@@ -18,9 +18,8 @@ from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.growing_pause import GrowingPause
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import MarkedNodes, loses_its_pods

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.clock_reading import ClockReading
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.planning.held import Held
 from respread.spread.group import GroupKey, SpreadGroup
 

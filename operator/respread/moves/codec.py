@@ -33,9 +33,8 @@ from respread.api.record import (
 )
 from respread.clock_reading import ClockReading
 from respread.cluster.meta import ObjectKey, OwnerReference
-from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.pod import Pod, PodSpec, WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.moves.entry import MoveEntry, MovePhase, Outcome, Patience, controller_uid_of
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move

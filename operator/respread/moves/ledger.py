@@ -24,6 +24,7 @@ from respread.moves.entry import (
     Compare,
     Counting,
     Ended,
+    LedgerDraft,
     MoveEntry,
     MovePhase,
     Patience,
@@ -50,7 +51,6 @@ from respread.moves.following import (
     judged,
     siblings_in,
 )
-from respread.moves.ledger_draft import LedgerDraft
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Move
 

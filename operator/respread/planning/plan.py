@@ -10,8 +10,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from respread.api.reasons import Reason
-from respread.cluster.pod import Pod
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import Pod, WorkloadName
 from respread.planning.held import Held
 from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.group import GroupKey

@@ -11,9 +11,8 @@ from immutables import Map
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.incremental import are_same
 from respread.cluster.meta import Labels, OwnerReference
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.prevention.replica_set import ReplicaSetPods, counts, deletes_by_cost
 from respread.spread.group import GroupKey, SpreadGroup, template_of
 from respread.spread.index import Spread, group_keys_of

@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from respread.cluster.meta import Labels, OwnerReference
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.layout import OUTSIDE, Constraint, Layout, Place
 from respread.spread.group import GroupKey, SpreadGroup

@@ -11,9 +11,8 @@ import msgspec
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.objects import Node
-from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.pod import Pod, PodSpec, WorkloadName
 from respread.cluster.selectors import Selector
-from respread.cluster.workload import WorkloadName
 from respread.scheduling.filters.node_affinity import describe_affinity, matches_node_affinity
 from respread.scheduling.filters.taint_toleration import untolerated_taint
 from respread.scheduling.view.node_sets import NodeSet

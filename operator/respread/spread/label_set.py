@@ -11,9 +11,8 @@ from immutables import Map
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import OwnerReference
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.scheduling.default_selector import SelectingOwner, selecting_owner, selector_basis
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.spread.carried import DefaultConstraints, own_keys

@@ -12,9 +12,9 @@ from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.incremental import changed_keys
 from respread.cluster.matching import Filed, Matching, file, under, unfile
 from respread.cluster.meta import Labels
+from respread.cluster.pod import WorkloadName
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.carried import DefaultConstraints
 from respread.spread.domains import Domains, Eligibility

@@ -106,7 +106,7 @@ def _names(ctx: click.Context, path: str) -> list[str]:
 
 
 def _names_in_snapshot(file: str, path: str) -> list[str]:
-    from respread.cluster.workload import workload_of  # noqa: PLC0415 - as above
+    from respread.cluster.pod import workload_of  # noqa: PLC0415 - as above
     from respread_cli.read.snapshot_file import STANDARD_INPUT, read_snapshot  # noqa: PLC0415 - only for completion
 
     if file == STANDARD_INPUT:

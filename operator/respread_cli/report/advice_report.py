@@ -18,10 +18,9 @@ from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, When
 from respread.api.words import number_of
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node
-from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
+from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint, WorkloadName, workload_of
 from respread.cluster.selectors import selector_of_labels
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.finding import PatchOperation
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting

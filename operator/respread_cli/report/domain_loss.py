@@ -15,9 +15,8 @@ import msgspec
 
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.victims.budgets import BudgetLedger
 from respread_cli.report.quota_refusals import quota_refusals
 from respread_cli.report.skew_report import API_VERSION, Origin, WorkloadReference

@@ -15,8 +15,7 @@ from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import MAX_WORKLOADS, AffectedWorkload, ConditionStatus, ConditionType, Violation
 from respread.cluster.meta import Labels
-from respread.cluster.pod import Pod
-from respread.cluster.workload import WorkloadName, workload_of
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.planning.audit.auditor import Auditor, WorkloadFinding
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
 from respread_cli.read.cluster_view import ReadCluster

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from respread.cluster.meta import Labels
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.pending import WhyPending, why_pending
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import SpreadGroup

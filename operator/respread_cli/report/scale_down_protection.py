@@ -10,9 +10,8 @@ import msgspec
 from immutables import Map
 
 from respread.api.record import ContestedCosts, Recorded
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.ranks import NoRoomError, rank_new, roles_of

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread

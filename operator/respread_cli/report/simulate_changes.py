@@ -12,8 +12,8 @@ from respread.api.words import listed
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
+from respread.cluster.pod import WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.program.command_line import CommandError
 from respread_cli.report.skew_report import WorkloadReference, short_topology_key, workload_matches
 from respread_cli.suggestions import close_to, did_you_mean

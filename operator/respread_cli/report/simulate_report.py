@@ -11,9 +11,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
 from respread.planning.planning_model import PlanningModel

@@ -15,8 +15,8 @@ import msgspec
 from immutables import Map
 
 from respread.api.policy import WhenUnsatisfiable
+from respread.cluster.pod import WorkloadName
 from respread.cluster.selectors import Selector
-from respread.cluster.workload import WorkloadName
 from respread.planning.audit.auditor import Findings, WorkloadFinding
 from respread.planning.audit.finding import AuditRule, AuditState, PatchOperation, UnworkableState, When, state_of
 from respread.scheduling.verdict import Plugin

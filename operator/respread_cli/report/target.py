@@ -12,9 +12,8 @@ import msgspec
 
 from respread.api.policy import Policy
 from respread.cluster.meta import Labels, ObjectKey
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Move, Plan
 from respread.program.command_line import CommandError
 from respread.spread.group import SpreadGroup

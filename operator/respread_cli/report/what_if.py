@@ -19,9 +19,8 @@ from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import Change, ClusterSnapshot, ClusterState
-from respread.cluster.workload import WorkloadName
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Unknown

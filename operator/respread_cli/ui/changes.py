@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.planning.plan import Move
 from respread_cli.report.skew_report import WorkloadReference, short_topology_key
 from respread_cli.ui.overview import Overview, Row, State

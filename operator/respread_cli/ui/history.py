@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from respread.api.reasons import EVICTED_FOR_SPREAD
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.read.prometheus import PastPoint
 from respread_cli.ui.changes import Happening, evicted

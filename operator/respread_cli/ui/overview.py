@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.planning.audit.auditor import Auditor, Findings, WorkloadFinding
 from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.replica_set import ReplicaSetPods

@@ -14,7 +14,7 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.remaining import Lot, PresentLimits
 from respread.eviction.limits.standing import Trust

@@ -12,9 +12,8 @@ from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.meta import OwnerReference
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.spread.carried import DefaultConstraints

@@ -13,9 +13,8 @@ from immutables import Map
 from rich.console import Console
 
 from respread.cluster.meta import OwnerReference
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.planning.audit.auditor import Auditor
 from respread.spread.index import Spread
 from respread_cli.main import respread

@@ -6,7 +6,7 @@ import pytest
 from immutables import Map
 
 from respread.cluster.meta import OwnerReference
-from respread.cluster.workload import workload_of
+from respread.cluster.pod import workload_of
 from tests.worlds import pod, spec
 
 

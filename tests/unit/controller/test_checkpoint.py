@@ -20,8 +20,8 @@ from respread.api.record import (
     decode_record,
     encode_record,
 )
+from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.controller.records.checkpoint import (
     back_offs_to_remember,
     evictions_to_remember,

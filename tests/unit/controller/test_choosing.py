@@ -10,7 +10,7 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.controller.choosing import choose
 from respread.controller.records.history import History
 from respread.eviction.limits.limiter import Limiter

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.controller.records.evictor_names import MOST_WAITING, EvictorNames
 from respread.kube.events import REPORTING_CONTROLLER
 from respread.kube.requests import NoResponseError, Response

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.controller.records.history import History
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import move

@@ -8,7 +8,7 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.clock_reading import ClockReading
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.holds.quiet_period import BEGUN_SECONDS, QuietPeriods
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from respread.api.reasons import Reason
 from respread.api.record import MAX_FAILED_WORKLOADS
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.growing_pause import GrowingPause
 from respread.holds.breaker import Breakers
 

@@ -11,7 +11,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.cluster.objects import PodDisruptionBudget
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.remaining import (
     Later,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 from respread.eviction.limits.standing import FEW, VALID_SECONDS, Trust
 
 WEB, API = WorkloadName("Deployment", "shop", "web"), WorkloadName("Deployment", "shop", "api")

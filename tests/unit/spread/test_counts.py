@@ -11,8 +11,8 @@ import pytest
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import workload_of
 from respread.controller.choosing import begun_groups
 from respread.controller.records.history import History
 from respread.moves.entry import Counting, Outcome

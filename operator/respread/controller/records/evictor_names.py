@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from respread.api.nesting import decoded
-from respread.cluster.pod import Pod
-from respread.cluster.workload import WorkloadName, workload_of
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.holds.other_evictions import OtherEvictions
 from respread.kube.events import REPORTING_CONTROLLER
 from respread.kube.requests import NoResponseError, Requests, TooLargeError

@@ -15,9 +15,8 @@ from respread.api.fields import MAX_COUNT
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.record import MoveInFlight, Recorded, RememberedBackOff
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import workload_of
 from respread.controller.records.checkpoint import (
     back_offs_to_remember,
     evictions_to_remember,

@@ -19,9 +19,8 @@ import msgspec
 
 from respread.api.record import MAX_MOVES_IN_FLIGHT
 from respread.cluster.meta import Labels
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.standing import Trust
 from respread.moves.hour import HOUR_SECONDS, EvictionHistory

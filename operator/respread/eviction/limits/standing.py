@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 from immutables import Map
 
-from respread.cluster.workload import WorkloadName
+from respread.cluster.pod import WorkloadName
 
 FEW: Final = 5
 """The number of pods in flight at once before a replacement was Ready."""

@@ -12,9 +12,8 @@ from immutables import Map
 
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.audit.finding import Finding
 from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.rules import full_domains, judge

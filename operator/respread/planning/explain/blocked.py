@@ -11,8 +11,7 @@ from immutables import Map
 from respread.api.reasons import Reason
 from respread.api.words import listed
 from respread.cluster.meta import ObjectKey
-from respread.cluster.pod import Pod
-from respread.cluster.workload import workload_of
+from respread.cluster.pod import Pod, workload_of
 from respread.planning.held import Held
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.search import Path

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from respread.cluster.pod import Pod
-from respread.cluster.workload import workload_of
+from respread.cluster.pod import Pod, workload_of
 from respread.planning.plan import Move
 from respread.planning.search.board import Board, Spot
 from respread.planning.search.safety import BoardStep
