@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from respread.controller.records.checkpoint import situation_of
+from respread.controller.records.codec import situation_of
 from respread.moves.codec import group_name
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread_sandbox import Sandbox

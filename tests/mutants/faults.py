@@ -267,19 +267,19 @@ FAULTS: Final = (
     ),
     Fault(
         "an eviction without an answer does not count any more",
-        "controller/accounts.py",
+        "controller/recording.py",
         "            else:\n                self._journal.doubt(move)\n",
         "            else:\n                self._journal.settle(move, made=False)\n",
     ),
     Fault(
         "a move that a policy's record lacks reduces its counts",
-        "controller/records/recovery.py",
+        "controller/takeover.py",
         " and entry.uid in listed.get(entry.move.policy, ())\n",
         "\n",
     ),
     Fault(
         "evictions of a former leader are forgotten up to a minute too early",
-        "controller/records/checkpoint.py",
+        "controller/records/codec.py",
         "last = min(minute.minute.timestamp(), now) + MINUTE_SECONDS",
         "last = min(minute.minute.timestamp(), now)",
     ),
@@ -513,7 +513,7 @@ FAULTS: Final = (
     ),
     Fault(
         "after a crash the limits of other policies forget a move",
-        "controller/accounts.py",
+        "controller/recording.py",
         "(move.policy, *bounding.hourly(move))",
         "(move.policy,)",
     ),

@@ -23,7 +23,7 @@ PACKAGES: Final = (
     "controller/choosing.py",
     "controller/permits",
     "controller/records",
-    "controller/accounts.py",
+    "controller/recording.py",
     "controller/follow_up.py",
     "planning/room",
     "planning/search",

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from respread.api.policy import VictimRules
 from respread.clock_reading import ClockReading
 from respread.cluster.decode.decoder import Kind
-from respread.controller.accounts import Accounts
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Evictions
 from respread.controller.follow_up import FollowUp
 from respread.controller.permits.confirmations import Confirmations, PolicyReader
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.permission import Leading, Permission
+from respread.controller.recording import Recording
 from respread.controller.records.journal import Journal
 from respread.controller.records.record_writer import ExclusiveRequests
 from respread.controller.records.status_writer import StatusWriter
@@ -106,14 +106,14 @@ def put_together(
     owners = Owners(requests, clock, rules=partial(_victim_rules, informers), top=announcements.top_owners)
     api = EvictionApi(requests)
     refusals, seen = holds.refusals, lambda: informers.policies.statuses
-    accounts = Accounts(journal, statuses, announcements=announcements, metrics=metrics, refusals=refusals, seen=seen)
+    recording = Recording(journal, statuses, announcements=announcements, metrics=metrics, refusals=refusals, seen=seen)
     evictions = Evictions(
         api,
         owners,
         refusals,
         permission=permission,
         journal=journal,
-        accounts=accounts,
+        recording=recording,
         lanes=lanes,
         notify=notify,
         current=lambda: informers.state.snapshot,

@@ -22,19 +22,19 @@ from respread.api.reasons import Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.accounts import Accounts
 from respread.controller.permits.lanes import Lanes, Turn
 from respread.controller.permits.permission import Permission, PlannedFor
+from respread.controller.recording import Recording
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.budgets_beside_moves import BudgetsBesideMoves
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
 from respread.eviction.limits.limiter import Bounding
-from respread.eviction.moving_ledger import MovingLedger
 from respread.eviction.owners.last_look import Owners
 from respread.holds.refusals import Refusals
 from respread.planning.held import Held
 from respread.planning.plan import Move, Step, steps_of
-from respread.planning.victims.budgets import BudgetLedger, why_no_budget
+from respread.planning.victims.budgets import BudgetBook, why_no_budget
 
 _STOPPED: Final = Held(Reason.NOT_LEADING, "this replica is being stopped")
 _DROPPED: Final = Answer(result=EvictionResult.UNKNOWN, message="its answer was not waited for")
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
     """The policies whose limits count each move."""
     owners: Owners
     """What is read of their controllers, each thing once."""
-    budgets: MovingLedger
+    budgets: BudgetsBesideMoves
 
 
 class Carried(NamedTuple):
@@ -71,7 +71,7 @@ class Evictions:
         *,
         permission: Permission,
         journal: Journal,
-        accounts: Accounts,
+        recording: Recording,
         lanes: Lanes,
         notify: Callable[[], None],
         current: Callable[[], ClusterSnapshot],
@@ -85,7 +85,7 @@ class Evictions:
             refusals: what was refused before.
             permission: whether a move may be made at this moment.
             journal: the moves.
-            accounts: record a move before it is made, and its result.
+            recording: record a move before it is made, and its result.
             lanes: let steps begin when it is their turn.
             notify: called when a place may have become free.
             current: the cluster, as the watch shows it at the moment.
@@ -97,7 +97,7 @@ class Evictions:
         self.refusals = refusals
         self._permission = permission
         self.journal = journal
-        self._accounts = accounts
+        self._recording = recording
         self.lanes = lanes
         self._notify = notify
         self._current = current
@@ -105,7 +105,7 @@ class Evictions:
 
     def batch(self, snapshot: ClusterSnapshot, planned_for: PlannedFor, bounding: Bounding) -> Batch:
         """Return what moves have in common that are chosen now; nothing is read for them yet."""
-        return Batch(snapshot, planned_for, bounding, self._owners.without_readings(), MovingLedger(snapshot))
+        return Batch(snapshot, planned_for, bounding, self._owners.without_readings(), BudgetsBesideMoves(snapshot))
 
     def begin(self, moves: Sequence[Move], batch: Batch) -> list[asyncio.Task[tuple[Carried, ...]]]:
         """Take moves that were chosen, of each step all; return the tasks that carry out the steps, in their order."""
@@ -124,7 +124,7 @@ class Evictions:
                 async with self.lanes.turn(step), self.lanes.place(step):
                     held, begun = await self._look(step, batch), False
                 if held is None:
-                    held = await self._accounts.write_down(step, batch.bounding, batch.planned_for.policies)
+                    held = await self._recording.write_down(step, batch.bounding, batch.planned_for.policies)
                 async with self.lanes.turn(step) as turn, self.lanes.place(step):
                     for move in step:
                         is_last = move is step[-1]
@@ -228,7 +228,7 @@ class Evictions:
         planned = budgets.budgets_of(move.pod)
         return (
             self._permission.why_not(move, batch.planned_for)
-            or (None if begun else self._accounts.why_paused(move, batch.planned_for.policies))
+            or (None if begun else self._recording.why_paused(move, batch.planned_for.policies))
             or self.refusals.why_not(move.pod, planned)
             or _beyond_budgets((move,), budgets)
             or self._why_without_budget(move, batch, planned)
@@ -258,16 +258,16 @@ class Evictions:
             return None
         return Held(Reason.IN_MOTION, "it is gone, or being deleted")
 
-    def _budgets_beside(self, move: Move, batch: Batch) -> BudgetLedger:
+    def _budgets_beside(self, move: Move, batch: Batch) -> BudgetBook:
         """Return what budgets allow beside all other moves."""
         return batch.budgets.beside(self.journal.ledger.without(move))
 
     def _end(self, move: Move, result: Answer | Held, batch: Batch, *, is_one_of_several: bool = False) -> Carried:
-        """Handle the result of a move; see `Accounts.close`."""
+        """Handle the result of a move; see `Recording.close`."""
         if isinstance(result, Answer):
             self._note(move, result, batch)
         self.journal.forget(move)
-        self._accounts.close(move, result, batch.bounding, is_one_of_several=is_one_of_several)
+        self._recording.close(move, result, batch.bounding, is_one_of_several=is_one_of_several)
         self._notify()
         return Carried(move, result)
 
@@ -275,7 +275,7 @@ class Evictions:
         self.refusals.note(move.pod, self._budgets_beside(move, batch).budgets_of(move.pod), answer)
 
 
-def _beyond_budgets(step: Step, budgets: BudgetLedger) -> Held | None:
+def _beyond_budgets(step: Step, budgets: BudgetBook) -> Held | None:
     """Return which budget has no room for a step beside what is in flight, or None if all have."""
     for move in step:
         verdict = budgets.verdict(move.pod)

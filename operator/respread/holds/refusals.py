@@ -26,7 +26,7 @@ from respread.planning.victims.candidates import Refused
 from respread.spread.group import GroupKey
 
 Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]
-"""The budgets that select a pod, as from `BudgetLedger.budgets_of`."""
+"""The budgets that select a pod, as from `BudgetBook.budgets_of`."""
 
 _BY_BUDGET: Final = frozenset(
     {EvictionResult.HELD_BY_BUDGET, EvictionResult.OVERLAPPING_BUDGETS, EvictionResult.BUDGET_REFUSED}

@@ -237,7 +237,7 @@ def still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
 
 
 def as_shown(pod: Pod, snapshot: ClusterSnapshot) -> Pod:
-    """Return a pod in flight as the watch shows it, one that is gone as terminating: for a `BudgetLedger`."""
+    """Return a pod in flight as the watch shows it, one that is gone as terminating: for a `BudgetBook`."""
     return still_there(snapshot, pod) or msgspec.structs.replace(pod, deletion_timestamp=LEAVING_SINCE)
 
 

@@ -437,7 +437,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         return state.snapshot
 
     def pods(self, snapshot: ClusterSnapshot) -> tuple[Pod, ...]:
-        """Return the pods of moves as the watch shows them, gone ones as terminating: for a `BudgetLedger`."""
+        """Return the pods of moves as the watch shows them, gone ones as terminating: for a `BudgetBook`."""
         return tuple(as_shown(each.move.pod, snapshot) for each in self.under_way)
 
     def for_planning(self, snapshot: ClusterSnapshot, now: float = 0.0) -> UnderWay:

@@ -24,7 +24,7 @@ from respread.planning.room.demand import Current, Demand, Leaving, demands_in, 
 from respread.planning.room.preemption import Priorities, preemptors_among
 from respread.planning.solution import Precedence, Solution
 from respread.planning.tasks import Task
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread.planning.wave import UNTIL_READY, Wave
 from respread.scheduling.view.node_sets import NodeSet
 from respread.spread.group import GroupKey, SpreadGroup
@@ -93,7 +93,7 @@ class Surroundings(NamedTuple):
     """What moves are made beside."""
 
     placement: Placement
-    budgets: BudgetLedger
+    budgets: BudgetBook
     queue: Queue
     coming: Sequence[Demand]
     """Pods that look for a node later: those of moves that are still to be made for groups in motion, and of nodes that

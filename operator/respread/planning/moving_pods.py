@@ -56,7 +56,7 @@ class UnderWay(NamedTuple):
     """What moves mean for planning that were chosen or made, and whose replacements are not Ready."""
 
     in_flight: tuple[Pod, ...] = ()
-    """The pods of moves as the watch shows them, and gone ones as terminating: for a `BudgetLedger`."""
+    """The pods of moves as the watch shows them, and gone ones as terminating: for a `BudgetBook`."""
     unreplaced: tuple[Pod, ...] = ()
     """Pods whose replacements will exist, or exist and have scheduling gates. Each of these needs a place."""
     replacements: tuple[Pod, ...] = ()

@@ -27,7 +27,7 @@ from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Memory, SearchLimits, Solver
 from respread.planning.tasks import Task, Tasks, earliest
 from respread.planning.victims.budget_index import BudgetIndex
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
 from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.selection import Selection
@@ -96,7 +96,7 @@ class Planner:
             leaving_since: when nodes that lose their pods anyway lost one last, or began to; of others it is not known.
         """
         changes = self._advance(snapshot, spread, setting, under_way, leaving_since)
-        budgets = BudgetLedger(snapshot, under_way.in_flight, self._budgets)
+        budgets = BudgetBook(snapshot, under_way.in_flight, self._budgets)
         rules = Rules.of(snapshot, self._selection, self._protections, budgets, now, refused)
         every = self._tasks.advance(snapshot, rules)
         self._motion.advance(snapshot, changes.names, under_way)
@@ -145,7 +145,7 @@ class Planner:
             self._memory = Memory()
         return changes
 
-    def _solved(self, tasks: Sequence[Task], budgets: BudgetLedger, changes: Changes, kept: Kept) -> list[Solution]:
+    def _solved(self, tasks: Sequence[Task], budgets: BudgetBook, changes: Changes, kept: Kept) -> list[Solution]:
         finder = Finder(self._placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
         return Solver(self._placement, finder, self._memory, self._limits).solve(tasks, changes, kept.claims)
 

@@ -20,7 +20,7 @@ from respread.planning.room.contention import Contention
 from respread.planning.room.demand import Conflict, Current, Demand, Leaving, held_by, wanted_by
 from respread.planning.room.preemption import Preemptor, Priorities, enabled_by
 from respread.planning.solution import FirstStep
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 _NODES_NAMED: Final = 3
@@ -36,7 +36,7 @@ class Wave:
     def __init__(
         self,
         current: Current,
-        budgets: BudgetLedger,
+        budgets: BudgetBook,
         most: Mapping[str, int],
         contention: Contention,
         leaving: Leaving,

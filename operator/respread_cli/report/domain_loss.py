@@ -17,7 +17,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread_cli.report.quota_refusals import quota_refusals
 from respread_cli.report.skew_report import API_VERSION, Origin, WorkloadReference
 from respread_cli.report.what_if import HypotheticalOutcome, stays_on_its_node
@@ -279,11 +279,11 @@ def _worst_domain_first(loss: DomainLoss) -> tuple[list[int], int, str]:
 
 def _short_budgets(before: ClusterSnapshot, pods: Iterable[Pod]) -> Mapping[WorkloadName, tuple[str, ...]]:
     """Return what the PodDisruptionBudgets of workloads say when pods are gone, if fewer are healthy than they want."""
-    ledger = BudgetLedger(before)
+    book = BudgetBook(before)
     gone: Counter[ObjectKey] = Counter()
     of: dict[WorkloadName, dict[ObjectKey, PodDisruptionBudget]] = {}
     for pod in pods:
-        for budget in ledger.budgets_of(pod):
+        for budget in book.budgets_of(pod):
             gone[budget.key] += pod.ready
             of.setdefault(workload_of(pod), {})[budget.key] = budget
     return {

@@ -17,7 +17,7 @@ from respread.planning.explain.blocked import why_none_there
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import Move, Plan
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread.planning.victims.candidates import Rules, why_held
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicySetting
@@ -84,7 +84,7 @@ class Explainer:
         self._rules = Rules(
             selection=self._selection,
             protections=setting.protections,
-            budgets=BudgetLedger(snapshot),
+            budgets=BudgetBook(snapshot),
             active_pods=ActivePods(snapshot),
             now=now,
             snapshot=snapshot,

@@ -11,12 +11,12 @@ from immutables import Map
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.accounts import Accounts
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch, Carried, Evictions
 from respread.controller.follow_up import FollowUp
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.permission import Permission, PlannedFor
+from respread.controller.recording import Recording
 from respread.controller.records.journal import Journal
 from respread.controller.records.record_writer import ExclusiveRequests
 from respread.controller.records.status_writer import StatusWriter
@@ -70,8 +70,8 @@ class Allowing(Permission):
         return self._may_evict(move)
 
 
-class Written(Accounts):
-    """Accounts that can record everything except what a test names."""
+class Written(Recording):
+    """Recording that can record everything except what a test names."""
 
     def __init__(self, journal: Journal, clock: Callable[[], float], unwritten: Collection[str]) -> None:
         parts = Parts()
@@ -112,14 +112,14 @@ class Carrying:
         self._snapshot = ClusterSnapshot()
         self.journal, self.clock = Journal(clock), clock
         self.refusals, owners = Refusals(clock), Owners(requests, clock)
-        api, accounts = EvictionApi(requests), Written(self.journal, clock, unwritten)
+        api, recording = EvictionApi(requests), Written(self.journal, clock, unwritten)
         self.evictions = Evictions(
             api,
             owners,
             self.refusals,
             permission=Allowing(may_evict),
             journal=self.journal,
-            accounts=accounts,
+            recording=recording,
             lanes=Lanes(clock),
             notify=lambda: None,
             current=lambda: self._snapshot,

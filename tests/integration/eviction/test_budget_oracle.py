@@ -1,4 +1,4 @@
-"""The ledger's verdict on random pods and budgets equals the real API server's answer to a dry run."""
+"""The book's verdict on random pods and budgets equals the real API server's answer to a dry run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.kube.requests import Requests
 from respread.planning.held import Held
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread_sandbox import Sandbox
 from tests.evicting import evict
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
@@ -61,7 +61,7 @@ def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: San
     for cluster in clusters:
         make_pods_and_budgets(cluster, chance)
     snapshot = take_snapshot(api_sandbox)
-    ledger = BudgetLedger(snapshot)
+    book = BudgetBook(snapshot)
     ours = {cluster.namespace for cluster in clusters}
     pods = [pod for key, pod in snapshot.pods.items() if key.namespace in ours]
     assert len(pods) == 4 * WORLDS
@@ -72,7 +72,7 @@ def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: San
         for pod in pods:
             answer = await evict(api, pod, dry_run=True)
             assert isinstance(answer, Answer)
-            verdict = ledger.verdict(pod)
+            verdict = book.verdict(pod)
             expected = answer.held.reason if answer.held else None
             assert (verdict.reason if isinstance(verdict, Held) else None) == expected, (pod, verdict, answer)
             seen[answer.result] += 1

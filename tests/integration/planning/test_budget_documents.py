@@ -1,4 +1,4 @@
-"""The examples of PodDisruptionBudgets on Kubernetes' task page, with the real disruption controller and the ledger."""
+"""The examples of PodDisruptionBudgets on Kubernetes' task page, with the real disruption controller and the book."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from respread.cluster.meta import ObjectKey
 from respread.planning.held import Held
-from respread.planning.victims.budgets import BudgetLedger, Needs
+from respread.planning.victims.budgets import BudgetBook, Needs
 from respread_sandbox import Sandbox
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until
@@ -46,10 +46,10 @@ def test_a_budget_over_seven_pods_allows_the_documented_number(
     wait_until(counted, "the disruption controller to have counted")
     assert sandbox.api.get(f"{path}/zk")["status"]["disruptionsAllowed"] == allowed
     snapshot = take_snapshot(sandbox)
-    ledger = BudgetLedger(snapshot)
+    book = BudgetBook(snapshot)
     pods = [pod for key, pod in snapshot.pods.items() if key.namespace == namespace]
     for pod in pods[:allowed]:
-        taken = ledger.take(pod)
+        taken = book.take(pod)
         assert isinstance(taken, Needs)
         assert taken.budget == ObjectKey(namespace, "zk")
-    assert all(isinstance(ledger.verdict(pod), Held) for pod in pods[allowed:])
+    assert all(isinstance(book.verdict(pod), Held) for pod in pods[allowed:])

@@ -17,7 +17,7 @@ from respread.api.decoding import decode_status
 from respread.api.policy import PLURALS
 from respread.api.record import MAX_RECORD_LENGTH, RECORD_PLURALS, decode_record, encode_record
 from respread.api.status import encode_status
-from respread.controller.records.checkpoint import situation_of
+from respread.controller.records.codec import situation_of
 from respread.kube.requests import NoResponseError, Response
 from respread.moves.codec import group_name
 from tests.informer_parts import page

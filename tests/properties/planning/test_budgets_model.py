@@ -1,4 +1,4 @@
-"""The verdict of the ledger of budgets equals the API server's, and the API server accepts plans within the ledger.
+"""The verdict of the book of budgets equals the API server's, and the API server accepts plans within the book.
 
 The model below is written from `EvictionREST.Create` alone, for objects in the form of the API.
 """
@@ -18,7 +18,7 @@ from respread.api.reasons import Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
 from respread.planning.held import Held
-from respread.planning.victims.budgets import BudgetLedger, Free, Needs
+from respread.planning.victims.budgets import BudgetBook, Free, Needs
 from tests.worlds import cluster
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -178,50 +178,50 @@ def test_the_verdict_for_a_single_pod_is_that_of_the_api_server(
     pods: list[dict[str, Any]], budgets: list[dict[str, Any]]
 ) -> None:
     snapshot = cluster([], map(typed_pod, pods), poddisruptionbudgets=map(typed_budget, budgets))
-    ledger = BudgetLedger(snapshot)
+    book = BudgetBook(snapshot)
     for pod in pods:
         copies = msgspec.json.decode(msgspec.json.encode(budgets))
         code, about = evict(pod, copies)
-        verdict = ledger.verdict(typed_pod(pod))
+        verdict = book.verdict(typed_pod(pod))
         assert (verdict.reason if isinstance(verdict, Held) else type(verdict)) == expected(code, about)
         if isinstance(verdict, Needs):
             assert verdict.budget.name == about
 
 
 @given(pods_of_one_namespace, budgets_of_one_namespace)
-def test_the_api_server_accepts_all_evictions_that_the_ledger_allows(
+def test_the_api_server_accepts_all_evictions_that_the_book_allows(
     pods: list[dict[str, Any]], budgets: list[dict[str, Any]]
 ) -> None:
     snapshot = cluster([], map(typed_pod, pods), poddisruptionbudgets=map(typed_budget, budgets))
-    ledger = BudgetLedger(snapshot)
+    book = BudgetBook(snapshot)
     for pod in pods:
-        verdict = ledger.verdict(typed_pod(pod))
+        verdict = book.verdict(typed_pod(pod))
         if isinstance(verdict, Held):
-            # The ledger counts like the server, except for unready pods. The server evicts these without a disruption
+            # The book counts like the server, except for unready pods. The server evicts these without a disruption
             # only while it still counts the other evicted pods as healthy.
-            before = BudgetLedger(snapshot).verdict(typed_pod(pod))
+            before = BudgetBook(snapshot).verdict(typed_pod(pod))
             assert evict(pod, budgets)[0] != 201 or (not pod["ready"] and isinstance(before, Free))
         else:
-            assert ledger.take(typed_pod(pod)) == verdict
+            assert book.take(typed_pod(pod)) == verdict
             assert evict(pod, budgets)[0] == 201
 
 
 @given(pods_of_one_namespace, budgets_of_one_namespace, st.lists(st.integers(0, 5), max_size=12))
-def test_returned_disruptions_restore_the_ledger(
+def test_returned_disruptions_restore_the_book(
     pods: list[dict[str, Any]], budgets: list[dict[str, Any]], order: list[int]
 ) -> None:
     snapshot = cluster([], map(typed_pod, pods), poddisruptionbudgets=map(typed_budget, budgets))
-    ledger = BudgetLedger(snapshot)
-    before = [ledger.verdict(typed_pod(pod)) for pod in pods]
+    book = BudgetBook(snapshot)
+    before = [book.verdict(typed_pod(pod)) for pod in pods]
     taken: list[Pod] = []
     for index in order:
         pod = typed_pod(pods[index % len(pods)])
         if pod in taken:
             taken.remove(pod)
-            ledger.give_back(pod)
-        elif not isinstance(ledger.verdict(pod), Held):
-            ledger.take(pod)
+            book.give_back(pod)
+        elif not isinstance(book.verdict(pod), Held):
+            book.take(pod)
             taken.append(pod)
     for pod in taken:
-        ledger.give_back(pod)
-    assert [ledger.verdict(typed_pod(pod)) for pod in pods] == before
+        book.give_back(pod)
+    assert [book.verdict(typed_pod(pod)) for pod in pods] == before

@@ -20,7 +20,7 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.held import Held
 from respread.planning.tasks import Task, Tasks
 from respread.planning.victims.budget_index import BudgetIndex
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicyIndex, PolicySetting
@@ -151,7 +151,7 @@ def rules_of(
     return Rules(
         selection=selection,
         protections=SETTING.protections,
-        budgets=BudgetLedger(snapshot, leaving, index),
+        budgets=BudgetBook(snapshot, leaving, index),
         active_pods=ActivePods(snapshot),
         now=NOW + timedelta(minutes=minutes),
         snapshot=snapshot,

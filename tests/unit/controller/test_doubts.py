@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from respread.api.record import GroupEvictionCount, RecentEvictions, Recorded
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
-from respread.controller.records.recovery import in_doubt, without
+from respread.controller.takeover import in_doubt, without
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.codec import RememberedMoves, group_name
 from respread.moves.entry import AGAIN_SECONDS, CERTAIN_SECONDS, Ended, MoveEntry, Outcome

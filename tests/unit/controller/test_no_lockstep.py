@@ -143,7 +143,7 @@ def switched(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> None:
-    """The checkpoint before evictions does not overwrite the newer report of the reconcile."""
+    """The record before evictions does not overwrite the newer report of the reconcile."""
     cluster = SimulatedCluster(3, limits=limits(10))
     cluster.ready_seconds = 3600.0
 

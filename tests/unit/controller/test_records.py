@@ -355,7 +355,7 @@ def test_a_status_is_written_although_its_record_is_refused() -> None:
     leading.run(scenario)
 
 
-def test_the_first_checkpoint_leaves_no_status_empty() -> None:
+def test_the_first_record_leaves_no_status_empty() -> None:
     """A replica that finds no Lease would conclude from an empty status that no replica has led before."""
     leading = Leading()
     remembered = [moves("a"), moves("a", "b")]

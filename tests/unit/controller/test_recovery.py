@@ -16,7 +16,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
-from respread.controller.records.recovery import AskingRules, resumed
+from respread.controller.takeover import AskingRules, resumed
 from respread.eviction.limits.limiter import Limiter
 from respread.moves.codec import RememberedMoves
 from respread.moves.entry import Ended, MovePhase, Outcome, Patience

@@ -209,7 +209,7 @@ def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixt
 
 
 def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
-    """After a freeze, the next leader may have written its checkpoint."""
+    """After a freeze, the next leader may have written its record."""
 
     async def scenario(writing: Writing) -> None:
         writing.exclusive_seconds = 0.0

@@ -16,7 +16,7 @@ from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.moving_ledger import MovingLedger
+from respread.eviction.budgets_beside_moves import BudgetsBesideMoves
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.victims.budgets import Needs
@@ -91,7 +91,7 @@ class Wave:
 
     def look(self) -> None:
         """Check budgets before each move is sent, and before each is sent again."""
-        ledger, budgets = Ledger(), MovingLedger(self.before)
+        ledger, budgets = Ledger(), BudgetsBesideMoves(self.before)
         for victim in self.victims:
             each = move(victim)
             assert isinstance(budgets.beside(ledger).verdict(victim), Needs)

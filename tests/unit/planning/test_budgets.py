@@ -1,4 +1,4 @@
-"""The ledger of PodDisruptionBudgets allows the evictions that the API server allows, and explains refusals."""
+"""The book of PodDisruptionBudgets allows the evictions that the API server allows, and explains refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
-from respread.planning.victims.budgets import BudgetHoldsError, BudgetLedger, Free, Needs
+from respread.planning.victims.budgets import BudgetBook, BudgetHoldsError, Free, Needs
 from tests.worlds import NOW, cluster, pod, spec
 
 OF_WEB = LabelSelector(match_labels=Map(app="web"))
@@ -36,8 +36,8 @@ def web(name: str, **fields: Any) -> Pod:
     return pod(name, "node-1", SPEC, **fields)
 
 
-def ledger(*budgets: PodDisruptionBudget, pods: tuple[Pod, ...] = (), in_flight: tuple[Pod, ...] = ()) -> BudgetLedger:
-    return BudgetLedger(cluster([], pods, poddisruptionbudgets=budgets), in_flight)
+def book(*budgets: PodDisruptionBudget, pods: tuple[Pod, ...] = (), in_flight: tuple[Pod, ...] = ()) -> BudgetBook:
+    return BudgetBook(cluster([], pods, poddisruptionbudgets=budgets), in_flight)
 
 
 def held(verdict: object) -> Held:
@@ -46,7 +46,7 @@ def held(verdict: object) -> Held:
 
 
 def test_without_a_budget_pods_may_be_evicted() -> None:
-    assert ledger().verdict(web("a")) == Free("no PodDisruptionBudget selects it")
+    assert book().verdict(web("a")) == Free("no PodDisruptionBudget selects it")
 
 
 @pytest.mark.parametrize(
@@ -63,24 +63,24 @@ def test_without_a_budget_pods_may_be_evicted() -> None:
     ],
 )
 def test_a_budget_covers_the_pods_that_its_selector_matches(selector: LabelSelector | None, selects: bool) -> None:
-    verdict = ledger(budget(selector=selector)).verdict(web("a"))
+    verdict = book(budget(selector=selector)).verdict(web("a"))
     assert verdict == (Needs(ObjectKey("default", "web"), 1) if selects else Free("no PodDisruptionBudget selects it"))
 
 
 def test_budgets_of_other_namespaces_do_not_apply() -> None:
-    assert isinstance(ledger(budget(namespace="other")).verdict(web("a")), Free)
+    assert isinstance(book(budget(namespace="other")).verdict(web("a")), Free)
 
 
 @pytest.mark.parametrize(
     "fields", [{"phase": "Pending"}, {"phase": "Succeeded"}, {"phase": "Failed"}, {"deletion_timestamp": NOW}]
 )
 def test_some_pods_need_no_budget_even_if_two_select_them(fields: dict[str, Any]) -> None:
-    two = ledger(budget("a", allowed=0), budget("b", allowed=0))
+    two = book(budget("a", allowed=0), budget("b", allowed=0))
     assert isinstance(two.verdict(web("a", **fields)), Free)
 
 
 def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:
-    books = ledger(budget(allowed=2))
+    books = book(budget(allowed=2))
     a, b, c = web("a"), web("b"), web("c")
     assert books.take(a) == Needs(ObjectKey("default", "web"), 2)
     assert books.take(b) == Needs(ObjectKey("default", "web"), 1)
@@ -123,18 +123,18 @@ def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:
     ],
 )
 def test_the_message_says_why_a_budget_holds_a_pod(of: PodDisruptionBudget, reason: Reason, words: str) -> None:
-    why = held(ledger(of).verdict(web("a")))
+    why = held(book(of).verdict(web("a")))
     assert why.reason == reason
     assert words in why.message
 
 
 def test_two_thousand_disrupted_pods_are_not_too_many() -> None:
     full = budget(allowed=5, disrupted_pods=Map({f"pod-{n}": NOW for n in range(2000)}))
-    assert ledger(full).verdict(web("a")) == Needs(ObjectKey("default", "web"), 5)
+    assert book(full).verdict(web("a")) == Needs(ObjectKey("default", "web"), 5)
 
 
 def test_two_budgets_hold_a_pod_permanently_and_are_named() -> None:
-    why = held(ledger(budget("b", allowed=9), budget("a", allowed=9)).verdict(web("a")))
+    why = held(book(budget("b", allowed=9), budget("a", allowed=9)).verdict(web("a")))
     assert why.reason == Reason.OVERLAPPING_BUDGETS
     assert why.message.startswith("2 PodDisruptionBudgets select it (a, b), ")
 
@@ -142,7 +142,7 @@ def test_two_budgets_hold_a_pod_permanently_and_are_named() -> None:
 def test_a_message_about_thousands_of_budgets_names_three() -> None:
     """As many pods may have such a message."""
     budgets = [budget(f"{'a' * 240}{number:05}", allowed=9) for number in range(2_000)]
-    why = held(ledger(*budgets).verdict(web("a")))
+    why = held(book(*budgets).verdict(web("a")))
     assert why.message.startswith("2000 PodDisruptionBudgets select it (")
     assert len(why.message) < 1_000
 
@@ -150,19 +150,19 @@ def test_a_message_about_thousands_of_budgets_names_three() -> None:
 def test_the_unhealthy_pod_eviction_policy_is_respected() -> None:
     unready = web("a", ready=False)
     healthy = budget(allowed=0, current_healthy=2, desired_healthy=2)
-    assert isinstance(ledger(healthy).verdict(unready), Free)
+    assert isinstance(book(healthy).verdict(unready), Free)
     short = budget(allowed=0, current_healthy=1, desired_healthy=2)
-    assert "AlwaysAllow would let it go" in held(ledger(short).verdict(unready)).message
+    assert "AlwaysAllow would let it go" in held(book(short).verdict(unready)).message
     always = budget(allowed=0, current_healthy=1, desired_healthy=2, unhealthy_pod_eviction_policy="AlwaysAllow")
-    assert isinstance(ledger(always).verdict(unready), Free)
+    assert isinstance(book(always).verdict(unready), Free)
     # With desiredHealthy 0, a healthy budget does not exempt the pod, and its disruptions count.
-    assert ledger(budget(allowed=3, desired_healthy=0)).verdict(unready) == Needs(ObjectKey("default", "web"), 3)
+    assert book(budget(allowed=3, desired_healthy=0)).verdict(unready) == Needs(ObjectKey("default", "web"), 3)
     out_of_date = budget(allowed=0, current_healthy=2, desired_healthy=2, generation=2, observed_generation=1)
-    assert isinstance(ledger(out_of_date).verdict(unready), Free)
+    assert isinstance(book(out_of_date).verdict(unready), Free)
 
 
 def test_unready_pods_may_be_evicted_after_the_plan_has_used_the_budget() -> None:
-    books = ledger(budget(allowed=1, current_healthy=3, desired_healthy=2))
+    books = book(budget(allowed=1, current_healthy=3, desired_healthy=2))
     books.take(web("a"))
     assert isinstance(books.verdict(web("b")), Held)
     assert isinstance(books.take(web("unready", ready=False)), Free)
@@ -177,7 +177,7 @@ class TestInFlight:
     of_four = budget(allowed=2, current_healthy=4, desired_healthy=2, expected_pods=4)
 
     def allowed(self, of: PodDisruptionBudget, pods: tuple[Pod, ...], *in_flight: Pod) -> int:
-        verdict = ledger(of, pods=pods, in_flight=in_flight).verdict(web("d"))
+        verdict = book(of, pods=pods, in_flight=in_flight).verdict(web("d"))
         return verdict.allowed if isinstance(verdict, Needs) else 0
 
     def test_an_eviction_counts_before_the_pod_or_the_budget_shows_it(self) -> None:
@@ -218,5 +218,5 @@ class TestInFlight:
         assert self.allowed(of_five, (*self.pods, web("e", ready=False)), web("a")) == 1
 
     def test_the_message_mentions_evictions_in_flight(self) -> None:
-        books = ledger(budget(allowed=1), pods=self.pods[:3], in_flight=(web("a"),))
+        books = book(budget(allowed=1), pods=self.pods[:3], in_flight=(web("a"),))
         assert "evictions made since then have used that up" in held(books.verdict(web("b"))).message

@@ -30,7 +30,7 @@ from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.budget_index import BudgetIndex
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 from respread.planning.victims.policies import PolicyIndex, PolicySetting, reach
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
@@ -167,9 +167,9 @@ class PlannedCluster(NamedTuple):
 
     def ask_budgets(self) -> None:
         """Check the budgets of every pod."""
-        ledger = BudgetLedger(self.state.snapshot, self.in_flight.pods(self.state.snapshot))
+        book = BudgetBook(self.state.snapshot, self.in_flight.pods(self.state.snapshot))
         for each in self.state.snapshot.pods.values():
-            ledger.verdict(each)
+            book.verdict(each)
 
 
 STEPS: Final[dict[str, Callable[[PlannedCluster], object]]] = {

@@ -17,7 +17,7 @@ from respread.api.reasons import Reason
 from respread.api.record import MoveInFlight, Recorded, RememberedBackOff
 from respread.cluster.pod import Pod, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.checkpoint import (
+from respread.controller.records.codec import (
     back_offs_to_remember,
     evictions_to_remember,
     failures_to_remember,

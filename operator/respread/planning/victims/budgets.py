@@ -1,6 +1,6 @@
 """PodDisruptionBudgets, evaluated as by the API server's Eviction handler, so that no eviction is sent unnecessarily.
 
-`BudgetLedger.verdict` follows `EvictionREST.Create` (pkg/registry/core/pod/storage/eviction.go) step by step, based on
+`BudgetBook.verdict` follows `EvictionREST.Create` (pkg/registry/core/pod/storage/eviction.go) step by step, based on
 the budgets' status. It subtracts two things from what the status allows: what a plan has already taken from the budget,
 and evictions in flight that the status can't show yet.
 """
@@ -53,7 +53,7 @@ class BudgetHoldsError(ValueError):
     """A plan would evict a pod that its budget holds. The message says why."""
 
 
-class BudgetLedger:
+class BudgetBook:
     """What the budgets of a snapshot still allow.
 
     The planner owns it: `take` and `give_back` change it, and a `fork` changes independently.
@@ -70,7 +70,7 @@ class BudgetLedger:
             snapshot: the cluster.
             in_flight: pods whose eviction the API server has accepted, as the watch last showed them. A pod that is not
                 terminating there was evicted just now, and may be missing from the budget's status.
-            index: which budgets select which pods, kept from earlier ledgers. It is advanced to this snapshot.
+            index: which budgets select which pods, kept from earlier books. It is advanced to this snapshot.
         """
         index = BudgetIndex() if index is None else index
         index.advance(snapshot)
@@ -78,9 +78,9 @@ class BudgetLedger:
         self._taken_of: dict[ObjectKey, ObjectKey | None] = {}
         self._taken: dict[ObjectKey, int] = {}
 
-    def fork(self) -> BudgetLedger:
-        """Return a ledger in the same state; what happens to either leaves the other alone."""
-        other = BudgetLedger.__new__(BudgetLedger)
+    def fork(self) -> BudgetBook:
+        """Return a book in the same state; what happens to either leaves the other alone."""
+        other = BudgetBook.__new__(BudgetBook)
         other._budgets = self._budgets  # noqa: SLF001 - our own class
         other._taken_of = self._taken_of.copy()  # noqa: SLF001 - our own class
         other._taken = self._taken.copy()  # noqa: SLF001 - our own class

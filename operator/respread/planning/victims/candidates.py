@@ -13,7 +13,7 @@ from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
-from respread.planning.victims.budgets import BudgetLedger, why_no_budget
+from respread.planning.victims.budgets import BudgetBook, why_no_budget
 from respread.planning.victims.controllers import ActivePods, controller_of
 from respread.planning.victims.protection import Protection, why_owner_unknown
 from respread.planning.victims.selection import Selection
@@ -55,7 +55,7 @@ class Rules(NamedTuple):
     selection: Selection
     protections: Mapping[str, Protection]
     """By policy name. An invalid policy is absent, and may not evict."""
-    budgets: BudgetLedger
+    budgets: BudgetBook
     active_pods: ActivePods
     now: datetime
     """With a time zone."""
@@ -69,7 +69,7 @@ class Rules(NamedTuple):
         snapshot: ClusterSnapshot,
         selection: Selection,
         protections: Mapping[str, Protection],
-        budgets: BudgetLedger,
+        budgets: BudgetBook,
         now: datetime,
         refused: Refused,
     ) -> Rules:

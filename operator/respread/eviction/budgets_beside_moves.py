@@ -6,29 +6,29 @@ from respread.cluster.state import ClusterSnapshot
 from respread.moves.entry import as_shown
 from respread.moves.ledger import Ledger
 from respread.planning.victims.budget_index import BudgetIndex
-from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.budgets import BudgetBook
 
 
-class MovingLedger:
-    """The ledger of one snapshot, at the cost of the moves that have come into flight or ended since the last look.
+class BudgetsBesideMoves:
+    """What budgets allow in one snapshot, at the cost of what came into flight or ended since the last look.
 
     Each eviction is looked at several times, beside all that are in flight by then: counted again every time, a wave
     would cost the square of its moves.
     """
 
-    __slots__ = ("_ledger", "_moves", "_snapshot")
+    __slots__ = ("_book", "_moves", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
         self._moves = Ledger()
-        self._ledger = BudgetLedger(snapshot, (), BudgetIndex())
+        self._book = BudgetBook(snapshot, (), BudgetIndex())
 
-    def beside(self, moves: Ledger) -> BudgetLedger:
+    def beside(self, moves: Ledger) -> BudgetBook:
         """Return what budgets allow beside some moves in flight; right until the next call."""
         began, ended = moves.since(self._moves)
         for move in ended:
-            self._ledger.ended(as_shown(move.pod, self._snapshot))
+            self._book.ended(as_shown(move.pod, self._snapshot))
         for move in began:
-            self._ledger.sent(as_shown(move.pod, self._snapshot))
+            self._book.sent(as_shown(move.pod, self._snapshot))
         self._moves = moves
-        return self._ledger.fork()
+        return self._book.fork()

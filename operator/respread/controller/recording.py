@@ -22,7 +22,7 @@ from respread.stores.stores import Policies
 from respread.telemetry.metrics import Metrics
 
 
-class Accounts:
+class Recording:
     """Records, counts and reports."""
 
     __slots__ = ("_announcements", "_journal", "_metrics", "_refusals", "_seen", "_statuses")

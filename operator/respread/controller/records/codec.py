@@ -1,4 +1,4 @@
-"""What the next leader must know of what was done before, stored in the policies' records.
+"""The history in the policies' records: what the next leader must know of what was done before.
 
 It contains the groups in back-off, the evictions that count for `limits.perHour` and `limits.perHourPerGroup`, and the
 failures in a row. Groups and situations are stored as digests: short names that are the same in every process.

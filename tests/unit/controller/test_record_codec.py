@@ -1,4 +1,4 @@
-"""The next leader reads the checkpoint of the last one from records."""
+"""The next leader reads the history of the last one from records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from respread.api.record import (
 )
 from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.checkpoint import (
+from respread.controller.records.codec import (
     back_offs_to_remember,
     evictions_to_remember,
     failures_to_remember,
