@@ -18,7 +18,7 @@ import prometheus_client
 import uvloop
 
 from respread.handlers.health import WatchHealth
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import Renewal, load_access
 from respread.stores.watched_kinds import watched_kinds

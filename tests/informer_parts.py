@@ -8,8 +8,7 @@ from typing import Any
 import prometheus_client
 
 from respread.handlers.health import WatchHealth
-from respread.handlers.informer import Informer
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informer, Informers
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 

@@ -22,7 +22,7 @@ from respread.controller.records.record_writer import ExclusiveRequests
 from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.owners.last_look import Owners
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.holds.holds import Holds
 from respread.holds.other_evictions import OtherEvictions
 from respread.kube.requests import Requests

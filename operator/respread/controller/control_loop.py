@@ -23,7 +23,7 @@ from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waking import BEAT_SECONDS, Replanning, Waiting, is_full, next_plan
 from respread.eviction.limits.limiter import bounding
 from respread.eviction.pacing import Paced
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.holds.holds import why_stale
 from respread.planning.plan import Move, Plan
 from respread.provisioning.room_loop import RoomLoop

@@ -14,10 +14,9 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.options import OperatorOptions
 from respread.controller.permits.permission import Leading
 from respread.eviction.eviction_api import TIMEOUT_SECONDS
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.kube.access import AccessError, ClusterAccess, Renewal
-from respread.kube.election import COMMON_NAMESPACE, INSTALLED_NAMESPACE, Election
-from respread.kube.leadership import Elector
+from respread.kube.leadership import COMMON_NAMESPACE, INSTALLED_NAMESPACE, Election, Elector
 from respread.kube.requests import Requests, open_requests
 from respread.planning.victims.controllers import is_active
 from respread.planning.victims.protection import are_own

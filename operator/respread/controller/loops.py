@@ -23,7 +23,7 @@ from respread.controller.reporter import Reporter
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waking import PlanningThread
 from respread.eviction.answers import EvictionResult
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.kube.events import EventRecorder
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.requests import Requests

@@ -18,7 +18,7 @@ from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.takeover import Takeover
 from respread.controller.waking import PlanningThread
 from respread.eviction.limits.limiter import Limiter, Limiters
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.holds.holds import why_stale
 from respread.moves.ledger import Ledger
 from respread.planning.victims.candidates import Refused

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, cast
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.errors import DecodeError
 from respread.cluster.objects import Workload
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.kube.retry import Retry, RetryDelays

@@ -12,7 +12,7 @@ import msgspec
 from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.owner_selectors import OwnerSelectors
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.kube.requests import NoResponseError, Requests
 from respread.kube.retry import Retry, RetryDelays
 from respread.planning.audit.auditor import Auditor

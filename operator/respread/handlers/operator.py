@@ -23,8 +23,7 @@ from respread.api.policy import API_VERSION
 from respread.cluster.decode.decoder import Kind
 from respread.gc_tuning import relax_garbage_collection
 from respread.handlers.health import SILENT_SECONDS, WatchHealth
-from respread.handlers.informer import Informer
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informer, Informers
 from respread.handlers.session import open_plain_session, open_session
 from respread.kube.access import AccessError, ClusterAccess, Renewal
 from respread.kube.retry import Retry, RetryDelays

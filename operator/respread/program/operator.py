@@ -23,7 +23,7 @@ from respread.controller.permits.permission_needs import OPTIONAL
 from respread.controller.permits.permissions import Permissions
 from respread.controller.waking import heartbeat_of_loop
 from respread.handlers.health import WatchHealth
-from respread.handlers.informers import Informers
+from respread.handlers.informer import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, Renewal, load_access
 from respread.kube.events import EventRecorder, record_events

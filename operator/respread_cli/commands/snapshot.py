@@ -24,8 +24,7 @@ from respread_cli.read.cluster_view import ConnectionOptions
 from respread_cli.read.connection import Connection, connect
 from respread_cli.read.gathering import OPTIONAL, READ_KINDS, WantedKind
 from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
-from respread_cli.read.snapshot_content import snapshot_content
-from respread_cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
+from respread_cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About, snapshot_content
 
 STANDARD_OUTPUT: Final = STANDARD_INPUT
 

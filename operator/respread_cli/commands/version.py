@@ -13,7 +13,7 @@ import msgspec
 
 from respread import __version__
 from respread.cluster.annotations import VERSION
-from respread.kube.election import COMMON_NAMESPACE, INSTALLED_NAMESPACE
+from respread.kube.leadership import COMMON_NAMESPACE, INSTALLED_NAMESPACE
 from respread.planning.victims.protection import OWN_LABELS
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import client_options

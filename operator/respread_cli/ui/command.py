@@ -26,8 +26,7 @@ from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.read.prometheus import read_past
 from respread_cli.report.planned import Planning, PlanningOptions, check_standard_input
 from respread_cli.terminal import has_screen
-from respread_cli.ui.contexts import Contexts
-from respread_cli.ui.engine import Engine
+from respread_cli.ui.engine import Contexts, Engine
 from respread_cli.ui.guard import Guard, new_token
 from respread_cli.ui.server import HOST, PageServer, listener_on, listening
 from respread_cli.ui.sources import open_source

@@ -1,4 +1,4 @@
-"""Plans for the newest state of the cluster, and answers requests about it.
+"""Plans for the newest state of a cluster, of which the page shows one at a time, and answers requests about it.
 
 One thread at a time may use it, unless a method says otherwise.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -313,3 +314,43 @@ class Engine:
         if self._planned is None:
             raise CommandError("the cluster is still being read.")
         return self._planned
+
+
+class Contexts:
+    """Opens clusters, and closes them."""
+
+    def __init__(
+        self, names: tuple[str, ...], open_engine: Callable[[str | None], AbstractContextManager[Engine]]
+    ) -> None:
+        """Create it.
+
+        Args:
+            names: the contexts; none if the cluster can't be changed.
+            open_engine: opens the cluster of a context; None: that of the command's options.
+        """
+        self.names = names
+        self._open_engine = open_engine
+        self._opened: list[tuple[Engine, ExitStack]] = []
+
+    def open(self, name: str | None = None) -> Engine:
+        """Return an engine, which reads the cluster from now on. Any thread may call it: it may run a plugin.
+
+        Raises:
+            CommandError: the cluster can't be reached.
+        """
+        with ExitStack() as stack:
+            engine = stack.enter_context(self._open_engine(name))
+            self._opened.append((engine, stack.pop_all()))
+        return engine
+
+    def close_all_but(self, shown: Engine) -> None:
+        """End the reading of all other clusters."""
+        for engine, stack in tuple(self._opened):
+            if engine is not shown:
+                self._opened.remove((engine, stack))
+                stack.close()
+
+    def close(self) -> None:
+        """End the reading of every cluster."""
+        while self._opened:
+            self._opened.pop()[1].close()

@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.pod import Pod
 from respread_cli.main import respread
-from respread_cli.read.snapshot_content import snapshot_content
-from respread_cli.read.snapshot_file import ABOUT
+from respread_cli.read.snapshot_file import ABOUT, snapshot_content
 from tests.unit.cli.snapshots import deployment_pods, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 
 NODES = [manifest_of_node("node-a", "zone-a"), manifest_of_node("node-b", "zone-b")]

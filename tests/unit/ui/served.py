@@ -14,8 +14,7 @@ import aiohttp
 from respread.program.command_line import CommandError
 from respread_cli.read.following import Lost
 from respread_cli.report.planned import Planning
-from respread_cli.ui.contexts import Contexts
-from respread_cli.ui.engine import Engine
+from respread_cli.ui.engine import Contexts, Engine
 from respread_cli.ui.guard import Guard
 from respread_cli.ui.server import HOST, PageServer, listener_on, listening
 from tests.unit.ui.clusters import OPTIONS, ChangingSource, engine_for

@@ -20,12 +20,11 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.view.attached_volumes import Attachments
-from respread.scheduling.view.free_resources import FreeResources
+from respread.scheduling.view.free_resources import FreeResources, UsedPorts
 from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.pod_affinity_terms import ExistingTerms
 from respread.scheduling.view.pod_index import PodIndex
-from respread.scheduling.view.used_ports import UsedPorts
 from respread.scheduling.view.volumes import VolumeUsage, has_volumes
 
 ViewMark: TypeAlias = int

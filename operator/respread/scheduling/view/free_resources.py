@@ -1,12 +1,13 @@
-"""The free amount of each resource on every node, and which nodes have enough."""
+"""What nodes have for pods: the free amount of each resource, which nodes have enough, and the host ports in use."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from respread.cluster.pod import Resources
+from respread.cluster.pod import HostPort, Resources
 from respread.scheduling.view.node_sets import NodeSet, node_set
 
 POD_SLOTS: Final = "pods"
@@ -117,3 +118,42 @@ class FreeResources:
         self._shares_kept += len(shares)
         self._shares[id(requests)] = (requests, shares)  # Keep the map alive, so that its id stays unique.
         return shares
+
+
+EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for "every address of the node"
+
+
+class UsedPorts:
+    """The host ports that pods use on their nodes."""
+
+    __slots__ = ("_in_use",)
+
+    def __init__(self) -> None:
+        self._in_use: dict[tuple[str, int], dict[int, Counter[str]]] = {}
+        """Protocol and port, then slot, then address, with the number of pods."""
+
+    def take(self, slot: int, ports: Iterable[HostPort]) -> None:
+        """Add a pod's ports."""
+        for port in ports:
+            at = self._in_use.setdefault((port.protocol, port.port), {})
+            at.setdefault(slot, Counter())[port.host_ip] += 1
+
+    def give_back(self, slot: int, ports: Iterable[HostPort]) -> None:
+        """Remove a pod's ports."""
+        for port in ports:
+            at = self._in_use[port.protocol, port.port]
+            addresses = at[slot]
+            addresses[port.host_ip] -= 1
+            if not addresses[port.host_ip]:
+                del addresses[port.host_ip]
+                if not addresses:
+                    del at[slot]
+
+    def conflicts(self, port: HostPort) -> Iterator[int]:
+        """Yield the slots of the nodes where a port is already in use.
+
+        `0.0.0.0` conflicts with every address. `::` is an address like any other.
+        """
+        for slot, addresses in self._in_use.get((port.protocol, port.port), {}).items():
+            if port.host_ip == EVERY_ADDRESS or EVERY_ADDRESS in addresses or port.host_ip in addresses:
+                yield slot
