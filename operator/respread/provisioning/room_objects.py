@@ -216,7 +216,7 @@ class RoomObjects:
         names = {"namespace": namespace}
         return await self._ask("GET", self._path, names, query={"labelSelector": PLACEHOLDER_LABEL})
 
-    async def create(self, manifest: Mapping[str, Any], namespace: str) -> RoomAnswer:
+    async def post(self, manifest: Mapping[str, Any], namespace: str) -> RoomAnswer:
         """Create one. One that is there already stays as it is, and its UID is not known."""
         return await self._ask("POST", self._path, {"namespace": namespace}, body=manifest)
 
@@ -276,10 +276,10 @@ def _failure(response: Response) -> RoomAnswer:
 _PLACEHOLDERS_PATH: Final = "/apis/apps/v1/namespaces/{namespace}/deployments"
 
 
-class Placeholders:
+class Placeholders(RoomObjects):
     """The placeholder Deployments of a cluster."""
 
-    __slots__ = ("_image", "_objects")
+    __slots__ = ("_image",)
 
     def __init__(self, requests: Requests, image: str) -> None:
         """Create it.
@@ -288,30 +288,22 @@ class Placeholders:
             requests: to the API server.
             image: of the container, which does nothing until it is stopped.
         """
-        self._objects = RoomObjects(requests, _PLACEHOLDERS_PATH)
+        super().__init__(requests, _PLACEHOLDERS_PATH)
         self._image = image
-
-    async def list(self, namespace: str) -> RoomAnswer:
-        """List all of them."""
-        return await self._objects.list(namespace)
 
     async def create(self, room: WantedRoom, namespace: str) -> RoomAnswer:
         """Create that of a room. One that is there already stays as it is, and its UID is not known."""
-        return await self._objects.create(placeholder(room, namespace, self._image), namespace)
-
-    async def delete(self, room_id: str, uid: str, namespace: str) -> RoomAnswer:
-        """Delete that of a room, and its pods. None of that UID is as good."""
-        return await self._objects.delete(room_id, uid, namespace)
+        return await self.post(placeholder(room, namespace, self._image), namespace)
 
 
 _BUFFERS_PATH: Final = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{namespace}/capacitybuffers"
 _TEMPLATES: Final = "/api/v1/namespaces/{namespace}/podtemplates"
 
 
-class Buffers:
-    """The CapacityBuffers of a cluster that ask for room, each with its PodTemplate."""
+class Buffers(RoomObjects):
+    """The CapacityBuffers of a cluster that ask for room, each with its PodTemplate, which goes with it."""
 
-    __slots__ = ("_image", "_objects", "_templates")
+    __slots__ = ("_image", "_templates")
 
     def __init__(self, requests: Requests, image: str) -> None:
         """Create it.
@@ -320,13 +312,9 @@ class Buffers:
             requests: to the API server.
             image: of the templates' container. No pod is made of them.
         """
-        self._objects = RoomObjects(requests, _BUFFERS_PATH)
+        super().__init__(requests, _BUFFERS_PATH)
         self._templates = RoomObjects(requests, _TEMPLATES)
         self._image = image
-
-    async def list(self, namespace: str) -> RoomAnswer:
-        """List all of them."""
-        return await self._objects.list(namespace)
 
     async def create(self, room: WantedRoom, namespace: str) -> RoomAnswer:
         """Create that of a room, and its PodTemplate.
@@ -334,11 +322,7 @@ class Buffers:
         One that is there already stays as it is, and its UID is not known. The buffer comes first, so that its template
         can belong to it and is deleted with it. An autoscaler waits for the template, and takes up no buffer without.
         """
-        made = await self._objects.create(buffer(room, namespace), namespace)
+        made = await self.post(buffer(room, namespace), namespace)
         if uid := made.uids.get(room.key.id, ""):
-            await self._templates.create(buffer_template(room, namespace, self._image, uid), namespace)
+            await self._templates.post(buffer_template(room, namespace, self._image, uid), namespace)
         return made
-
-    async def delete(self, room_id: str, uid: str, namespace: str) -> RoomAnswer:
-        """Delete that of a room. The garbage collector deletes its PodTemplate. None of that UID is as good."""
-        return await self._objects.delete(room_id, uid, namespace)
