@@ -18,19 +18,18 @@ from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.errors import DecodeError
+from respread.growing_pause import GrowingPause
 from respread.program.command_line import CommandError
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.read.connection import Connection
 from respread_cli.read.gathering import Gathering, WantedKind
 from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 
-FIRST_WAIT_SECONDS: Final = 0.5
-LONGEST_WAIT_SECONDS: Final = 5.0
-"""After a lost connection: this long at first, then twice as long each time, up to the longest."""
-FIRST_REFUSED_WAIT_SECONDS: Final = 1.0
-LONGEST_REFUSED_WAIT_SECONDS: Final = 30.0
-"""Until a kind is requested again that the API server does not have, or does not allow us to read: this long at first,
-then twice as long each time. An API server that has just started gives both answers for a moment."""
+PAUSE: Final = GrowingPause(first_seconds=0.5, longest_seconds=5.0)
+"""Until an API server that did not answer is asked again."""
+PAUSE_IF_REFUSED: Final = GrowingPause(first_seconds=1.0, longest_seconds=30.0)
+"""Until a kind is requested again that the API server does not have, or does not allow us to read. An API server that
+has just started gives both answers for a moment."""
 _MOST_EVENTS_AT_ONCE: Final = 5_000
 _GONE: Final = 410
 
@@ -220,13 +219,13 @@ class FollowedCluster:
     # In the thread of a kind
 
     def _follow(self, wanted: WantedKind) -> None:
-        version, wait_seconds, refused_wait_seconds = "", FIRST_WAIT_SECONDS, FIRST_REFUSED_WAIT_SECONDS
+        version, lost, refused = "", 0, 0
         while not self._ended.is_set():
             try:
                 version = version or self._list(wanted)
                 lines = self._reader.lines(wanted, version)
                 self._tell(_Lost(wanted, None))
-                wait_seconds, refused_wait_seconds = FIRST_WAIT_SECONDS, FIRST_REFUSED_WAIT_SECONDS
+                lost = refused = 0
                 for line in lines:
                     version = self._event(wanted, line) or version
             except ListExpiredError:
@@ -234,12 +233,12 @@ class FollowedCluster:
             except UnreadableError as error:
                 version = ""
                 self._tell(_Refused(wanted, error))
-                self._ended.wait(refused_wait_seconds)
-                refused_wait_seconds = min(2 * refused_wait_seconds, LONGEST_REFUSED_WAIT_SECONDS)
+                refused += 1
+                self._ended.wait(PAUSE_IF_REFUSED.seconds(refused))
             except CommandError as error:
                 self._tell(_Lost(wanted, error))
-                self._ended.wait(wait_seconds)
-                wait_seconds = min(2 * wait_seconds, LONGEST_WAIT_SECONDS)
+                lost += 1
+                self._ended.wait(PAUSE.seconds(lost))
 
     def _list(self, wanted: WantedKind) -> str:
         pages = tuple(self._reader.pages(wanted))

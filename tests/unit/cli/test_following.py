@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from respread.cluster.decode.decoder import KINDS
+from respread.growing_pause import GrowingPause
 from respread.stores.watched_kinds import CLUSTER_POLICIES
 from respread_cli.read import following
 from respread_cli.read.cluster_view import ConnectionOptions
@@ -98,7 +99,8 @@ def kubeconfig(tmp_path: Path) -> Callable[[int], str]:
 def test_watches_deliver_changes_and_an_outage_is_reported_once(
     kubeconfig: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "FIRST_REFUSED_WAIT_SECONDS", 0.1)  # so that a missing kind is requested again
+    # So that a missing kind is requested again soon.
+    monkeypatch.setattr(following, "PAUSE_IF_REFUSED", GrowingPause(0.1, 30.0))
 
     def nodes() -> int:
         view = cluster.take()
