@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 413, 64_820),  # (300, 44,000)
-        ("operator/respread", 282, 44_940),  # (-, 31,000)
-        ("tests", 459, 73_430),  # (-, 75,000)
+        ("operator", 400, 64_570),  # (300, 44,000)
+        ("operator/respread", 271, 44_760),  # (-, 31,000)
+        ("tests", 459, 73_420),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
