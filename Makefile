@@ -31,12 +31,14 @@ $(RUNTIME): requirements.txt requirements-build.txt $(PROJECTS:%=%/pyproject.tom
 	@$(PYTHON) -c 'import sys; sys.exit("respread needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt -r requirements-build.txt
+	@# Not compiled, which takes as long as the rest of it: what a program imports is compiled then, and `setup` compiles all.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.txt -r requirements-build.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation $(PROJECTS:%=-e %)
 	@touch $@
 
 $(STAMP): $(RUNTIME) requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true # some packages hold files for other Pythons
 	@touch $@
 
 # Compiles the tests once, instead of in each worker of `make test`.

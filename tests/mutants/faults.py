@@ -93,14 +93,20 @@ FAULTS: Final = (
     Fault(
         "moves go together though one lowers the minimum of a constraint",
         "planning/search/together.py",
-        "return is_restored and not (tally.soft or tally.excess)",
-        "return True",
+        "or (sum(number for _, number in self._counts) <= _EITHER and not tally.excess)",
+        "or True",
     ),
     Fault(
         "moves go together though a group with maxSkew 2 and three domains may end with excess",
         "planning/search/together.py",
-        "return is_restored and not (tally.soft or tally.excess)",
-        "return not (tally.soft or tally.excess)",
+        "or (sum(number for _, number in self._counts) <= _EITHER and not tally.excess)",
+        "or not tally.excess",
+    ),
+    Fault(
+        "moves go together though the domain that the score prefers may have no room",
+        "planning/search/together.py",
+        "if not (leads or level.tally.soft):",
+        "if not leads:",
     ),
     Fault(
         "moves go together though minDomains leaves too few places for all",

@@ -39,6 +39,10 @@ def per_node(**options: Any) -> TopologySpreadConstraint:
     return constraint(HOSTNAME, selector=OF_WEB, **options)
 
 
+def by_capacity_type(**options: Any) -> TopologySpreadConstraint:
+    return constraint(CAPACITY_TYPE, selector=OF_WEB, **options)
+
+
 def of_web(by_zone: Mapping[str, int], nodes: int, *constraints: TopologySpreadConstraint) -> list[Pod]:
     """Return pods spread over the nodes of each zone."""
     by_node = {
@@ -88,11 +92,20 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
 
 
 @pytest.mark.parametrize(
-    ("full", "max_skew", "others"),
-    [("as ao", 1, []), ("as ao", 5, []), ("as bs cs", 1, []), ("as ao", 1, [per_node()])],
+    ("full", "constraints"),
+    [
+        ("as ao", [zonal(), by_capacity_type()]),
+        ("as ao", [zonal(), by_capacity_type(max_skew=5)]),
+        ("as bs cs", [zonal(), by_capacity_type()]),
+        ("as ao", [zonal(), by_capacity_type(), per_node()]),
+        ("as ao", [zonal(), by_capacity_type(**SOFT)]),
+        ("as ao", [zonal(**SOFT), by_capacity_type()]),
+        ("as ao", [zonal(**SOFT), by_capacity_type(**SOFT)]),
+        ("as ao", [zonal(), by_capacity_type(max_skew=5, **SOFT)]),
+    ],
 )
 def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
-    full: str, max_skew: int, others: list[TopologySpreadConstraint]
+    full: str, constraints: list[TopologySpreadConstraint]
 ) -> None:
     nodes = [
         node(f"{zone}{kind}{at}", zone, labels={CAPACITY_TYPE: kind})
@@ -100,10 +113,9 @@ def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
         for kind in "so"
         for at in range(12)
     ]
-    by_capacity_type = constraint(CAPACITY_TYPE, max_skew=max_skew, selector=OF_WEB)
-    web = of_web(dict.fromkeys(full.split(), 12), 12, zonal(), by_capacity_type, *others)
-    now, in_all = at_once(planned(nodes, web))
-    assert now == (12 if others else in_all)  # with a pod on each node, no more than nodes of one zone and type
+    now, in_all = at_once(planned(nodes, of_web(dict.fromkeys(full.split(), 12), 12, *constraints)))
+    with_pods_on_each_node = 12  # no more than nodes of one zone and type
+    assert now == (with_pods_on_each_node if per_node() in constraints else in_all)
 
 
 def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> None:

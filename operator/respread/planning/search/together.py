@@ -12,16 +12,20 @@ that level or above does not lower the minimum. A domain takes at most as many r
 plus s. So it is enough that each domain below the level has room for as many pods as it lacks, beside everything else
 that may land there. `contention` proves that, from the places that this module returns.
 
-A group without excess has none when all replacements have landed, whatever is evicted, if s is 1 or it has two domains.
-With two, a domain that is allowed one more has at most s more than the other, of the same number of pods in the end.
-With s = 1, take the last time when a domain came to the highest count x that one has in the end. Every domain had x - 1
-then. Were one lower in the end, the pods that it lacks would have brought another one to x later.
+If every replacement goes to a domain with the fewest pods, as it must if s is 1, no group gets more excess, whatever is
+evicted. Let y be the minimum in the end. Suppose a domain came to y + 2 or more, and take the last such time. Every
+domain had y + 1 or more then, and came to y + 1 at most later. So none has more in the end than then, and all together
+have no fewer, so each has as many as then: more than y. That can't be. The same reasoning from the start shows that y
+is no less than the minimum was. So in the end a domain has at most y + 1, or at most what its evictions left.
+
+A group of two domains without excess has none in the end either: a domain that is allowed one more has at most s more
+than the other, of the same number of pods in the end.
 
 With several constraints, the domains with the fewest pods of each may be the only ones that it allows, so each node set
 that they have in common must have room. Where a constraint allows some domains whatever happens, these are enough. If
-each domain is a node, a node counts only as one place, and only while it passes whatever happens elsewhere. A
-ScheduleAnyway constraint is treated like a DoNotSchedule constraint whose replacements go to the domain that the
-scheduler's score prefers.
+each domain is a node, a node counts only as one place, and only while it passes whatever happens elsewhere. The
+scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long as
+the nodes that the DoNotSchedule constraints allow there have room.
 
 The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. It is sufficient and not
 necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
@@ -127,12 +131,15 @@ class _Level:
 
     @property
     def is_kept(self) -> bool:
-        """Whether no eviction so far can lower the minimum, or it leads to no excess in the end."""
-        if self.lowest is None or self.lowest >= self.most(self.coming):
-            return True
+        """Whether no eviction so far can lower the minimum, or it leads to no more excess in the end."""
         tally = self.tally
-        is_restored = tally.max_skew == 1 or sum(number for _, number in self._counts) <= _EITHER
-        return is_restored and not (tally.soft or tally.excess)
+        return (
+            self.lowest is None
+            or tally.soft
+            or tally.max_skew == 1
+            or self.lowest >= self.most(self.coming)
+            or (sum(number for _, number in self._counts) <= _EITHER and not tally.excess)
+        )
 
     @property
     def floor(self) -> int:
@@ -165,7 +172,8 @@ class _Course:
         self._board = board
         self._levels: dict[int, _Level] = {}
         self._kind: Hashable = None
-        self._own: _Own | None = None
+        self._own: dict[int, _Own | None] = {}
+        """By piece."""
         self._reaching: Counter[str] = Counter()
         """How many replacements may land in each domain of the leading constraint."""
         self._shown: set[tuple[NodeSet, _Domains]] = set()
@@ -192,16 +200,18 @@ class _Course:
     def add(self, number: int) -> Places | None:
         """Count a replacement that has no node, and return its places; None if the bound can't be shown."""
         piece = self._board.pieces[number]
-        kind = _kind_of(piece)
-        if self._kind is None:
-            self._kind, self._own = kind, _own_of(self._board, piece)
-        if self._own is None or kind != self._kind:
+        if number not in self._own:
+            kind = _kind_of(piece)
+            if self._kind is None:
+                self._kind = kind
+            self._own[number] = _own_of(self._board, piece) if kind == self._kind else None
+        if (own := self._own[number]) is None:
             return None
         for index in piece.counted_by:
             self._level(index).coming += 1
         if not all(level.is_kept for level in self._levels.values()):
             return None
-        return self._places(piece, self._own)
+        return self._places(piece, own)
 
     def _places(self, piece: Piece, own: _Own) -> Places | None:
         nodes = passing = piece.replacement.statically_feasible
@@ -229,10 +239,10 @@ class _Course:
     def _within(self, parts: _Parts, level: _Level, *, counts: bool, leads: bool) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
 
-        If all of them have nodes that it allows whatever happens, these alone.
+        If all of them have nodes that a DoNotSchedule constraint allows whatever happens, these alone.
         """
         nodes = level.tally.domains.nodes
-        if not leads:
+        if not (leads or level.tally.soft):
             never_closing = _never_closing(level)
             open_ = {(*domains, None): part & never_closing for domains, part in parts.items()}
             if all(open_.values()):
@@ -287,7 +297,7 @@ class _Own(NamedTuple):
     lead: int | None
     """The one in whose domains room is looked for one by one; None if each domain is a node."""
     beside: tuple[int, ...]
-    """Other DoNotSchedule constraints with larger domains than a node."""
+    """Others with larger domains than a node."""
     of_nodes: tuple[int, ...]
     """Those with a node as each domain."""
 
@@ -321,12 +331,10 @@ def _own_of(board: Board, piece: Piece) -> _Own | None:
     larger = [index for index in needed if not tallies[index].single]
     if not larger and len(of_nodes) == 1:
         larger, of_nodes = of_nodes, []
-    larger.sort(key=lambda index: tallies[index].domains.size)
+    larger.sort(key=lambda index: (tallies[index].soft, tallies[index].domains.size))
     if not larger or (not of_nodes and tallies[larger[0]].domains.size > _MOST_PARTS):
         return _Own(None, (), (*of_nodes, *larger)) if all(tallies[index].single for index in larger) else None
-    if tallies[larger[0]].domains.size > _MOST_PARTS or (
-        len(larger) > 1 and any(tallies[index].soft for index in larger)
-    ):
+    if tallies[larger[0]].domains.size > _MOST_PARTS:
         return None
     return _Own(larger[0], tuple(larger[1:]), tuple(of_nodes))
 
