@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from immutables import Map
 
+from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Node
-from respread.cluster.pod import Pod, TopologySpreadConstraint
+from respread.cluster.pod import Pod, PodAffinityTerm, TopologySpreadConstraint
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from tests.plans import plan_cluster
@@ -143,6 +144,12 @@ def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> No
     assert at_once(alone) == (19, 40)
     assert at_once(both) == (38, 80)
     assert both.awaits_nodes
+
+
+def test_pods_with_anti_affinity_to_other_workloads_are_moved_at_once() -> None:
+    term = PodAffinityTerm(HOSTNAME, label_selector=LabelSelector(match_labels=Map(app="db")))
+    web = pods({f"a{at}": 2 for at in range(6)}, spec(zonal(), pod_anti_affinity=(term,)), labels=OF_WEB)
+    assert at_once(planned(zones("abc", 6), web)) == (8, 8)
 
 
 def test_the_room_bounds_how_many_are_made_at_once() -> None:

@@ -78,7 +78,7 @@ class Relations:
             if times > 0:
                 each.append(demand)
             else:
-                each.remove(demand)
+                _remove(each, demand)
         if times > 0:
             self._kinds.setdefault((demand.pod.namespace, demand.pod.labels), demand)
         elif self._kinds.get((demand.pod.namespace, demand.pod.labels)) is demand:
@@ -101,3 +101,13 @@ class Relations:
                 if other.prepared.wants_volume_alone:
                     return Conflict(other, other.nodes)
         return None
+
+
+def _remove(demands: list[Demand], gone: Demand) -> None:
+    """Remove pods from a list, which may contain them as a part of more that are alike."""
+    for at, each in enumerate(demands):
+        if each.number >= gone.number and each._replace(number=gone.number) == gone:
+            left = each._replace(number=each.number - gone.number)
+            demands[at : at + 1] = (left,) if left.number else ()
+            return
+    raise ValueError(f"{gone} is not among the pods that need a node")
