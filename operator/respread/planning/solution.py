@@ -350,6 +350,7 @@ class Finder:
             parts=tuple(map(self._once, places.parts)),
             is_replacement=True,
             closing=maxsize if places.is_alone else 0,
+            takes=places.takes,
         )
 
     def _later(self, board: Board, path: Path, together: Sequence[FirstStep]) -> tuple[Demand, ...]:

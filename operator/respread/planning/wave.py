@@ -140,7 +140,7 @@ class Wave:
             demand = self._current.of(members[0], number=len(members))
             if demand.sure:
                 # They only take room: none of them is evicted before it has joined.
-                reserved = demand._replace(nodes=demand.sure, closing=0)
+                reserved = demand._replace(nodes=demand.sure, closing=0, takes=None)
                 if self._contention.reserve(reserved):
                     self._reserved.update((member.pod.uid, reserved) for member in members)
 

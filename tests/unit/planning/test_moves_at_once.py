@@ -152,6 +152,26 @@ def test_pods_with_anti_affinity_to_other_workloads_are_moved_at_once() -> None:
     assert at_once(planned(zones("abc", 6), web)) == (8, 8)
 
 
+@pytest.mark.parametrize(("free_places", "expected"), [(4, (4, 4)), (3, (2, 4))])
+def test_pods_of_several_templates_are_moved_at_once_where_each_may_be_the_largest(
+    free_places: int, expected: tuple[int, int]
+) -> None:
+    """Two large pods and two small ones have to go to b0."""
+    web = [
+        each
+        for name, cpu, number in (("large", 300, 2), ("small", 100, 6))
+        for each in pods(
+            {"a0": number},
+            spec(zonal(), requests=Map(cpu=cpu)),
+            labels=Map(app="web", part=name),
+            prefix=name,
+            controller=OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}"),
+        )
+    ]
+    filler = pod("filler", "b0", spec(requests=Map(cpu=64_000 - free_places * 300)), labels=Map(app="filler"))
+    assert at_once(planned(zones("ab", 1), [*web, filler])) == expected
+
+
 def test_the_room_bounds_how_many_are_made_at_once() -> None:
     in_a, in_b = zones("a", 6), [node("b0", "b", pods=3), node("b1", "b", pods=1)]
     assert at_once(planned([*in_a, *in_b], of_web({"a": 12}, 6, zonal()))) == (4, 4)

@@ -21,7 +21,7 @@ from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Conflict, Demand, Leaving, held_by, largest_of, wanted_by
+from respread.planning.room.demand import Conflict, Demand, Leaving, held_by, largest_of
 from respread.planning.room.relations import Relations
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of, union
 
@@ -260,7 +260,7 @@ class Contention:
         takers = self._takers.setdefault(demand.nodes, _Takers())
         takers.number += times * demand.number
         takers.of_components[demand.component] += times * demand.number
-        for name, amount in wanted_by(demand.pod).items():
+        for name, amount in demand.taken.items():
             takers.amounts[name] += times * demand.number * amount
         self._seeking += times * demand.number
         if not takers.number:
@@ -369,9 +369,9 @@ class Contention:
         if self._left >> slot & 1:
             for each in self._opened.values():
                 if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
-                    for name, amount in wanted_by(each.pod).items():
+                    for name, amount in each.taken.items():
                         used[name] += each.number * amount
-        used.subtract(wanted_by(demand.pod))
+        used.subtract(demand.taken)
         credit = self._credit(demand, slot)
         if any(
             amounts.free[slot] + credit.get(name, 0) < amount + used[name]

@@ -53,6 +53,15 @@ class Piece(NamedTuple):
     """The nodes that its replacements get only if no better one is feasible."""
 
 
+def largest_request(pieces: Iterable[Piece]) -> dict[str, int]:
+    """Return for each resource the largest request of some pieces."""
+    largest = {POD_SLOTS: 1}
+    for piece in pieces:
+        for name, amount in piece.template.spec.requests.items():
+            largest[name] = max(amount, largest.get(name, 0))
+    return largest
+
+
 class BoardMark(NamedTuple):
     """A position to return to."""
 
@@ -407,11 +416,7 @@ class Board:
     @property
     def largest_request(self) -> dict[str, int]:
         """For each resource, the largest request of a piece."""
-        largest = {POD_SLOTS: 1}
-        for piece in self.pieces:
-            for name, amount in piece.template.spec.requests.items():
-                largest[name] = max(amount, largest.get(name, 0))
-        return largest
+        return largest_request(self.pieces)
 
     def count(self, spot: Spot, by: int) -> None:
         """Count a pod in or out, in the tallies only."""

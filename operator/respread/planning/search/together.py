@@ -38,7 +38,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.planning.search.board import Board, Piece, Spot
+from respread.planning.search.board import Board, Piece, Spot, largest_request
 from respread.planning.search.tally import Tally
 from respread.scheduling.view.node_sets import NodeSet, union
 
@@ -62,6 +62,8 @@ class Places(NamedTuple):
     """In each of these sets of nodes it must find room, because the constraints may allow only one of them."""
     is_alone: bool
     """Whether another pod of its component may keep it off a node that has room for both."""
+    takes: Mapping[str, int]
+    """What it takes at most of a node, or one of those before it that lands in its place."""
 
 
 def places_together(
@@ -163,21 +165,27 @@ def _filled(counts: Sequence[tuple[int, int]], coming: int) -> int:
 class _Course:
     """Replacements without a node, and evictions, that may happen in any order.
 
-    All replacements must be alike: then a place that is shown for one of them serves any other one.
+    All replacements must be alike for constraints. Those of the template that is first share the places of a domain,
+    as any serves for another one. Each of other templates may land wherever one more may, and counts with the most that
+    any so far requests on the nodes of any so far. So it also stands for one of these that lands in its place.
     """
 
-    __slots__ = ("_board", "_kind", "_levels", "_own", "_reaching", "_shown")
+    __slots__ = ("_board", "_first", "_known", "_levels", "_reaching", "_shown", "_takes", "_theirs")
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._levels: dict[int, _Level] = {}
-        self._kind: Hashable = None
-        self._own: dict[int, _Own | None] = {}
-        """By piece."""
+        self._first: _Replacements | None = None
+        self._known: dict[int, _Replacements] = {}
+        """By the number of the piece."""
+        self._takes: Mapping[str, int] = {}
+        """The most that any so far requests."""
+        self._theirs: NodeSet = 0
+        """The nodes that any so far may have."""
         self._reaching: Counter[str] = Counter()
         """How many replacements may land in each domain of the leading constraint."""
-        self._shown: set[tuple[NodeSet, _Domains]] = set()
-        """The nodes that pass everywhere, and domains in whose common nodes among these room is looked for already."""
+        self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
+        """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
 
     def _level(self, index: int) -> _Level:
         if (found := self._levels.get(index)) is None:
@@ -200,21 +208,22 @@ class _Course:
     def add(self, number: int) -> Places | None:
         """Count a replacement that has no node, and return its places; None if the bound can't be shown."""
         piece = self._board.pieces[number]
-        if number not in self._own:
-            kind = _kind_of(piece)
-            if self._kind is None:
-                self._kind = kind
-            self._own[number] = _own_of(self._board, piece) if kind == self._kind else None
-        if (own := self._own[number]) is None:
+        if (these := self._known.get(number)) is None:
+            these = self._known[number] = _Replacements.of(self._board, piece)
+            self._takes = largest_request(map(self._board.pieces.__getitem__, self._known))
+            self._theirs |= piece.replacement.statically_feasible
+        if self._first is None:
+            self._first = these
+        if these.own is None or these.constraints != self._first.constraints:
             return None
         for index in piece.counted_by:
             self._level(index).coming += 1
         if not all(level.is_kept for level in self._levels.values()):
             return None
-        return self._places(piece, own)
+        return self._places(piece, these.own, these.room)
 
-    def _places(self, piece: Piece, own: _Own) -> Places | None:
-        nodes = passing = piece.replacement.statically_feasible
+    def _places(self, piece: Piece, own: _Own, room: Hashable) -> Places | None:
+        nodes, passing = self._theirs, piece.replacement.statically_feasible
         for index in own.of_nodes:
             level = self._level(index)
             passing &= _passing_nodes(level)
@@ -222,19 +231,24 @@ class _Course:
                 nodes &= level.tally.domains.eligible
         is_alone = bool(own.of_nodes)
         if own.lead is None:
-            return Places(nodes, (passing,), is_alone=is_alone) if passing else None
+            return Places(nodes, (passing,), is_alone, self._takes) if passing else None
         needed: _Parts = {(): passing}
         for index in (own.lead, *own.beside):
             needed = self._within(needed, self._level(index), counts=index in piece.counted_by, leads=index == own.lead)
-        parts = [part for domains, part in needed.items() if (passing, domains) not in self._shown or None in domains]
+        parts = [
+            part
+            for domains, part in needed.items()
+            if (room, passing, domains) not in self._shown or None in domains
+        ]
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
-        self._shown.update((passing, domains) for domains in needed)
+        self._shown.update((room, passing, domains) for domains in needed)
         level = self._level(own.lead)
         if level.tally.soft:
-            return Places(nodes, tuple(parts), is_alone=is_alone)
-        reachable = self._reachable(level, counts=own.lead in piece.counted_by)
-        return None if reachable is None else Places(nodes & reachable, tuple(parts), is_alone=is_alone)
+            return Places(nodes, tuple(parts), is_alone, self._takes)
+        is_first = self._first is not None and room == self._first.room
+        reachable = self._reachable(level, counts=own.lead in piece.counted_by, is_first=is_first)
+        return None if reachable is None else Places(nodes & reachable, tuple(parts), is_alone, self._takes)
 
     def _within(self, parts: _Parts, level: _Level, *, counts: bool, leads: bool) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
@@ -261,7 +275,7 @@ class _Course:
         most = level.most(level.coming - counts)
         return [domain for domain in tally.domains.nodes if level.left(domain) <= most]
 
-    def _reachable(self, level: _Level, *, counts: bool) -> NodeSet | None:
+    def _reachable(self, level: _Level, *, counts: bool, is_first: bool) -> NodeSet | None:
         """Return the nodes of the domains in which one more replacement may land, besides those before it."""
         tally = level.tally
         nodes: NodeSet = 0
@@ -273,6 +287,7 @@ class _Course:
                 return None
             if more > 0:
                 self._reaching[domain] += 1
+            if more > 0 or (most > 0 and not is_first):
                 nodes |= there
         return nodes
 
@@ -302,16 +317,22 @@ class _Own(NamedTuple):
     """Those with a node as each domain."""
 
 
-def _kind_of(piece: Piece) -> Hashable:
-    """Return a value that is equal for pieces whose replacements are alike for constraints and room."""
-    return (
-        piece.counted_by,
-        piece.hard,
-        piece.soft,
-        piece.template.spec.requests,
-        piece.replacement.statically_feasible,
-        piece.replacement.needs_only_amounts,
-    )
+class _Replacements(NamedTuple):
+    """What is known of the replacements of a piece."""
+
+    own: _Own | None
+    """None if the bound does not cover them."""
+    constraints: Hashable
+    """Equal for those that are alike for constraints and, where more than amounts decide about room, for room."""
+    room: Hashable
+    """Equal for those that are alike for room."""
+
+    @classmethod
+    def of(cls, board: Board, piece: Piece) -> _Replacements:
+        only_amounts = piece.replacement.needs_only_amounts
+        room = piece.template.spec.requests, piece.replacement.statically_feasible
+        alike = piece.counted_by, piece.hard, piece.soft, None if only_amounts else room
+        return cls(_own_of(board, piece), alike, room)
 
 
 def _own_of(board: Board, piece: Piece) -> _Own | None:
