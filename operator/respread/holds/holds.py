@@ -89,7 +89,7 @@ class Holds:
             moment: now.
             leads: whether this replica acts. Otherwise, somebody else evicts for Respread.
         """
-        self.quiet_periods.observe(groups, {each.move.workload for each in before.ours}, moment.now)
+        self.quiet_periods.observe(groups, (each.move.pod for each in before.ours), moment.now)
         if leads:
             self.others.observe(snapshot, {each.uid for each in after.ours}, moment.time_of_day)
         else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.clock_reading import ClockReading
-from respread.cluster.pod import WorkloadName
+from respread.cluster.pod import Pod, workload_of
 from respread.planning.held import Held
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -37,20 +37,21 @@ class QuietPeriods:
         self._begun: dict[GroupKey, float] = {}
         """When a move of ours last changed a group that has been violated since."""
 
-    def observe(self, groups: Mapping[GroupKey, SpreadGroup], ours: Collection[WorkloadName], now: float) -> None:
+    def observe(self, groups: Mapping[GroupKey, SpreadGroup], ours: Iterable[Pod], now: float) -> None:
         """Take over the current groups.
 
         Args:
             groups: all groups.
-            ours: workloads that our moves have changed since the last call.
+            ours: the pods that our moves have evicted, or may have, since the last call.
             now: seconds on a monotonic clock.
         """
+        moved = {(pod.namespace, pod.labels): pod for pod in ours}.values()
         before, self._known = self._known, {}
         for key, group in groups.items():
             known = before.get(key)
             if known is not None and known.group is group:
                 self._known[key] = known
-            elif known is not None and any(workload in ours for workload in group.workloads):
+            elif known is not None and any(_concerns(pod, group) for pod in moved):
                 self._known[key] = _Known(group, known.since)
                 self._begun[key] = now
             else:
@@ -78,3 +79,10 @@ class QuietPeriods:
             f"{quiet_period.total_seconds():.0f} s",
             until=moment.time_of_day + timedelta(seconds=left),
         )
+
+
+def _concerns(pod: Pod, group: SpreadGroup) -> bool:
+    """Return whether a group counts a pod, or pods of its workload have the constraint."""
+    if pod.namespace != group.key.namespace:
+        return False
+    return group.key.selector.matches(pod.labels) or workload_of(pod) in group.workloads
