@@ -234,8 +234,11 @@ class _Joining:
         if self.waits is not None or wave is None or self.steps == len(solution.steps):
             return False
         if self.steps == 0:
-            step = solution.first or solution.together[0]
-            self.waits = wave.why_full(step) or wave.join(step, solution.number)
+            for step in filter(None, (*solution.together[:1], solution.first)):
+                self._is_wide = step is not solution.first
+                self.waits = wave.why_full(step) or wave.join(step, solution.number)
+                if self.waits is None:
+                    break
         elif self.steps < len(solution.together):
             following = solution.together[self.steps]
             self.waits = wave.why_full(following)

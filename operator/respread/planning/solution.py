@@ -319,6 +319,8 @@ class Finder:
             replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
             closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
             members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True))
+        if len(members) == 1 and not board.waiting:
+            members = [each._replace(may_open=each.may_open & _allowed(board, *choice.step)) for each in members]
         return FirstStep(policy.name, tuple(members))
 
     def _together_now(
@@ -361,6 +363,15 @@ class Finder:
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
         return tuple(islice(chain(following, later), _MOST_LATER))
+
+
+def _allowed(board: Board, spot: Spot) -> NodeSet:
+    """Return the nodes that constraints allow for the replacement of a pod, whatever room they have."""
+    mark = board.mark()
+    board.evict(spot)
+    allowed = board.pieces[spot.piece].replacement.admitted_by_spread()
+    board.revert(mark)
+    return allowed
 
 
 def _share(taken: Iterable[Taken], free: FreeResources) -> float:

@@ -26,6 +26,11 @@ from respread.scheduling.view.node_sets import NodeSet, slots_of
 _NODES_NAMED: Final = 3
 _NO_MORE: Final = Held(Reason.IN_MOTION, "it waits until the limits of its policy have room for it")
 _NO_BUDGET_LEFT: Final = Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
+_UNTIL_GONE: Final = Held(
+    Reason.IN_MOTION,
+    "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for which the step "
+    "was not assessed",
+)
 UNTIL_READY: Final = (_NO_MORE, _NO_BUDGET_LEFT)
 """What ends when replacements are Ready. What else a step waits for may end when they have a node."""
 
@@ -89,11 +94,7 @@ class Wave:
         if (held := self._preempting(joining, left)) is not None:
             return held
         if self._opens_another(joining, left):
-            return Held(
-                Reason.IN_MOTION,
-                "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for "
-                "which the step was not assessed",
-            )
+            return _UNTIL_GONE
         demands = [self._current.of(member, component=component) for member in joining]
         reserved = self._reserved.pop(joining[0].pod.uid, None)
         if reserved is None:
@@ -190,6 +191,8 @@ class Wave:
 
     def _waits_for(self, conflict: Conflict) -> Held:
         who = conflict.who
+        if who is None:
+            return _UNTIL_GONE
         shown = self._placement.names(conflict.nodes)
         where = ", ".join(shown[:_NODES_NAMED]) + (" …" if len(shown) > _NODES_NAMED else "")
         more = f" and {who.number - 1} more like it" if who.number > 1 else ""

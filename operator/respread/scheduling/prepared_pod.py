@@ -207,7 +207,7 @@ class PreparedPod:
 
     def speaks_of(self, namespace: str, labels: Labels) -> bool:
         """Return whether the pod's own affinity or anti-affinity matches pods with these labels."""
-        return any(term.matches(namespace, labels) for each in self._terms() for term in each.own_terms)
+        return self.is_drawn_by(namespace, labels) or bool(self.keys_apart_from(namespace, labels))
 
     @property
     def affinity_keys(self) -> Sequence[str]:
@@ -222,6 +222,11 @@ class PreparedPod:
     def is_drawn_by(self, namespace: str, labels: Labels) -> bool:
         """Return whether the pod's own affinity matches pods with these labels."""
         return any(term.matches(namespace, labels) for each in self._terms() for term in each.affinity_terms)
+
+    def keys_apart_from(self, namespace: str, labels: Labels) -> Sequence[str]:
+        """Return the topology keys of the pod's own anti-affinity that matches pods with these labels."""
+        terms = (term for each in self._terms() for term in each.anti_affinity_terms)
+        return [term.topology_key for term in terms if term.matches(namespace, labels)]
 
     def _terms(self) -> Iterator[InterPodAffinity]:
         return (each for each in self._filters if isinstance(each, InterPodAffinity))

@@ -172,6 +172,24 @@ def test_pods_of_several_templates_are_moved_at_once_where_each_may_be_the_large
     assert at_once(planned(zones("ab", 1), [*web, filler])) == expected
 
 
+@pytest.mark.parametrize("pods_of_b0", ["web", "other"])
+def test_nothing_waits_for_the_room_that_terminating_pods_leave(pods_of_b0: str) -> None:
+    """The nodes of zone a are full, as after the loss of a zone, and b0 is until pods of a scale-down are gone."""
+    gone = pods({"b0": 3}, spec(), labels=Map(app=pods_of_b0), prefix="gone", deletion_timestamp=NOW)
+    nodes = [*zones("a", 6, pods=2), node("b0", "b", pods=3), *zones("c", 6)]
+    nodes += [node("b1", "b")]
+    assert at_once(planned(nodes, [*of_web({"a": 12}, 6, zonal()), *gone])) == (8, 8)
+
+
+def test_a_pod_with_anti_affinity_does_not_wait_for_the_one_before_it_to_be_gone() -> None:
+    """Nodes of zone a open when it is gone, where its constraint allows no replacement."""
+    term = PodAffinityTerm(HOSTNAME, label_selector=LabelSelector(match_labels=OF_WEB))
+    apart = spec(zonal(), pod_anti_affinity=(term,))
+    web = pods({"a1": 1, "a2": 1, "b0": 1}, apart, labels=OF_WEB, controller=WEB)
+    gone = pods({"a0": 1}, apart, labels=OF_WEB, controller=WEB, prefix="gone", deletion_timestamp=NOW)
+    assert at_once(planned([*zones("a", 3, pods=1), *zones("bc", 2)], [*web, *gone])) == (1, 1)
+
+
 def test_the_room_bounds_how_many_are_made_at_once() -> None:
     in_a, in_b = zones("a", 6), [node("b0", "b", pods=3), node("b1", "b", pods=1)]
     assert at_once(planned([*in_a, *in_b], of_web({"a": 12}, 6, zonal()))) == (4, 4)

@@ -87,7 +87,7 @@ class Contention:
         """The nodes with room for two pods of the largest request, for four, for eight and so on."""
         self._takers: dict[NodeSet, _Takers] = {}
         self._seeking = 0
-        self._relations = Relations()
+        self._relations = Relations(placement.table)
         self._closed = union(each.may_open for each in waiting)
         """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[int, int, _Kept]] = []
@@ -112,7 +112,7 @@ class Contention:
             if not each.nodes:
                 self._relations.shut_out(each)
         for pod in leaving.pods:
-            self._relations.repel(pod, placement)
+            self._relations.leave(pod, placement)
         for each in looking:
             shown = [self._show(each, part) for part in each.must_hold]
             kept = [one for one in shown if one is not None]

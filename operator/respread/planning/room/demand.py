@@ -115,8 +115,9 @@ class Current:
 class Conflict(NamedTuple):
     """Why a pod can't join."""
 
-    who: Demand
-    """The pod that would be left without a node, or one that may take it."""
+    who: Demand | None
+    """The pod that would be left without a node, or one that may take it. None: pods that terminate decide where it may
+    land."""
     nodes: NodeSet
     """The nodes for which they compete."""
 

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
 from respread.planning.room.demand import Conflict, Demand
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.volumes import has_volumes
 
 
 class Relations:
     """The pods that need a node, and the terminating ones that others may depend on."""
 
-    __slots__ = ("_kinds", "_repelling", "_shut_out", "_with_terms", "special")
+    __slots__ = ("_kinds", "_leaving", "_shut_out", "_table", "_with_terms", "special")
 
-    def __init__(self) -> None:
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
         self.special: list[Demand] = []
         """Pods that use more of a node than resource amounts: ports, volumes."""
         self._with_terms: list[Demand] = []
-        self._kinds: dict[tuple[str, Labels], Demand | None] = {}
-        self._repelling: list[PreparedPod] = []
-        """Terminating pods that repel others until they are gone."""
+        self._kinds: dict[tuple[str, Labels], Demand] = {}
+        self._leaving: dict[tuple[str, Labels, int], _Leaving] = {}
         self._shut_out: list[Demand] = []
         """Pods that no node accepts now."""
 
-    def repel(self, pod: Pod, placement: Placement) -> None:
+    def leave(self, pod: Pod, placement: Placement) -> None:
         """Add a terminating pod."""
-        self._kinds.setdefault((pod.namespace, pod.labels), None)
-        if pod.spec.pod_anti_affinity:
-            self._repelling.append(placement.prepare(pod))
+        key = pod.namespace, pod.labels, id(pod.spec)
+        if (known := self._leaving.get(key)) is None:
+            known = _Leaving(pod, placement.prepare(pod) if pod.spec.pod_anti_affinity else None, set())
+            self._leaving[key] = known
+        if (slot := self._table.slot_of.get(pod.node_name)) is not None:
+            known.slots.add(slot)
 
     def shut_out(self, demand: Demand) -> None:
         """Add pods that no node accepts now."""
@@ -93,14 +98,40 @@ class Relations:
         if prepared.has_pod_terms:
             for (namespace, labels), kind in self._kinds.items():
                 if prepared.speaks_of(namespace, labels):
-                    return Conflict(demand if kind is None else kind, demand.nodes)
-        if any(each.speaks_of(pod.namespace, pod.labels) for each in self._repelling):
-            return Conflict(demand, demand.nodes)
+                    return Conflict(kind, demand.nodes)
+        if any(self._lets_in(leaving, demand) for leaving in self._leaving.values()):
+            return Conflict(None, demand.nodes)
         if prepared.wants_volume_alone:
             for other in self.special:
                 if other.prepared.wants_volume_alone:
                     return Conflict(other, other.nodes)
         return None
+
+    def _lets_in(self, leaving: _Leaving, demand: Demand) -> bool:
+        """Return whether a demand may land elsewhere than it was assessed for, once terminating pods are gone."""
+        pod, prepared = demand.pod, demand.prepared
+        if leaving.prepared is None and not prepared.has_pod_terms:
+            return False
+        gone = leaving.pod
+        if prepared.is_drawn_by(gone.namespace, gone.labels):
+            return True
+        keys = set(prepared.keys_apart_from(gone.namespace, gone.labels))
+        if leaving.prepared is not None:
+            keys.update(leaving.prepared.keys_apart_from(pod.namespace, pod.labels))
+        columns = [self._table.column(key) for key in keys]
+        domains = {
+            (at, value) for slot in leaving.slots for at, each in enumerate(columns) if (value := each.values[slot])
+        }
+        return any(columns[at].nodes_with[value] & demand.may_open for at, value in domains)
+
+
+class _Leaving(NamedTuple):
+    """Terminating pods of one template."""
+
+    pod: Pod
+    prepared: PreparedPod | None
+    """None if they have no anti-affinity."""
+    slots: set[int]
 
 
 def _remove(demands: list[Demand], gone: Demand) -> None:

@@ -236,9 +236,7 @@ class _Course:
         for index in (own.lead, *own.beside):
             needed = self._within(needed, self._level(index), counts=index in piece.counted_by, leads=index == own.lead)
         parts = [
-            part
-            for domains, part in needed.items()
-            if (room, passing, domains) not in self._shown or None in domains
+            part for domains, part in needed.items() if (room, passing, domains) not in self._shown or None in domains
         ]
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None

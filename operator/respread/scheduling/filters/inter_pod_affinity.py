@@ -23,7 +23,7 @@ _NO_LABELS: Labels = Map()
 class InterPodAffinity:
     """The filter. Terminating pods count like all others."""
 
-    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table", "affinity_terms", "own_terms")
+    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table", "affinity_terms", "anti_affinity_terms")
     plugin: ClassVar[Plugin] = "InterPodAffinity"
 
     def __init__(
@@ -49,8 +49,8 @@ class InterPodAffinity:
         self._repelling = repelling
         self.affinity_terms = tuple(affinity)
         """The pod's own affinity terms."""
-        self.own_terms = (*affinity, *anti_affinity)
-        """The pod's own terms of both kinds."""
+        self.anti_affinity_terms = tuple(anti_affinity)
+        """Its own anti-affinity terms."""
         self._affinity = _Affinity(table, pods, pod, affinity) if affinity else None
         self._anti_affinity = [
             (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in anti_affinity
@@ -64,7 +64,10 @@ class InterPodAffinity:
     @property
     def has_terms(self) -> bool:
         """Whether the pod has terms, or a pod on a node has an anti-affinity term that matches it."""
-        return bool(self.own_terms) or next(iter(self._repelling.terms()), None) is not None
+        return (
+            bool(self.affinity_terms or self.anti_affinity_terms)
+            or next(iter(self._repelling.terms()), None) is not None
+        )
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes among these that no term of either side excludes."""
