@@ -119,6 +119,18 @@ def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
     assert now == (with_pods_on_each_node if per_node() in constraints else in_all)
 
 
+@pytest.mark.parametrize(("in_c", "expected"), [(2, (16, 16)), (3, (2, 16))])
+def test_all_moves_are_made_at_once_where_each_zone_has_as_many_racks(in_c: int, expected: tuple[int, int]) -> None:
+    """If zone c has more racks than the others, these come to have fewer pods than the racks of the others need."""
+    nodes = [
+        node(f"{zone}{at}", zone, labels={"rack": f"{zone}-{at % (in_c if zone == 'c' else 2)}"})
+        for zone in "abc"
+        for at in range(6)
+    ]
+    racks = constraint("rack", max_skew=2, selector=OF_WEB)
+    assert at_once(planned(nodes, of_web({"a": 24}, 6, zonal(), racks))) == expected
+
+
 def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> None:
     """On each node of zones b and c, one replacement of each workload may land, beside those of the other."""
     constraints = {

@@ -27,6 +27,12 @@ each domain is a node, a node counts only as one place, and only while it passes
 scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long as
 the nodes that the DoNotSchedule constraints allow there have room.
 
+Zones and their racks have no node in common except within a zone. Let z be the zone with the fewest pods, each zone
+have k racks, and the evictions not lower the minimum m of the racks. If no rack of z is allowed, each has m + s pods or
+more, so each zone has k (m + s), and all racks s more than m on average. A zone with a rack of m pods has another one
+of more than m + s then, which had too many from the start. If no zone can have both, the rack of z with the fewest pods
+is allowed.
+
 The bound is valid for every part of a set too, so any of the moves may be held, late, or lost. It is sufficient and not
 necessary: a set without it may be safe, and `safety` finds that out for up to three pods.
 """
@@ -127,9 +133,11 @@ class _Level:
         """Return a bound for the minimum when this many replacements have come."""
         if self.tally.too_few:
             return 0
-        domains = sum(number for _, number in self._counts)
-        level = (self._pods + coming) // max(domains, 1)
-        return min(level, _filled(self._counts, coming))
+        return min(self.share(coming), _filled(self._counts, coming))
+
+    def share(self, coming: int) -> int:
+        """Return how many pods each domain has if all have as many, rounded down, when so many have come."""
+        return (self._pods + coming) // max(sum(number for _, number in self._counts), 1)
 
     @property
     def is_kept(self) -> bool:
@@ -233,22 +241,26 @@ class _Course:
         if own.lead is None:
             return Places(nodes, (passing,), is_alone, self._takes) if passing else None
         needed: _Parts = {(): passing}
+        lead = self._level(own.lead)
         for index in (own.lead, *own.beside):
-            needed = self._within(needed, self._level(index), counts=index in piece.counted_by, leads=index == own.lead)
+            level, counts = self._level(index), index in piece.counted_by
+            inside = self._inside(lead, level) if counts and own.lead in piece.counted_by else None
+            needed = self._within(needed, level, inside, counts=counts, leads=index == own.lead)
         parts = [
             part for domains, part in needed.items() if (room, passing, domains) not in self._shown or None in domains
         ]
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
         self._shown.update((room, passing, domains) for domains in needed)
-        level = self._level(own.lead)
-        if level.tally.soft:
+        if lead.tally.soft:
             return Places(nodes, tuple(parts), is_alone, self._takes)
         is_first = self._first is not None and room == self._first.room
-        reachable = self._reachable(level, counts=own.lead in piece.counted_by, is_first=is_first)
+        reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
         return None if reachable is None else Places(nodes & reachable, tuple(parts), is_alone, self._takes)
 
-    def _within(self, parts: _Parts, level: _Level, *, counts: bool, leads: bool) -> _Parts:
+    def _within(
+        self, parts: _Parts, level: _Level, inside: Mapping[str, Sequence[str]] | None, *, counts: bool, leads: bool
+    ) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
 
         If all of them have nodes that a DoNotSchedule constraint allows whatever happens, these alone.
@@ -259,8 +271,47 @@ class _Course:
             open_ = {(*domains, None): part & never_closing for domains, part in parts.items()}
             if all(open_.values()):
                 return open_
+            if inside is not None:
+                return {
+                    (outer, *others, each): part & nodes[each]
+                    for (outer, *others), part in parts.items()
+                    for each in inside[outer or ""]
+                }
         needed = self._needed(level, counts=counts)
         return {(*domains, each): part & nodes[each] for domains, part in parts.items() for each in needed}
+
+    @staticmethod
+    def _inside(lead: _Level, level: _Level) -> Mapping[str, Sequence[str]] | None:
+        """Return, for each domain of the leading constraint, the domains in it of which one is allowed if it is.
+
+        Return None if the domains are not parts of these, or if it can't be shown.
+        """
+        outer, inner = lead.tally, level.tally
+        coming = level.coming - 1
+        if (
+            outer.soft
+            or inner.soft
+            or outer.too_few
+            or inner.too_few
+            or outer.domains.eligible != inner.domains.eligible
+            or frozenset(outer.group.matched) != frozenset(inner.group.matched)
+            or (level.lowest is not None and level.lowest < level.most(level.coming))
+        ):
+            return None
+        inside: dict[str, list[str]] = {domain: [] for domain in outer.domains.nodes}
+        for domain, nodes in inner.domains.nodes.items():
+            around = outer.domain_of[nodes.bit_length() - 1]
+            if around is None or nodes & ~outer.domains.nodes[around]:
+                return None
+            inside[around].append(domain)
+        number = len(next(iter(inside.values()), ()))
+        most = min(level.most(coming), level.share(coming) - inner.max_skew)
+        for domains in inside.values():
+            is_overfull = any(inner.count(domain) > level.minimum + inner.max_skew for domain in domains)
+            if len(domains) != number or (is_overfull and any(level.left(domain) <= most for domain in domains)):
+                return None
+        fewest = lead.most(lead.coming - 1) // max(number, 1)
+        return {domain: [each for each in within if level.left(each) <= fewest] for domain, within in inside.items()}
 
     @staticmethod
     def _needed(level: _Level, *, counts: bool) -> list[str]:
