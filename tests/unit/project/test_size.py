@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 400, 64_580),  # (300, 44,000)
-        ("operator/respread", 271, 44_770),  # (-, 31,000)
-        ("tests", 459, 73_440),  # (-, 75,000)
+        ("operator", 400, 64_740),  # (300, 44,000)
+        ("operator/respread", 271, 44_930),  # (-, 31,000)
+        ("tests", 459, 73_520),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
