@@ -26,8 +26,9 @@ class _Known(NamedTuple):
 class QuietPeriods:
     """Remembers since when each group is unchanged.
 
-    A spread index keeps the same object for an unchanged group, so a change is a new object. Changes by our own moves
-    don't count, because these restore the group.
+    A spread index keeps the same object for an unchanged group. It makes another one, which is equal, where a plan has
+    taken a pod for gone that was then not evicted yet. Changes by our own moves don't count, because these restore the
+    group.
     """
 
     __slots__ = ("_begun", "_known")
@@ -51,6 +52,8 @@ class QuietPeriods:
             known = before.get(key)
             if known is not None and known.group is group:
                 self._known[key] = known
+            elif known is not None and known.group == group:
+                self._known[key] = _Known(group, known.since)
             elif known is not None and any(_concerns(pod, group) for pod in moved):
                 self._known[key] = _Known(group, known.since)
                 self._begun[key] = now

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from respread.controller.control_loop import LAST_SECONDS
+from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 
@@ -65,6 +67,27 @@ def most_at_once(cluster: SimulatedCluster) -> int:
         now += change
         most = max(most, now)
     return most
+
+
+class _SlowController(SimulatedCluster):
+    """The first reads of the ReplicaSet `app-0` take long."""
+
+    slow_reads = 3
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        if path.endswith("/replicasets/{name}") and names["name"] == "app-0" and self.slow_reads:
+            self.slow_reads -= 1
+            await asyncio.sleep(1.5)
+        return await super().answer(method, path, names, **options)
+
+
+def test_plans_between_the_choice_of_a_move_and_its_eviction_restart_no_quiet_period() -> None:
+    """For plans, a pod is gone as soon as it is chosen. The watch shows it until it is evicted."""
+    cluster = _SlowController(6, limits={**limits(10), "inFlightPerWorkload": 1}, zones=["aaaaaaabc"] * 6)
+    cluster.policy["spec"]["quietPeriod"] = "30s"
+    taken = run_in_virtual_time(until_balanced(cluster, 600))
+    assert len(cluster.evicted) == 24
+    assert taken < 30 + 25
 
 
 def test_a_slow_eviction_does_not_delay_other_workloads() -> None:

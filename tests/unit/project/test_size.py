@@ -19,7 +19,7 @@ MOST_LINES_OF_A_FUNCTION = 60
     [
         ("operator", 400, 64_740),  # (300, 44,000)
         ("operator/respread", 271, 44_930),  # (-, 31,000)
-        ("tests", 459, 73_520),  # (-, 75,000)
+        ("tests", 459, 73_540),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
