@@ -24,6 +24,7 @@ PACKAGES: Final = (
     "controller/permits",
     "controller/records",
     "controller/recording.py",
+    "controller/takeover.py",
     "controller/follow_up.py",
     "planning/room",
     "planning/search",

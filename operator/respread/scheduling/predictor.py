@@ -25,7 +25,7 @@ from respread.scheduling.filters import (
     volume_zone,
 )
 from respread.scheduling.filters.filter import Filter
-from respread.scheduling.filters.topology_spread_constraints import ConstraintsInForce, constraints_in_force
+from respread.scheduling.filters.topology_spread import ConstraintsInForce, constraints_in_force
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.unknowns import unknown_of
 from respread.scheduling.verdict import Plugin

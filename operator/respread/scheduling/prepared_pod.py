@@ -14,7 +14,7 @@ from respread.scheduling.filters.inter_pod_affinity import InterPodAffinity
 from respread.scheduling.filters.node_resources_fit import NodeResourcesFit
 from respread.scheduling.filters.node_volume_limits import NodeVolumeLimits
 from respread.scheduling.filters.pod_topology_spread import HardConstraint, PodTopologySpread
-from respread.scheduling.filters.topology_spread_constraints import ConstraintsInForce
+from respread.scheduling.filters.topology_spread import ConstraintsInForce
 from respread.scheduling.filters.topology_spread_score import SpreadScores, spread_scores
 from respread.scheduling.filters.volume_binding import VolumeBinding
 from respread.scheduling.verdict import PLUGINS, Plugin, Rejection, Unknown

@@ -7,7 +7,7 @@ from typing import Final
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import Profile
-from respread.scheduling.filters.topology_spread_constraints import ConstraintsInForce
+from respread.scheduling.filters.topology_spread import ConstraintsInForce
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.pod_affinity_terms import differs_by_quirk
 from respread.scheduling.view.volumes import claims_with_names, has_volumes

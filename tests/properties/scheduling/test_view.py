@@ -17,8 +17,7 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.node_affinity import matches_node_affinity, nodes_with_affinity
 from respread.scheduling.filters.pod_topology_spread import eligible_nodes
-from respread.scheduling.filters.topology_spread import eligible, required_keys
-from respread.scheduling.filters.topology_spread_constraints import SpreadConstraint, constraints_in_force
+from respread.scheduling.filters.topology_spread import SpreadConstraint, constraints_in_force, eligible, required_keys
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.node_sets import node_set

@@ -16,8 +16,13 @@ from respread.cluster.pod import Pod, PodSpec, Toleration
 from respread.cluster.selectors import NOTHING, Selector
 from respread.cluster.state import ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
-from respread.scheduling.filters.topology_spread import counts_as_pod, effective_selector, eligible, required_keys
-from respread.scheduling.filters.topology_spread_constraints import constraints_in_force
+from respread.scheduling.filters.topology_spread import (
+    constraints_in_force,
+    counts_as_pod,
+    effective_selector,
+    eligible,
+    required_keys,
+)
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView

@@ -9,8 +9,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.selectors import NOTHING
 from respread.scheduling.filters.node_affinity import own_nodes
 from respread.scheduling.filters.taint_toleration import tolerated_nodes
-from respread.scheduling.filters.topology_spread import minimum_is_zero
-from respread.scheduling.filters.topology_spread_constraints import SpreadConstraint
+from respread.scheduling.filters.topology_spread import SpreadConstraint, minimum_is_zero
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet
 from respread.scheduling.view.node_table import NodeTable

@@ -10,7 +10,7 @@ import msgspec
 
 from respread.cluster.pod import Pod
 from respread.scheduling.filters.pod_topology_spread import eligible_nodes, matching_pods
-from respread.scheduling.filters.topology_spread_constraints import ConstraintsInForce, SpreadConstraint
+from respread.scheduling.filters.topology_spread import ConstraintsInForce, SpreadConstraint
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.pod_index import PodIndex
