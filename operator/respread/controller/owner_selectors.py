@@ -28,7 +28,6 @@ from respread.woken_loop import WokenLoop
 
 _log: Final = get_logger(__name__)
 
-TIMEOUT_SECONDS: Final = 10.0
 AT_ONCE: Final = 8
 """How many are read at the same time. Thousands take seconds, and are no load for the API server."""
 BATCH: Final = 200
@@ -158,7 +157,7 @@ class OwnerSelectors:
     async def _get(self, owner: SelectingOwner) -> Response:
         path = f"{KINDS[owner.resource].path_in_namespace}/{{name}}"
         names = {"namespace": owner.key.namespace, "name": owner.key.name}
-        return await self._requests.send("GET", path, names, timeout_seconds=TIMEOUT_SECONDS)
+        return await self._requests.send("GET", path, names)
 
     def _tell(self, owner: SelectingOwner, fault: str) -> None:
         """Log a fault, once for each kind until one of it can be read."""

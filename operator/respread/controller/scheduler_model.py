@@ -27,7 +27,6 @@ from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
-TIMEOUT_SECONDS: Final = 10.0
 ASK_AGAIN_SECONDS: Final = 600.0
 """A cluster may be upgraded while Respread runs."""
 
@@ -137,7 +136,7 @@ class ServerVersion:
         """Request it once, and return for how many seconds the answer is used."""
         found, fault = "", ""
         try:
-            response = await self._requests.send("GET", "/version", {}, timeout_seconds=TIMEOUT_SECONDS)
+            response = await self._requests.send("GET", "/version", {})
             if response.succeeded:
                 found = msgspec.json.decode(response.body, type=_Version).git_version
             else:

@@ -9,7 +9,7 @@ import msgspec
 
 from respread.api.nesting import decoded
 from respread.cluster.decode.decoder import Kind
-from respread.kube.requests import NoResponseError, Requests, Response, TooLargeError
+from respread.kube.requests import TIMEOUT_SECONDS, NoResponseError, Requests, Response, TooLargeError
 
 FIRST_OBJECTS: Final = 100
 MOST_OBJECTS: Final = 500
@@ -105,7 +105,7 @@ async def list_objects(
     decode: Callable[[bytes | msgspec.Raw], T],
     *,
     page_objects: int,
-    timeout_seconds: float,
+    timeout_seconds: float = TIMEOUT_SECONDS,
     accept: str = JSON,
     namespace: str = "",
     most_objects: int | None = None,
@@ -149,7 +149,7 @@ async def pages(
     names: Mapping[str, str],
     *,
     page_objects: int,
-    timeout_seconds: float,
+    timeout_seconds: float = TIMEOUT_SECONDS,
     accept: str = JSON,
     label_selector: str | None = None,
 ) -> AsyncIterator[ListPage]:

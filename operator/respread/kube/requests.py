@@ -31,6 +31,8 @@ Method = Literal["DELETE", "GET", "PATCH", "POST", "PUT"]
 Observe = Callable[[Method, str, int | None, float], None]
 """Told of each request that was sent: method, resource, status code (None: no answer) and seconds until the answer."""
 
+TIMEOUT_SECONDS: Final = 10.0
+"""For everything from getting credentials to the last byte of the answer, unless a caller says otherwise."""
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 100
 """The maximum number of connections of the operator, those of the Lease aside."""
@@ -178,7 +180,7 @@ class Requests:
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
         accept: str = "application/json",
-        timeout_seconds: float,
+        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> PreparedRequest:
         """Return a request that is ready to be sent, with its credentials, which may take long to get.
 
@@ -270,7 +272,7 @@ class Requests:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         accept: str = "application/json",
-        timeout_seconds: float,
+        timeout_seconds: float = TIMEOUT_SECONDS,
         most_bytes: int | None = None,
     ) -> Response:
         """Prepare a request, send it, and return the answer, whatever the status code; see `prepare`.

@@ -17,11 +17,9 @@ from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.decode.field_ownership import FIELD_MANAGER, owner_of_annotation
 from respread.cluster.pod import Pod
 from respread.kube.api_status import Meaning, Status, status_of
-from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.requests import TIMEOUT_SECONDS, NoResponseError, Requests, Response
 from respread.planning.victims.protection import read_deletion_cost
 from respread.prevention.ranks import HeldCost
-
-TIMEOUT_SECONDS: Final = 10.0
 
 _POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _APPLY: Final = "application/apply-patch+yaml"
@@ -134,7 +132,7 @@ class DeletionCosts:
     async def read(self, pod: Pod, known: HeldCost | None) -> PatchAnswer | None:
         """Read a pod, and return what differs from what is known, or why that can't be told; None if nothing does."""
         try:
-            response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
+            response = await self._requests.send("GET", _POD, _names(pod))
             if not response.succeeded:
                 return _answer(response)
             metadata = decoded(_read_pod, response.body).metadata

@@ -145,9 +145,6 @@ def buffer_template(room: WantedRoom, namespace: str, image: str, buffer_uid: st
     }
 
 
-TIMEOUT_SECONDS: Final = 10.0
-
-
 class Result(StrEnum):
     """The API server's answer, as far as it matters."""
 
@@ -229,7 +226,7 @@ class RoomObjects:
 
     async def _ask(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> RoomAnswer:
         try:
-            response = await self._requests.send(method, path, names, timeout_seconds=TIMEOUT_SECONDS, **options)
+            response = await self._requests.send(method, path, names, **options)
         except NoResponseError as error:
             return RoomAnswer(result=Result.FAILED, message=error.message)
         return _answer(method, response)

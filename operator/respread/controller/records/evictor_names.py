@@ -24,7 +24,6 @@ MOST_BYTES: Final = 4 << 20
 """Of all these Events together. An ordinary one has a kilobyte."""
 LONGEST_NAME: Final = 128
 """As the API server requires of events.k8s.io. It requires nothing of Events that are written as v1."""
-_TIMEOUT_SECONDS: Final = 10.0
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 
 
@@ -104,7 +103,6 @@ class EvictorNames:
                 _EVENTS,
                 {"namespace": pod.namespace},
                 query=query,
-                timeout_seconds=_TIMEOUT_SECONDS,
                 most_bytes=MOST_BYTES,
             )
             events = decoded(_read_events, response.body).items or () if response.succeeded else ()

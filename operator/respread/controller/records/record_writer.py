@@ -29,13 +29,12 @@ from respread.cluster.decode.decoder import Kind
 from respread.cluster.meta import ObjectKey
 from respread.kube.api_status import Meaning
 from respread.kube.listing import list_objects
-from respread.kube.requests import Method, NoResponseError, Requests, Response
+from respread.kube.requests import TIMEOUT_SECONDS, Method, NoResponseError, Requests, Response
 from respread.stores.watched_kinds import RECORDS
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
-TIMEOUT_SECONDS: Final = 10.0
 ARRIVAL_SECONDS: Final = 15.0
 """For how long a request that nobody answered may still arrive. It would overwrite what the next leader has written, so
 that the Lease is not released meanwhile."""
@@ -71,7 +70,7 @@ async def read_statuses(requests: Requests, kinds: Iterable[Kind]) -> dict[str, 
 
 
 async def _objects(requests: Requests, kind: Kind) -> list[dict[str, Any]]:
-    return await list_objects(requests, kind, _decode, page_objects=_PAGE_OBJECTS, timeout_seconds=TIMEOUT_SECONDS)
+    return await list_objects(requests, kind, _decode, page_objects=_PAGE_OBJECTS)
 
 
 def _key(document: dict[str, Any]) -> ObjectKey:

@@ -15,7 +15,6 @@ from respread.kube.api_status import Meaning
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.held import Held
 
-TIMEOUT_SECONDS: Final = 10.0
 _PATH: Final = "/api/v1/namespaces/{namespace}/"
 
 
@@ -75,17 +74,15 @@ class _LimitRanges(msgspec.Struct):
     items: list[LimitRange] = []
 
 
-async def read_namespace_rules(
-    requests: Requests, namespace: str, timeout_seconds: float = TIMEOUT_SECONDS
-) -> NamespaceRules | Held:
+async def read_namespace_rules(requests: Requests, namespace: str) -> NamespaceRules | Held:
     """Read what would change or refuse a new pod of a namespace.
 
     Returns:
         The rules, without those that may not be listed, or why they could not be read.
     """
     limits, quotas = await asyncio.gather(
-        _list(requests, namespace, "limitranges", timeout_seconds),
-        _list(requests, namespace, "resourcequotas", timeout_seconds),
+        _list(requests, namespace, "limitranges"),
+        _list(requests, namespace, "resourcequotas"),
     )
     if isinstance(limits, Held):
         return limits
@@ -102,11 +99,11 @@ async def read_namespace_rules(
     return NamespaceRules(known, () if page is None else tuple(cast("list[ResourceQuota]", page.items)))
 
 
-async def _list(requests: Requests, namespace: str, resource: str, timeout_seconds: float) -> bytes | Held | None:
+async def _list(requests: Requests, namespace: str, resource: str) -> bytes | Held | None:
     """Return the undecoded list of a namespace, None without the permission."""
     names = {"namespace": namespace}
     try:
-        response = await requests.send("GET", f"{_PATH}{resource}", names, timeout_seconds=timeout_seconds)
+        response = await requests.send("GET", f"{_PATH}{resource}", names)
     except NoResponseError as error:
         return _unread(namespace, error.message)
     if response.succeeded:

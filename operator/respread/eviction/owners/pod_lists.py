@@ -22,7 +22,6 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.selectors import Selector, compile_selector, selector_of_labels
 from respread.eviction.owners.reading import (
     READING_ERRORS,
-    TIMEOUT_SECONDS,
     ControllerObject,
     ListedPod,
     PodOfController,
@@ -109,7 +108,6 @@ class PodLists:
                 _PODS,
                 names,
                 page_objects=_PAGE,
-                timeout_seconds=TIMEOUT_SECONDS,
                 label_selector=selector,
             ):
                 for document in page.objects:

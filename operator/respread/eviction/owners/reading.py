@@ -22,7 +22,6 @@ from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
 from respread.planning.victims.protection import leaves_it_to_its_replica_set
 
-TIMEOUT_SECONDS: Final = 10.0
 FAILED_SECONDS: Final = 1.0
 """How long a failure serves for moves that were chosen together: what is held is not chosen again before that."""
 _PATHS: Final = {
@@ -276,7 +275,7 @@ async def read_controller(requests: Requests, namespace: str, controller: OwnerR
 
 async def _get(requests: Requests, namespace: str, kind: str, name: str, uid: str) -> ControllerObject | Held:
     names = {"namespace": namespace, "name": name}
-    response = await requests.send("GET", _PATHS[kind], names, timeout_seconds=TIMEOUT_SECONDS)
+    response = await requests.send("GET", _PATHS[kind], names)
     if response.meaning is Meaning.ABSENT:
         return _gone(kind, name)
     if not response.succeeded:

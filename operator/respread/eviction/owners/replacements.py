@@ -70,7 +70,6 @@ class ComingReplacements:
         return [self._usages[uid] for uid in here if uid in self._usages]
 
 
-TIMEOUT_SECONDS: Final = 10.0
 _NOT_OF_THE_API: Final = (
     AttributeError,
     DecodeError,
@@ -197,7 +196,7 @@ class Replacements:
     async def _get(self, path: str, namespace: str, name: str, what: str) -> Json | Held:
         names = {"namespace": namespace, "name": name}
         try:
-            response = await self._requests.send("GET", path, names, timeout_seconds=TIMEOUT_SECONDS)
+            response = await self._requests.send("GET", path, names)
             if response.meaning is Meaning.ABSENT:
                 return Held(Reason.IN_MOTION, f"{what} is gone")
             if not response.succeeded:
