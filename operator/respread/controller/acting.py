@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
@@ -44,14 +43,14 @@ class Acting(NamedTuple):
     evictions: Evictions
     follow_up: FollowUp
 
-    def next_ends(self, moment: ClockReading) -> tuple[float | None, ...]:
-        """Return when a hold or a pause ends that no plan shows; None for what is not there.
+    def next_end(self, moment: ClockReading) -> float:
+        """Return when a hold or a pause ends that no plan shows, on the clock; infinity if none does.
 
         Args:
-            moment: now. The times are on its clock.
+            moment: now.
         """
-        resumes = self.journal.history.breakers.next_end(moment.time)
-        return *self.holds.next_ends(moment), None if resumes is None else moment.now + resumes - moment.time
+        resumes = moment.now + self.journal.history.breakers.next_end(moment.time) - moment.time
+        return min(self.holds.next_end(moment), resumes)
 
     def next_look(self) -> float:
         """Return when moves must be looked at again without an event, or something is to be sent again, on the clock.
@@ -59,8 +58,7 @@ class Acting(NamedTuple):
         No new plan is needed for that, unless a move ends. Infinite if never.
         """
         ledger = self.journal.ledger
-        due = ledger.next_deadline(), ledger.next_due(), self.follow_up.next_ask()
-        return min((at for at in due if at is not None), default=math.inf)
+        return min(ledger.next_deadline(), ledger.next_due(), self.follow_up.next_ask())
 
     async def aclose(self) -> None:
         """Cancel everything that has not started, and wait for the answers to sent requests."""

@@ -152,7 +152,7 @@ class ControlLoop:
             with self._metrics.reconciling("tell"):
                 status_due = await self._reporter.tell(observation, planned, chosen)
             moment = self._journal.moment()
-            others = (status_due, *self._acting.next_ends(moment))
+            others = min(status_due, self._acting.next_end(moment))
             full = is_full(observation.policies.values(), self._journal.ledger.of_policies)
             plan_at = next_plan(planned, chosen.held, moment=moment, others=others, full=full)
             awaited = ledger.without_node if planned.awaits_nodes else frozenset[str]()

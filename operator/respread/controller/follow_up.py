@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Final
 
 from respread.cluster.state import ClusterSnapshot
@@ -75,10 +76,9 @@ class FollowUp:
         self._evictions.journal.asked(due)
         return [self._evictions.lanes.start((move,), self._evictions.repeat(move, batch)) for move in due]
 
-    def next_ask(self) -> float | None:
-        """Return when `ask_again` may have something to send, on the clock; None if it has not."""
-        unanswered = self._unanswered(0)
-        return max(min(map(_ask_at, unanswered)), self._clock() + OWED_SECONDS) if unanswered else None
+    def next_ask(self) -> float:
+        """Return when `ask_again` may have something to send, on the clock; infinity if it has not."""
+        return max(min(map(_ask_at, self._unanswered(0)), default=inf), self._clock() + OWED_SECONDS)
 
     def look_after(self, snapshot: ClusterSnapshot) -> list[asyncio.Task[None]]:
         """Check whether the controllers of pods that left some time ago without a replacement want one.

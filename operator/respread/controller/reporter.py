@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from respread.controller.acting import Acting
 from respread.controller.choosing import left_to_do
@@ -73,12 +74,12 @@ class Reporter:
         history.forget_other_namespaces(observation.snapshot.namespaces)
         self._forgetting.keep(policies, observation.snapshot.namespaces)
 
-    async def tell(self, observation: Observation, planned: Plan, chosen: Paced) -> float | None:
-        """Publish the results, and return when a status is due next, on the clock."""
+    async def tell(self, observation: Observation, planned: Plan, chosen: Paced) -> float:
+        """Publish the results, and return when a status is due next, on the clock; infinity if none is."""
         statuses = self._acting.statuses
         wanted = await self._told(observation, planned, chosen, due=statuses.any_due(observation.policies.values()))
         if not observation.leads or not self._acting.permission.leads:
-            return None
+            return inf
         return await statuses.write(wanted)
 
     async def tell_last(self, observation: Observation, planned: Plan, chosen: Paced) -> None:

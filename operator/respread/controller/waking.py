@@ -127,7 +127,7 @@ def next_plan(
     held: Iterable[HeldMove],
     *,
     moment: ClockReading,
-    others: Iterable[float | None],
+    others: float,
     full: bool = False,
 ) -> float:
     """Return when the next plan is due if nothing changes, on the clock.
@@ -136,11 +136,11 @@ def next_plan(
         planned: the plan.
         held: its moves that are not made now.
         moment: now.
-        others: when other things are due, on the clock; None for what is not.
+        others: when something else is due, on the clock.
         full: whether no policy may let another pod go. Then quiet periods that end make no difference yet.
     """
     now = moment.now
-    due = [now + IDLE_SECONDS, *(at for at in others if at is not None)]
+    due = [now + IDLE_SECONDS, others]
     if planned.changes_at is not None:
         changes_at = moment.on_the_clock(planned.changes_at)
         due.append(max(changes_at, now + FULL_SECONDS) if full else changes_at)

@@ -14,6 +14,7 @@ The data survives a restart: it is plain data, in wall-clock seconds.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 from typing import Final
 
 import msgspec
@@ -121,11 +122,11 @@ class Breakers(msgspec.Struct, frozen=True):
         """Return the namespaces of the workloads that failed in a row for a policy."""
         return frozenset(name.rpartition(_IN)[2] for name in self.policies.get(policy, _NONE).workloads)
 
-    def next_end(self, now: float) -> float | None:
-        """Return when the next pause ends; None if there is none."""
+    def next_end(self, now: float) -> float:
+        """Return when the next pause ends; infinity if there is none."""
         lasting = [each for each in self.policies.values() if self._lasts(each, now)]
         ends = (end for each in lasting for end in (self._until_elsewhere(each), each.until) if end > now)
-        return min(ends, default=None)
+        return min(ends, default=inf)
 
     def _tripped(self, known: Failures, most: int) -> bool:
         return 0 < most <= len(known.workloads)

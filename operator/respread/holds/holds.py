@@ -123,10 +123,9 @@ class Holds:
 
         return on_hold
 
-    def next_ends(self, moment: ClockReading) -> tuple[float | None, ...]:
-        """Return when holds end that no plan shows, on the clock; None for those that don't exist."""
-        due = self.others.next_due()
-        return self.refusals.next_end(), None if due is None else moment.on_the_clock(due)
+    def next_end(self, moment: ClockReading) -> float:
+        """Return when a hold begins or ends that no plan shows, on the clock; infinity if none does."""
+        return min(self.refusals.next_end(), self.others.next_due(moment))
 
 
 def why_stale(ages_seconds: Mapping[str, float]) -> Held | None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
 from immutables import Map
 
 from respread.api.reasons import Reason
+from respread.clock_reading import ClockReading
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
@@ -132,9 +134,10 @@ class OtherEvictions:
                 self._on_eviction(pod)
         self._known = known
 
-    def next_due(self) -> datetime | None:
-        """Return when the next eviction is to be judged; None if there is none."""
-        return min((seen_at + JUDGED_AFTER for _, seen_at in self._pending.values()), default=None)
+    def next_due(self, moment: ClockReading) -> float:
+        """Return when the next eviction is to be judged, on the clock; infinity if there is none."""
+        earliest = min((seen_at for _, seen_at in self._pending.values()), default=None)
+        return inf if earliest is None else moment.on_the_clock(earliest + JUDGED_AFTER)
 
     def forget(self) -> None:
         """Start again: somebody else has evicted for Respread in the meantime."""

@@ -99,8 +99,8 @@ class _Table(dict[_K, _Hold], Generic[_K]):
         for key in [key for key, hold in self.items() if hold.until <= now]:
             del self[key]
 
-    def next_end(self, after: float = -inf) -> float | None:
-        return min((hold.until for hold in self.values() if after < hold.until), default=None)
+    def next_end(self, after: float = -inf) -> float:
+        return min((hold.until for hold in self.values() if after < hold.until), default=inf)
 
 
 class Refusals:
@@ -182,12 +182,11 @@ class Refusals:
         """Return why a move is not chosen now, or None if it may be."""
         return self._lately.why((move.pod.uid, *move.groups), self._clock())
 
-    def next_end(self) -> float | None:
-        """Return when something ends without an event, on the clock; None if nothing does."""
+    def next_end(self) -> float:
+        """Return when something ends without an event, on the clock; infinity if nothing does."""
         now = self._clock()
         self._lately.forget_ended(now - _FORGET_SECONDS)
-        ends = (self._refusals.next_end(), self._lately.next_end(now))
-        return min((end for end in ends if end is not None), default=None)
+        return min(self._refusals.next_end(), self._lately.next_end(now))
 
 
 def _keys(pod: Pod, budgets: Budgets) -> tuple[_Key, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -271,9 +272,9 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         """
         return tuple(each for each in self._uncertain if each.uid not in under_way and certain_at(each) <= now)
 
-    def next_due(self) -> float | None:
-        """Return when the next one can be found out, on the clock; None if there is none."""
-        return min(map(certain_at, self._uncertain), default=None)
+    def next_due(self) -> float:
+        """Return when the next one can be found out, on the clock; infinity if there is none."""
+        return min(map(certain_at, self._uncertain), default=inf)
 
     @property
     def _uncertain(self) -> Iterator[MoveEntry]:
@@ -492,10 +493,10 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         replacements = (self._entries[uid].replacement for uid in self._of_controller.get(controller_uid, ()))
         return sum(each is None or each.uid not in shown for each in replacements)
 
-    def next_deadline(self) -> float | None:
-        """Return when `updated` or `judged` may end something without an event; None if never."""
+    def next_deadline(self) -> float:
+        """Return when `updated` or `judged` may end something without an event; infinity if never."""
         deadlines = (sum(waiting(each, self.patience)) for each in self.in_flight)
-        return min((*deadlines, *(each.phase_since + STEADY_SECONDS for each in self.steadying)), default=None)
+        return min((*deadlines, *(each.phase_since + STEADY_SECONDS for each in self.steadying)), default=inf)
 
     def _begun(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from sys import maxsize
 
 import msgspec
@@ -34,7 +35,8 @@ def chosen(*planned: Move, in_flight: Ledger | None = None, failures: int = 3) -
     history = History(lambda: clock[0])
     for name in "xyz"[:failures]:
         history.breakers = history.breakers.failed("default", WorkloadName("Deployment", "shop", name), 3, clock[0])
-    clock[0] = (history.breakers.next_end(clock[0]) or clock[0]) + 1
+    end = history.breakers.next_end(clock[0])
+    clock[0] = (clock[0] if end == inf else end) + 1
     paced = choose(
         Plan(moves=planned),
         observation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import inf
 from operator import ge
 
 from hypothesis import given
@@ -143,7 +144,7 @@ def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:
     leader = Leader(recorded(sent(30), 30.0), sent(30))
     leader.clock.now = CERTAIN_SECONDS
     assert leader.due() == ()  # the move is followed, and may be sent again
-    assert leader.journal.ledger.next_due() is None
+    assert leader.journal.ledger.next_due() == inf
     leader.journal.doubt(MOVE)  # the move was just sent again
     (ended,) = leader.observe(SNAPSHOT)
     assert ended.unmade

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 import pytest
 
@@ -21,7 +22,7 @@ EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC)
 def look(
     *reasons: Reason,
     held: tuple[Reason, ...] = (),
-    others: tuple[float | None, ...] = (),
+    others: float = inf,
     changes_at: datetime | None = None,
     full: bool = False,
 ) -> float:
@@ -44,7 +45,7 @@ def look(
 
 def test_the_loop_plans_at_least_once_a_minute() -> None:
     assert look() == IDLE_SECONDS
-    assert look(Reason.HELD_BY_BUDGET, others=(None, NOW + 3600)) == IDLE_SECONDS
+    assert look(Reason.HELD_BY_BUDGET, others=NOW + 3600) == IDLE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,8 @@ def test_the_loop_plans_sooner_while_something_waits_for_time(reason: Reason, se
 
 
 def test_the_loop_plans_at_other_due_times_but_never_in_the_past() -> None:
-    assert look(others=(NOW + 7, NOW + 5, None)) == 5
-    assert look(others=(NOW - 5,)) == 0
+    assert look(others=NOW + 5) == 5
+    assert look(others=NOW - 5) == 0
 
 
 def test_the_loop_plans_when_a_held_group_is_released() -> None:
@@ -73,4 +74,4 @@ def test_the_loop_plans_when_a_held_group_is_released() -> None:
 def test_quiet_periods_that_end_wait_while_no_limit_lets_another_pod_go() -> None:
     assert look(Reason.QUIET_PERIOD, changes_at=EPOCH + timedelta(seconds=1), full=True) == FULL_SECONDS
     assert look(Reason.QUIET_PERIOD, changes_at=EPOCH + timedelta(seconds=20), full=True) == 20
-    assert look(others=(NOW + 1,), full=True) == 1
+    assert look(others=NOW + 1, full=True) == 1

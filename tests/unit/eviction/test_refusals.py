@@ -1,6 +1,8 @@
-"""A refused eviction is not requested again until a change or the end of some time."""
+"""A refused eviction is not requested again until a change or the end of some time, and a held move only soon."""
 
 from __future__ import annotations
+
+from math import inf
 
 import pytest
 
@@ -8,12 +10,15 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.eviction.answers import Answer, EvictionResult
-from respread.holds.refusals import Budgets, Refusals
+from respread.holds.refusals import PAUSE, Budgets, Refusals
 from respread.planning.held import Held
-from tests.eviction_moves import SPEC
+from tests.eviction_moves import SPEC, group, move
 from tests.worlds import pod
 
 A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
+UNREAD = Held(Reason.API_UNAVAILABLE, "the LimitRanges could not be read")
+MOVING = Held(Reason.IN_MOTION, "it has changed")
+FIRST, SECOND = (move(each, groups=(group("default"),)) for each in (A, B))
 
 
 class Clock:
@@ -193,3 +198,58 @@ def test_the_first_of_several_refusals_is_shown() -> None:
         refusals.note(owned, seen, Answer(result=result, message=message))
         shown.append(refusals.why_not(owned, seen))
     assert [held and held.message for held in shown] == ["controller", "pod", "budgets", "all"]
+
+
+class Tried:
+    """FIRST move that is tried whenever it may be, and held each time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.lately = Refusals(lambda: self.seconds)
+
+    def tries(self, held: Held, seconds: int) -> int:
+        """Return how often it is tried in this many seconds."""
+        tried, end = 0, self.seconds + seconds
+        while self.seconds < end:
+            if self.lately.why_not_chosen(FIRST) is None:
+                tried += 1
+                self.lately.held_back(FIRST, held)
+            next_end = self.lately.next_end()
+            assert self.seconds < next_end <= self.seconds + PAUSE.longest_seconds
+            self.seconds = next_end
+        return tried
+
+
+def test_a_held_move_and_the_others_of_its_group_wait_for_a_pause() -> None:
+    tried = Tried()
+    assert tried.lately.why_not_chosen(FIRST) is None
+    tried.lately.held_back(FIRST, MOVING)
+    assert tried.lately.why_not_chosen(FIRST) == tried.lately.why_not_chosen(SECOND) == MOVING
+    tried.seconds = PAUSE.first_seconds
+    assert tried.lately.why_not_chosen(FIRST) is None
+    assert tried.lately.next_end() == inf
+
+
+def test_reads_that_keep_failing_are_tried_less_and_less_often() -> None:
+    tried = Tried()
+    assert tried.tries(UNREAD, 15) == 4  # after 1, 2, 4 and 8 s
+    assert tried.tries(UNREAD, 600) == 60
+
+
+def test_failed_reads_for_several_moves_at_once_count_once() -> None:
+    tried = Tried()
+    for each in (FIRST, SECOND, FIRST, SECOND):
+        tried.lately.held_back(each, UNREAD)
+    tried.seconds = PAUSE.first_seconds
+    assert tried.lately.why_not_chosen(FIRST) is None
+
+
+def test_a_successful_read_resets_the_pause() -> None:
+    tried = Tried()
+    tried.tries(UNREAD, 60)
+    tried.lately.held_back(FIRST, MOVING)
+    tried.seconds += PAUSE.first_seconds
+    assert tried.tries(UNREAD, 15) == 4
+    tried.seconds += 120
+    assert tried.lately.next_end() == inf
+    assert tried.tries(UNREAD, 15) == 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 import pytest
 
@@ -41,7 +43,7 @@ def test_a_replacement_that_stays_ready_is_a_success() -> None:
     assert STEADYING.next_deadline() == 100 + STEADY_SECONDS
     assert judged(100 + STEADY_SECONDS, NEW) == (False, Judged(lasting=(MOVE,)))
     after, _ = STEADYING.judged(world(NEW), 100 + STEADY_SECONDS)
-    assert after.next_deadline() is None
+    assert after.next_deadline() == inf
 
 
 def test_a_replacement_that_does_not_stay_ready_is_a_failure() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 import msgspec
@@ -259,7 +260,7 @@ class TestDeadlines:
         )
 
     def test_the_next_deadline_is_the_earliest_of_all_moves(self) -> None:
-        assert Ledger().next_deadline() is None
+        assert Ledger().next_deadline() == inf
         ledger = evicted(A, at=100)
         assert ledger.next_deadline() == 400
         ledger = ledger.sent(move(B), BEFORE, 150)

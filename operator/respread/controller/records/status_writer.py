@@ -124,8 +124,8 @@ class StatusWriter:
         """Return the `known` status of each policy, by name; `seen` are the statuses last seen in the API."""
         return {name: self.known(policy, seen.get(name, PolicyStatus())) for name, policy in policies.items()}
 
-    async def write(self, wanted: Iterable[Wanted]) -> float | None:
-        """Write statuses that differ and are due. Return when the next one is due, on the clock.
+    async def write(self, wanted: Iterable[Wanted]) -> float:
+        """Write statuses that differ and are due. Return when the next one is due, on the clock; infinity if none is.
 
         Of thousands, only some are written at once, so that other work need not wait; the others are due at once.
         Namespaces take turns, and in each the status written longest ago is first.
@@ -144,7 +144,7 @@ class StatusWriter:
         self._hurried &= {each.policy.name for each in different} - {each.policy.name for each in due}
         await asyncio.gather(*(self._write_in_turn(each) for each in due))
         left = (each for each in different if self._differs(each))
-        return min((self._due_at(each.policy) for each in left), default=None)
+        return min((self._due_at(each.policy) for each in left), default=inf)
 
     async def write_all(self, wanted: Iterable[Wanted]) -> None:
         """Write all statuses that differ, due or not, before this replica ends."""
