@@ -21,7 +21,7 @@ from respread.api.record import MAX_MOVES_IN_FLIGHT, Recorded, encode_record
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.moves.codec import RememberedMoves
+from respread.moves.codec import RecordedMoves
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
@@ -44,7 +44,7 @@ def main() -> None:
 def rows(count: int) -> list[Row]:
     """Return the figures for a number of moves."""
     in_flight, snapshot, one = world(count)
-    known = RememberedMoves()
+    known = RecordedMoves()
     moves = known.of(in_flight, snapshot)
     texts = [encode_record(Recorded(moves_in_flight=each)) for each in moves.values()]
     first = Recorded(moves_in_flight=next(iter(moves.values())))
@@ -52,7 +52,7 @@ def rows(count: int) -> list[Row]:
     return [
         Row("records", len(texts), ""),
         Row("their text, for each move", sum(map(len, texts)) / count, "B"),
-        Row("all moves, never recorded before", _milliseconds(lambda: RememberedMoves().of(in_flight, snapshot)), "ms"),
+        Row("all moves, never recorded before", _milliseconds(lambda: RecordedMoves().of(in_flight, snapshot)), "ms"),
         Row("a reconcile in which none has changed", _milliseconds(lambda: known.of(in_flight, snapshot)), "ms"),
         Row("a reconcile in which one has changed", _milliseconds(lambda: known.of(ledgers.pop(), snapshot)), "ms"),
         Row("the text of the first record", _milliseconds(lambda: encode_record(first)), "ms"),

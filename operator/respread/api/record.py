@@ -79,7 +79,7 @@ class PolicyRecord(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-class RememberedBackOff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class RecordedBackOff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A spread group in back-off, because moves did not improve it."""
 
     group: _Digest
@@ -177,7 +177,7 @@ class ContestedCosts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What is recorded about a policy for the next leader."""
 
-    back_offs: Annotated[tuple[RememberedBackOff, ...], Meta(max_length=MAX_BACK_OFFS)] = ()
+    back_offs: Annotated[tuple[RecordedBackOff, ...], Meta(max_length=MAX_BACK_OFFS)] = ()
     """Spread groups in back-off."""
     recent_evictions: Annotated[tuple[RecentEvictions, ...], Meta(max_length=MAX_RECENT_EVICTIONS)] = ()
     """The evictions of the last hour by minute, if `limits.perHour` is set."""

@@ -134,7 +134,7 @@ def _statuses(
         ExclusiveRequests(requests, journal.clock, exclusive_seconds),
         journal.clock,
         kinds=kinds,
-        remembering=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),
+        completed=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),
     )
 
 

@@ -22,7 +22,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.kube.requests import Requests
 from respread.kube.retry import Retry
 from respread.planning.victims.policies import PolicySetting
-from respread.prevention.contests import contested_to_remember, recalled_contests
+from respread.prevention.contests import contested_to_record, recalled_contests
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostPlanner, View
@@ -303,7 +303,7 @@ class PreventionLoop:
         self._told, self._tell_at = contests.version, now + TELL_SECONDS
         for policy, costs in contests.take_lost().items():
             self._metrics.count_costs_lost(policy=policy, costs=costs)
-        before, self.contested = self.contested, contested_to_remember(contests.repeated())
+        before, self.contested = self.contested, contested_to_record(contests.repeated())
         times = {each.replica_set: each.times for costs in before.values() for each in costs}
         lost = [
             each for costs in self.contested.values() for each in costs if each.times > times.get(each.replica_set, 0)

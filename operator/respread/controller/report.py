@@ -58,7 +58,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     """How many moves of each policy that has some."""
     remaining: Mapping[str, Remaining]
     """What is left, and how long that takes, by policy; nothing for others."""
-    remembered: Mapping[str, tuple[MoveInFlight, ...]]
+    recorded_moves: Mapping[str, tuple[MoveInFlight, ...]]
     """The moves by policy, for the next leader."""
     other_evictors: Mapping[WorkloadName, OtherEvictor]
     """Those who evict pods again and again, by workload."""
@@ -348,10 +348,10 @@ def records_of(policies: Iterable[Policy], reconciled: Reconciled, history: Hist
         policy.name: history.in_record(
             policy,
             Recorded(
-                back_offs=history.remembered_back_offs(groups[policy.name]),
+                back_offs=history.recorded_back_offs(groups[policy.name]),
                 contested_costs=reconciled.contested_costs.get(policy.name, ())[:MAX_CONTESTED],
             ),
-            reconciled.remembered.get(policy.name, ()),
+            reconciled.recorded_moves.get(policy.name, ()),
         )
         for policy in policies
     }

@@ -103,7 +103,7 @@ class Reporter:
             held=chosen.held,
             in_flight=ledger.of_policies,
             remaining=self._remaining,
-            remembered=self._acting.journal.for_records(observation.snapshot),
+            recorded_moves=self._acting.journal.for_records(observation.snapshot),
             other_evictors=self._acting.holds.others.repeated,
             contested_costs=self._prevention.contested,
             room_missing=self._room.missing,

@@ -24,7 +24,7 @@ from respread.eviction.limits.limiter import Limiter
 from respread.eviction.pacing import Pace
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry, RetryDelays
-from respread.moves.codec import by_name, remembered_moves
+from respread.moves.codec import by_name, recorded_moves
 from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
@@ -93,7 +93,7 @@ def resumed(
         rules: decide whether those that may not have been made may be sent again.
         moment: now.
     """
-    entries = list(remembered_moves(records, snapshot, by_name(spread.by_namespace), moment, known.patience))
+    entries = list(recorded_moves(records, snapshot, by_name(spread.by_namespace), moment, known.patience))
     allowed = rules.allow(entries, snapshot)
     return known.resumed(msgspec.structs.replace(entry, ours=entry.uid in allowed) for entry in entries)
 

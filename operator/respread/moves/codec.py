@@ -108,7 +108,7 @@ def _sorted_map(value: Any) -> dict[Any, Any]:
 # Write
 
 
-class RememberedMoves:
+class RecordedMoves:
     """Returns moves in flight for records. It belongs to one event loop."""
 
     __slots__ = ("_by_policy", "_ledger", "_written")
@@ -206,7 +206,7 @@ def _newest(entry: MoveEntry, siblings: _YoungSiblings) -> tuple[datetime, tuple
 # Read
 
 
-def remembered_moves(
+def recorded_moves(
     records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     groups_named: GroupsNamed,
@@ -245,19 +245,19 @@ def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, 
         time: the time of the snapshot, with a time zone.
     """
     now, ledger = time.timestamp(), Ledger()
-    entries = remembered_moves(records, snapshot, lambda _: {}, ClockReading(now, now), ledger.patience)
+    entries = recorded_moves(records, snapshot, lambda _: {}, ClockReading(now, now), ledger.patience)
     return ledger.resumed(entries).updated(snapshot, now, lambda *_: Outcome.UNKNOWN)[0]
 
 
 def _move(
-    policy: str, remembered: MoveInFlight, snapshot: ClusterSnapshot, names: Mapping[str, GroupKey], *, component: int
+    policy: str, recorded: MoveInFlight, snapshot: ClusterSnapshot, names: Mapping[str, GroupKey], *, component: int
 ) -> Move:
-    kind, _, name = remembered.workload.partition("/")
-    groups = [(names[each.group], each.domain) for each in remembered.groups if each.group in names]
+    kind, _, name = recorded.workload.partition("/")
+    groups = [(names[each.group], each.domain) for each in recorded.groups if each.group in names]
     return Move(
-        pod=_pod(remembered, snapshot),
+        pod=_pod(recorded, snapshot),
         policy=policy,
-        workload=WorkloadName(kind, remembered.namespace, name),
+        workload=WorkloadName(kind, recorded.namespace, name),
         wave=0,
         component=component,
         groups=tuple(key for key, _ in groups),
@@ -269,50 +269,50 @@ def _move(
 
 
 def _entry(
-    move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, moment: ClockReading, patience: Patience
+    move: Move, recorded: MoveInFlight, snapshot: ClusterSnapshot, moment: ClockReading, patience: Patience
 ) -> MoveEntry:
-    sent_time = remembered.sent.timestamp()
+    sent_time = recorded.sent.timestamp()
     sent_at = moment.now - max(0.0, moment.time - sent_time)
     # If its pod is gone by now and has no replacement, none is expected.
     is_long_ago = moment.now - sent_at > patience.longest_seconds
-    older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, remembered))
+    older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, recorded))
     return MoveEntry(
         move=move,
         sent_at=sent_at,
-        phase=MovePhase.LEAVING if is_long_ago and _there(remembered, snapshot) is None else MovePhase.SENT,
+        phase=MovePhase.LEAVING if is_long_ago and _there(recorded, snapshot) is None else MovePhase.SENT,
         phase_since=sent_at,
         known=frozenset(older) | {move.pod.uid},
         sent_time=sent_time,
-        newest=remembered.newest,
+        newest=recorded.newest,
     )
 
 
-def _is_older(sibling: Pod, remembered: MoveInFlight) -> bool:
+def _is_older(sibling: Pod, recorded: MoveInFlight) -> bool:
     created = sibling.creation_timestamp
-    return created is None or created < remembered.newest or sibling.name in remembered.newest_pods
+    return created is None or created < recorded.newest or sibling.name in recorded.newest_pods
 
 
-def _there(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod | None:
-    there = snapshot.pods.get(ObjectKey(remembered.namespace, remembered.pod))
-    return there if there is not None and there.uid == remembered.uid else None
+def _there(recorded: MoveInFlight, snapshot: ClusterSnapshot) -> Pod | None:
+    there = snapshot.pods.get(ObjectKey(recorded.namespace, recorded.pod))
+    return there if there is not None and there.uid == recorded.uid else None
 
 
-def _pod(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod:
+def _pod(recorded: MoveInFlight, snapshot: ClusterSnapshot) -> Pod:
     """Return the evicted pod if it still exists, else one like its controller's other pods."""
-    if (there := _there(remembered, snapshot)) is not None:
+    if (there := _there(recorded, snapshot)) is not None:
         return there
     bare = Pod(
-        namespace=remembered.namespace,
-        name=remembered.pod,
-        uid=remembered.uid,
+        namespace=recorded.namespace,
+        name=recorded.pod,
+        uid=recorded.uid,
         spec=PodSpec(),
         controller=OwnerReference(
-            _API_VERSIONS.get(remembered.controller_kind, ""),
-            remembered.controller_kind,
-            remembered.controller_name,
-            remembered.controller_uid,
+            _API_VERSIONS.get(recorded.controller_kind, ""),
+            recorded.controller_kind,
+            recorded.controller_name,
+            recorded.controller_uid,
         ),
-        node_name=remembered.node,
+        node_name=recorded.node,
     )
     sibling = next(siblings_of(snapshot, bare), bare)
     return msgspec.structs.replace(sibling, name=bare.name, uid=bare.uid, node_name=bare.node_name)

@@ -207,7 +207,7 @@ class Contests:
 # Records
 
 
-def contested_to_remember(contested: Iterable[Contested]) -> dict[str, tuple[ContestedCosts, ...]]:
+def contested_to_record(contested: Iterable[Contested]) -> dict[str, tuple[ContestedCosts, ...]]:
     """Return what is recorded, by the policies' names, those that were lost most often first."""
     found: defaultdict[str, list[ContestedCosts]] = defaultdict(list)
     for replica_set, policy, contest in contested:

@@ -77,7 +77,7 @@ class Written(Recording):
         parts = Parts()
         requests = FakeRequests()
         exclusive = ExclusiveRequests(requests, clock, lambda: 10.0)
-        statuses = StatusWriter(requests, exclusive, clock, remembering=lambda _, status: status)
+        statuses = StatusWriter(requests, exclusive, clock, completed=lambda _, status: status)
         super().__init__(
             journal,
             statuses,

@@ -20,7 +20,7 @@ from respread.clock_reading import ClockReading
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.moves.codec import RememberedMoves, group_name, remembered_moves
+from respread.moves.codec import RecordedMoves, group_name, recorded_moves
 from respread.moves.entry import CERTAIN_SECONDS, Ended, MovePhase, Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
@@ -197,10 +197,10 @@ class Story:
         snapshot = self.snapshot
         records = {
             policy: decode_record(encode_record(Recorded(moves_in_flight=moves)))
-            for policy, moves in RememberedMoves().of(self.ledger, snapshot).items()
+            for policy, moves in RecordedMoves().of(self.ledger, snapshot).items()
         }
         moment = ClockReading(self.seconds, BEGAN + self.seconds)
-        found = remembered_moves(records, snapshot, lambda _: GROUPS, moment, self.ledger.patience)
+        found = recorded_moves(records, snapshot, lambda _: GROUPS, moment, self.ledger.patience)
         resumed = Ledger().resumed(found)
         before = {each.uid: each for each in self.ledger.on_record}
         assert {each.uid for each in resumed.in_flight} == before.keys()

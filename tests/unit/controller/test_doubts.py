@@ -14,7 +14,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
 from respread.controller.takeover import in_doubt, without
 from respread.eviction.answers import Answer, EvictionResult
-from respread.moves.codec import RememberedMoves, group_name
+from respread.moves.codec import RecordedMoves, group_name
 from respread.moves.entry import AGAIN_SECONDS, CERTAIN_SECONDS, Ended, MoveEntry, Outcome
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import move, send
@@ -77,7 +77,7 @@ def sent(seconds_ago: float) -> Ledger:
 
 def recorded(in_flight: Ledger, *seconds_ago: float) -> Recorded:
     """Return a policy's record with moves in flight and with evictions at these times before now."""
-    moves = RememberedMoves().of(in_flight, SNAPSHOT).get("default", ())
+    moves = RecordedMoves().of(in_flight, SNAPSHOT).get("default", ())
     minutes = sorted(int((NOW - each) // MINUTE) for each in seconds_ago)
     return Recorded(
         moves_in_flight=moves,

@@ -17,17 +17,17 @@ from respread.api.record import (
     GroupEvictionCount,
     RecentEvictions,
     Recorded,
-    RememberedBackOff,
+    RecordedBackOff,
     decode_record,
     encode_record,
 )
 from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.codec import (
-    back_offs_to_remember,
-    evictions_to_remember,
-    failures_to_remember,
-    group_evictions_to_remember,
+    back_offs_to_record,
+    evictions_to_record,
+    failures_to_record,
+    group_evictions_to_record,
     recalled,
     recalled_failures,
     recalled_group_history,
@@ -102,7 +102,7 @@ def test_a_back_off_survives_a_restart() -> None:
     key, found = group(3, 1)
     situation = situation_of(found)
     before = BackOffs(RULES).failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
-    record = through_the_api(Recorded(back_offs=back_offs_to_remember(before, [key])))
+    record = through_the_api(Recorded(back_offs=back_offs_to_record(before, [key])))
     after, _ = recalled({"default": record}, RULES, {key.namespace: {key: found}}, NOW)
     assert after.groups[group_name(key)].failures == 2
     until = before.groups[group_name(key)].until
@@ -126,7 +126,7 @@ def test_the_policy_that_remembers_more_failures_of_a_group_counts(order: tuple[
         before = BackOffs(RULES)
         for _ in range(failures):
             before = before.failed(group_name(key), "s", NOW)
-        records[f"policy-{failures}"] = Recorded(back_offs=back_offs_to_remember(before, [key]))
+        records[f"policy-{failures}"] = Recorded(back_offs=back_offs_to_record(before, [key]))
     after, _ = recalled(records, RULES, {key.namespace: {key: found}}, NOW)
     assert after.groups[group_name(key)].failures == 2
 
@@ -137,25 +137,25 @@ def test_the_groups_with_most_failures_are_kept_if_there_are_too_many() -> None:
     many = cluster(nodes, [each for number, one in enumerate(of) for each in pods({"a1": 1}, one, prefix=f"p{number}")])
     keys = sorted(spread_of(many).groups, key=lambda key: key.max_skew)
     known = BackOffs(RULES, Map({group_name(key): BackOff(key.max_skew, NOW, "") for key in keys}))
-    remembered = back_offs_to_remember(known, keys)
+    remembered = back_offs_to_record(known, keys)
     assert [each.failures for each in remembered] == list(range(150, 50, -1))
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 59.9, 600.0, HOUR_SECONDS - 1])
 def test_evictions_of_earlier_leaders_count_for_an_hour(seconds: float) -> None:
     history = EvictionHistory().with_evictions(["default", "other"], NOW).with_evictions(["default"], NOW + 0.5)
-    record = through_the_api(Recorded(recent_evictions=evictions_to_remember(history, "default", NOW + 1)))
+    record = through_the_api(Recorded(recent_evictions=evictions_to_record(history, "default", NOW + 1)))
     _, after = recalled({"default": record}, RULES, {}, NOW)
     assert after.count_in_last_hour("default", NOW + seconds) == 2
     assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 120) == 0
-    assert evictions_to_remember(history, "nobody", NOW) == ()
+    assert evictions_to_record(history, "nobody", NOW) == ()
 
 
 def test_a_clock_that_was_set_back_keeps_the_record_within_bounds() -> None:
     history = EvictionHistory()
     for minute in reversed(range(200)):
         history = history.with_evictions(["default"], NOW + minute * 60)
-    remembered = evictions_to_remember(history, "default", NOW)
+    remembered = evictions_to_record(history, "default", NOW)
     assert len(remembered) <= 64
     assert sum(each.evictions for each in remembered) == 200
     assert all(each.minute.tzinfo is UTC and each.minute > datetime(2026, 1, 1, tzinfo=UTC) for each in remembered)
@@ -164,7 +164,7 @@ def test_a_clock_that_was_set_back_keeps_the_record_within_bounds() -> None:
 def test_a_namespaced_policys_back_offs_count_only_in_its_namespace() -> None:
     key, found = group(3, 1)
     said = Recorded(
-        back_offs=(RememberedBackOff(group=group_name(key), failures=3, until=LATEST, situation=situation_of(found)),)
+        back_offs=(RecordedBackOff(group=group_name(key), failures=3, until=LATEST, situation=situation_of(found)),)
     )
     groups = {key.namespace: {key: found}, "other": {}}
     for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
@@ -197,19 +197,19 @@ def test_evictions_of_a_group_survive_a_restart_and_a_balanced_state() -> None:
     key, _ = group(3, 1)
     name = group_name(key)
     history = GroupHistory().with_evictions("default", [name], NOW).with_evictions("default", [name], NOW + 100)
-    record = through_the_api(Recorded(group_evictions=group_evictions_to_remember(history, "default", NOW + 200)))
+    record = through_the_api(Recorded(group_evictions=group_evictions_to_record(history, "default", NOW + 200)))
     after = recalled_group_history({"default": record}, {}, NOW + 200)  # the group is balanced, or not even there
     assert after.in_last_hour(name, NOW + 200) == 2
     assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS - 1) == 2  # rather too few evictions than too many
     assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS + 60) == 0
-    assert group_evictions_to_remember(after, "other", NOW + 200) == ()
+    assert group_evictions_to_record(after, "other", NOW + 200) == ()
 
 
 def test_the_groups_with_most_evictions_are_kept_if_there_are_too_many() -> None:
     history = GroupHistory()
     for number in range(1, 301):
         history = history.with_evictions("default", [f"group-{number}"], NOW, number)
-    remembered = group_evictions_to_remember(history, "default", NOW)
+    remembered = group_evictions_to_record(history, "default", NOW)
     assert [each.evictions for each in remembered] == list(range(300, 100, -1))
 
 
@@ -227,13 +227,13 @@ def test_consecutive_failures_survive_a_restart() -> None:
     before = Breakers()
     for name in "abc":
         before = before.failed("default", WorkloadName("Deployment", "shop", name), 3, NOW)
-    record = through_the_api(Recorded(failures_in_a_row=failures_to_remember(before, "default")))
+    record = through_the_api(Recorded(failures_in_a_row=failures_to_record(before, "default")))
     after = recalled_failures({"default": record, "other": Recorded()}, before.pause, NOW)
     assert set(after.policies) == {"default"}
     assert after.policies["default"].workloads == before.policies["default"].workloads
     end, later = before.next_end(NOW), after.next_end(NOW)
     assert end <= later <= end + 1 < inf
-    assert failures_to_remember(before, "other") == FailuresInARow()
+    assert failures_to_record(before, "other") == FailuresInARow()
 
 
 def test_no_record_pauses_a_policy_for_longer_than_the_longest_pause() -> None:

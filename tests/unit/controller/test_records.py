@@ -228,7 +228,7 @@ class Leading:
                     requests,
                     ExclusiveRequests(requests, lambda: self.seconds, lambda: 10.0),
                     lambda: self.seconds,
-                    remembering=lambda _, record: record,
+                    completed=lambda _, record: record,
                 )
                 found = await writer.read()
                 writer.begin(found.values())
@@ -366,7 +366,7 @@ def test_the_first_record_leaves_no_status_empty() -> None:
                 requests,
                 ExclusiveRequests(requests, lambda: 100.0, lambda: 10.0),
                 lambda: 100.0,
-                remembering=lambda *_: remembered.pop(0),
+                completed=lambda *_: remembered.pop(0),
             )
             for _ in range(2):
                 assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}

@@ -17,7 +17,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
-from respread.moves.codec import RememberedMoves
+from respread.moves.codec import RecordedMoves
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.counting import LINEAR, calls
@@ -55,7 +55,7 @@ def test_twice_the_moves_cost_about_twice_as_much_to_record(*, each_its_own: boo
     def cost(count: int) -> int:
         moves, snapshot = wave(count, count if each_its_own else 1)
         in_flight = sent(moves, snapshot)
-        return calls(lambda: RememberedMoves().of(in_flight, snapshot))
+        return calls(lambda: RecordedMoves().of(in_flight, snapshot))
 
     small, medium, large = map(cost, SIZES)
     assert medium <= LINEAR * small, (small, medium, large)
@@ -85,7 +85,7 @@ def test_twice_the_policies_cost_about_twice_as_much_to_record() -> None:
 
 def test_only_moves_that_have_changed_are_looked_at_again() -> None:
     moves, snapshot = wave(BOUND, 10, policies=2)
-    in_flight, remembered = sent(moves, snapshot), RememberedMoves()
+    in_flight, remembered = sent(moves, snapshot), RecordedMoves()
     at_first = calls(partial(remembered.of, in_flight, snapshot))
     assert calls(partial(remembered.of, in_flight, cluster([], []))) <= 2  # only pods of other moves have changed
     changed = in_flight.answered(moves[0], Answer(result=EvictionResult.EVICTED).made, 1.0)
@@ -98,7 +98,7 @@ def test_only_moves_that_have_changed_are_looked_at_again() -> None:
 
 def test_a_record_of_as_many_moves_as_it_may_contain_can_be_written() -> None:
     moves, snapshot = wave(BOUND, 10, policies=2)
-    written = RememberedMoves().of(sent(moves, snapshot), snapshot)
+    written = RecordedMoves().of(sent(moves, snapshot), snapshot)
     for name in ("policy-0", "policy-1"):
         assert len(written[name]) == MAX_MOVES_IN_FLIGHT
         assert len(encode_record(Recorded(moves_in_flight=written[name]))) < MAX_RECORD_LENGTH / 2

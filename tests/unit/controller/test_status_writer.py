@@ -53,7 +53,7 @@ class Writing:
             requests,
             ExclusiveRequests(requests, lambda: self.seconds, lambda: self.exclusive_seconds),
             lambda: self.seconds,
-            remembering=lambda policy, record: self.remembered.get(policy.name, record),
+            completed=lambda policy, record: self.remembered.get(policy.name, record),
         )
 
     async def write(self, *wanted: tuple[Policy, PolicyStatus]) -> float:

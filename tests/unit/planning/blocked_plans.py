@@ -66,7 +66,7 @@ def reconciled_of(world: ClusterSnapshot, policy: Policy, findings: Findings | N
         held=(),
         in_flight={},
         remaining={},
-        remembered={},
+        recorded_moves={},
         other_evictors={},
         contested_costs={},
         room_missing={},

@@ -22,7 +22,7 @@ from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.remaining import PresentLimits, lots_of
 from respread.eviction.limits.standing import Trust
 from respread.eviction.pacing import Pace, Paced
-from respread.moves.codec import RememberedMoves
+from respread.moves.codec import RecordedMoves
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.audit.auditor import Auditor, Findings
@@ -156,7 +156,7 @@ class PlannedCluster(NamedTuple):
             held=(),
             in_flight=self.in_flight.of_policies,
             remaining={},
-            remembered=RememberedMoves().of(self.in_flight, self.state.snapshot),
+            recorded_moves=RecordedMoves().of(self.in_flight, self.state.snapshot),
             time=NOW,
         )
         figures_of([POLICY], reconciled, outcomes_of([POLICY], reconciled, history))

@@ -17,7 +17,7 @@ from respread.prevention.contests import (
     HURRY_INTERVAL_SECONDS,
     WAIT,
     WAIT_IF_REPLACING,
-    contested_to_remember,
+    contested_to_record,
     recalled_contests,
 )
 from respread.prevention.patches import Patch
@@ -166,7 +166,7 @@ def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
     for _ in range(4):
         removed(cluster, cluster.carry_out(after=1000))
         cluster.look(after=1)
-    remembered = contested_to_remember(cluster.prevention.contests.repeated())
+    remembered = contested_to_record(cluster.prevention.contests.repeated())
     (contested,) = remembered["prevents"]
     assert (contested.kind, contested.times) == ("ReplicaSet", 4)
 

@@ -21,7 +21,7 @@ from respread.api.record import (
     GroupEvictionCount,
     RecentEvictions,
     Recorded,
-    RememberedBackOff,
+    RecordedBackOff,
 )
 from respread.growing_pause import GrowingPause
 from respread.holds.backoff import BackOff, BackOffRules, BackOffs
@@ -69,15 +69,15 @@ def recalled(
     return BackOffs(rules, Map(back_offs)), history
 
 
-def back_offs_to_remember(
+def back_offs_to_record(
     back_offs: BackOffs, groups: Iterable[GroupKey], name_of: Callable[[GroupKey], str] = group_name
-) -> tuple[RememberedBackOff, ...]:
+) -> tuple[RecordedBackOff, ...]:
     """Return the back-offs for a policy's record, those with the most failures first."""
     names = map(name_of, groups) if back_offs.groups else ()
     found = [(name, known) for name in names if (known := back_offs.groups.get(name)) is not None]
     found.sort(key=lambda each: (-each[1].failures, -each[1].until, each[0]))
     return tuple(
-        RememberedBackOff(
+        RecordedBackOff(
             group=name,
             failures=min(known.failures, MAX_FAILURES),
             until=min(_whole_seconds(known.until + 1), LATEST),  # Never earlier than the actual time.
@@ -87,7 +87,7 @@ def back_offs_to_remember(
     )
 
 
-def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> tuple[RecentEvictions, ...]:
+def evictions_to_record(history: EvictionHistory, policy: str, now: float) -> tuple[RecentEvictions, ...]:
     """Return the evictions of the last hour for a policy's record.
 
     Args:
@@ -157,7 +157,7 @@ def recalled_failures(records: Mapping[str, Recorded], pause: GrowingPause, now:
     return Breakers(pause, Map(found))
 
 
-def failures_to_remember(breakers: Breakers, policy: str) -> FailuresInARow:
+def failures_to_record(breakers: Breakers, policy: str) -> FailuresInARow:
     """Return the failures in a row for a policy's record."""
     known = breakers.policies.get(policy)
     if known is None:
@@ -193,7 +193,7 @@ def recalled_group_history(records: Mapping[str, Recorded], groups: GroupsByName
     return history
 
 
-def group_evictions_to_remember(history: GroupHistory, policy: str, now: float) -> tuple[GroupEvictionCount, ...]:
+def group_evictions_to_record(history: GroupHistory, policy: str, now: float) -> tuple[GroupEvictionCount, ...]:
     """Return the last hour's evictions for groups for a policy's record, the highest number first."""
     found = [
         GroupEvictionCount(

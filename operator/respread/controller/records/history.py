@@ -14,14 +14,14 @@ from immutables import Map
 from respread.api.fields import MAX_COUNT
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.api.record import MoveInFlight, Recorded, RememberedBackOff
+from respread.api.record import MoveInFlight, Recorded, RecordedBackOff
 from respread.cluster.pod import Pod, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.codec import (
-    back_offs_to_remember,
-    evictions_to_remember,
-    failures_to_remember,
-    group_evictions_to_remember,
+    back_offs_to_record,
+    evictions_to_record,
+    failures_to_record,
+    group_evictions_to_record,
     recalled,
     recalled_failures,
     recalled_group_history,
@@ -324,9 +324,9 @@ class History:
 
     # Records
 
-    def remembered_back_offs(self, groups: Iterable[GroupKey]) -> tuple[RememberedBackOff, ...]:
+    def recorded_back_offs(self, groups: Iterable[GroupKey]) -> tuple[RecordedBackOff, ...]:
         """Return the back-offs of a policy's groups for its record."""
-        return back_offs_to_remember(self.back_offs, groups, self._names.of)
+        return back_offs_to_record(self.back_offs, groups, self._names.of)
 
     def in_record(self, policy: Policy, record: Recorded, moves: tuple[MoveInFlight, ...]) -> Recorded:
         """Return a policy's record with the evictions of the last hour and the failures as they are now.
@@ -342,9 +342,9 @@ class History:
         now, unlimited = self._wall_clock(), policy.spec.limits.per_hour is None and not policy.problems
         return msgspec.structs.replace(
             record,
-            recent_evictions=() if unlimited else evictions_to_remember(self.history, policy.name, now),
-            group_evictions=group_evictions_to_remember(self.group_history, policy.name, now),
-            failures_in_a_row=failures_to_remember(self.breakers, policy.name),
+            recent_evictions=() if unlimited else evictions_to_record(self.history, policy.name, now),
+            group_evictions=group_evictions_to_record(self.group_history, policy.name, now),
+            failures_in_a_row=failures_to_record(self.breakers, policy.name),
             moves_in_flight=moves,
         )
 

@@ -19,7 +19,7 @@ from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
 from respread.eviction.answers import Answer
-from respread.moves.codec import RememberedMoves
+from respread.moves.codec import RecordedMoves
 from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.following import Judged
 from respread.moves.ledger import Ledger
@@ -41,7 +41,7 @@ class Journal:
         self.ledger = Ledger()
         self.history = History(wall_clock, expected=lambda: self.ledger.expected)
         """What was done, and its outcomes."""
-        self._remembered = RememberedMoves()
+        self._of_records = RecordedMoves()
 
     def moment(self) -> ClockReading:
         """Return now, on both clocks."""
@@ -52,7 +52,7 @@ class Journal:
 
         Hundreds of policies may ask for theirs at the same time: what does not change meanwhile is computed once.
         """
-        return self._remembered.of(self.ledger, snapshot)
+        return self._of_records.of(self.ledger, snapshot)
 
     def in_record(self, policy: Policy, record: Recorded, snapshot: ClusterSnapshot) -> Recorded:
         """Return a policy's record with everything that it must contain now about moves and evictions."""

@@ -61,7 +61,7 @@ class StatusWriter:
         clock: Callable[[], float],
         *,
         kinds: Iterable[Kind] = POLICY_KINDS,
-        remembering: Callable[[Policy, Recorded], Recorded],
+        completed: Callable[[Policy, Recorded], Recorded],
     ) -> None:
         """Write through the API server.
 
@@ -70,7 +70,7 @@ class StatusWriter:
             exclusive: sends those that write.
             clock: a monotonic clock in seconds.
             kinds: the kinds of policies that are used.
-            remembering: returns a policy's record with what it must contain when it is sent.
+            completed: returns a policy's record with what it must contain when it is sent.
         """
         self._requests = requests
         self._clock = clock
@@ -80,7 +80,7 @@ class StatusWriter:
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._written: dict[str, PolicyStatus] = {}
         self._written_at: dict[str, float] = {}
-        self._remembering = remembering
+        self._completed = completed
         self._hurried: set[str] = set()
         self._ensuring: dict[str, asyncio.Task[bool]] = {}
         """By the policies' UIDs."""
@@ -236,7 +236,7 @@ class StatusWriter:
                 already.
         """
         policy, status = wanted.policy, wanted.status
-        record = self._remembering(policy, wanted.record)
+        record = self._completed(policy, wanted.record)
         if leads and status == PolicyStatus():
             status = PolicyStatus(summary=Summary(in_flight=len(record.moves_in_flight)))
         if self._is_told(policy, status, wanted.seen) and self._records.is_stored(policy, record):

@@ -18,7 +18,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
 from respread.controller.takeover import AskingRules, resumed
 from respread.eviction.limits.limiter import Limiter
-from respread.moves.codec import RememberedMoves
+from respread.moves.codec import RecordedMoves
 from respread.moves.entry import Ended, MovePhase, Outcome, Patience
 from respread.moves.following import Comparison
 from respread.moves.ledger import Ledger
@@ -69,7 +69,7 @@ def process(seconds: float, wall: float = 1_000_000) -> Journal:
 
 def killed(journal: Journal, snapshot: ClusterSnapshot) -> dict[str, Recorded]:
     """Return the records in the API server after a process has died."""
-    remembered = RememberedMoves().of(journal.ledger, snapshot)
+    remembered = RecordedMoves().of(journal.ledger, snapshot)
     return {
         policy: decode_record(encode_record(Recorded(moves_in_flight=moves))) for policy, moves in remembered.items()
     }
