@@ -151,7 +151,7 @@ def summary(report: PlanReport) -> Text:
             )
         else:
             text.append(".")
-        if report.evictions and report.pace is not None:
+        if report.evictions:
             text.append(f"\nWithin limits they take {pace_in_words(report.pace)}.", style=FAINT)
     if report.violated_unselected:
         more = report.violated_unselected

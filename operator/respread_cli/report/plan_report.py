@@ -103,8 +103,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     evictions: int
     lower_bound: int | None
     """No plan that leaves as few violations has fewer moves; null if only a part of the plan is shown."""
-    pace: PaceReport | None = None
-    """How long the evictions that are shown take; null in the output of earlier versions."""
+    pace: PaceReport
+    """How long the evictions that are shown take."""
     moves: tuple[MoveReport, ...]
     groups: tuple[PlannedGroup, ...]
     blocked: tuple[BlockedReport, ...]
