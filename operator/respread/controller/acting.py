@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from respread.controller.recording import Recording
 from respread.controller.records.journal import Journal
 from respread.controller.records.record_writer import ExclusiveRequests
 from respread.controller.records.status_writer import StatusWriter
-from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
+from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.owners.last_look import Owners
 from respread.handlers.informer import Informers
 from respread.holds.holds import Holds
@@ -75,7 +75,6 @@ def put_together(
     announcements: Announcements,
     metrics: Metrics,
     policy_kinds: Iterable[Kind] = POLICY_KINDS,
-    exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     others: OtherEvictions | None = None,
 ) -> Acting:
     """Return what acts through an API server.
@@ -88,12 +87,11 @@ def put_together(
         announcements: report decisions to users.
         metrics: count.
         policy_kinds: the kinds of policies that are used.
-        exclusive_seconds: for how long no other replica can lead.
         others: recognizes evictions by others.
     """
     clock, kinds, notify = journal.clock, tuple(policy_kinds), partial(informers.changes.notify, "evictions")
     holds, lanes = Holds(clock, others), Lanes(clock)
-    statuses = _statuses(requests, informers, journal, kinds, exclusive_seconds)
+    statuses = _statuses(requests, informers, journal, kinds, leading)
     permission = Permission(
         leading,
         lambda: informers.policies.policies,
@@ -115,7 +113,6 @@ def put_together(
         lanes=lanes,
         notify=notify,
         current=lambda: informers.state.snapshot,
-        exclusive_seconds=exclusive_seconds,
     )
     follow_up = FollowUp(evictions, owners, api, hurry=statuses.hurry, notify=notify, clock=clock)
     return Acting(journal, statuses, announcements, permission, lanes, holds, evictions, follow_up)
@@ -126,12 +123,12 @@ def _statuses(
     informers: Informers,
     journal: Journal,
     kinds: tuple[Kind, ...],
-    exclusive_seconds: Callable[[], float],
+    leading: Leading,
 ) -> StatusWriter:
     """Return what writes statuses and records, as the moves are when they are written."""
     return StatusWriter(
         requests,
-        ExclusiveRequests(requests, journal.clock, exclusive_seconds),
+        ExclusiveRequests(requests, journal.clock, leading.exclusive_seconds),
         journal.clock,
         kinds=kinds,
         completed=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),

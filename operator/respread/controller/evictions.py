@@ -28,7 +28,7 @@ from respread.controller.recording import Recording
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.budgets_beside_moves import BudgetsBesideMoves
-from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
+from respread.eviction.eviction_api import EvictionApi, PreparedEviction
 from respread.eviction.limits.limiter import Bounding
 from respread.eviction.owners.last_look import Owners
 from respread.holds.refusals import Refusals
@@ -75,7 +75,6 @@ class Evictions:
         lanes: Lanes,
         notify: Callable[[], None],
         current: Callable[[], ClusterSnapshot],
-        exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     ) -> None:
         """Prepare.
 
@@ -89,8 +88,6 @@ class Evictions:
             lanes: let steps begin when it is their turn.
             notify: called when a place may have become free.
             current: the cluster, as the watch shows it at the moment.
-            exclusive_seconds: for how long nobody else can lead; an eviction that is not answered by then is dropped,
-                and counts as one that may have been made.
         """
         self._api = api
         self._owners = owners
@@ -101,7 +98,6 @@ class Evictions:
         self.lanes = lanes
         self._notify = notify
         self._current = current
-        self._exclusive_seconds = exclusive_seconds
 
     def batch(self, snapshot: ClusterSnapshot, planned_for: PlannedFor, bounding: Bounding) -> Batch:
         """Return what moves have in common that are chosen now; nothing is read for them yet."""
@@ -208,7 +204,7 @@ class Evictions:
             move.pod,
             grace_period_seconds=batch.planned_for.grace_period_seconds(move),
             dry_run=dry_run,
-            timeout_seconds=self._exclusive_seconds(),
+            timeout_seconds=self._permission.exclusive_seconds,
         )
 
     async def _why_not(self, move: Move, batch: Batch, *, begun: bool, together: Step = ()) -> Held | None:

@@ -13,7 +13,6 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.options import OperatorOptions
 from respread.controller.permits.permission import Leading
-from respread.eviction.eviction_api import TIMEOUT_SECONDS
 from respread.handlers.informer import Informers
 from respread.kube.access import AccessError, ClusterAccess, Renewal
 from respread.kube.leadership import COMMON_NAMESPACE, INSTALLED_NAMESPACE, Election, Elector
@@ -34,8 +33,6 @@ class Leadership(NamedTuple):
     """Whether this replica leads, and what runs for that."""
 
     leading: Leading
-    exclusive_seconds: Callable[[], float]
-    """For how long no other replica can lead."""
     tasks: tuple[asyncio.Task[None], ...] = ()
     """The tasks that must run for it."""
 
@@ -62,7 +59,7 @@ async def leadership_of(
             "certainly none"
         )
         metrics.show_leadership(leading=True)
-        yield Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
+        yield Leadership(Leading(lambda: True, lambda: 0))
         return
 
     def on_change(leading: bool) -> None:
@@ -90,7 +87,7 @@ async def leadership_of(
         metrics.show_leadership(leading=False)
         running = asyncio.create_task(election.run(), name="election")
         try:
-            yield Leadership(Leading(election.holds, election.term), election.exclusive_seconds, (running,))
+            yield Leadership(Leading(election.holds, election.term, election.exclusive_seconds), (running,))
         finally:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError, AccessError):

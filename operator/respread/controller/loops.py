@@ -139,13 +139,11 @@ def loops_of(
         announcements=Announcements(events.record, informers.policies.current),
         metrics=metrics,
         policy_kinds=[each.kind for each in informers.all if each.kind in POLICY_KINDS],
-        exclusive_seconds=leadership.exclusive_seconds,
         others=others,
     )
     prevention = PreventionLoop(
         requests,
-        leads=leading.leads,
-        exclusive_seconds=leadership.exclusive_seconds,
+        leading,
         metrics=metrics,
         notify=partial(informers.changes.notify, "costs"),
         clock=clock,

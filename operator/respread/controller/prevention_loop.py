@@ -19,6 +19,7 @@ import msgspec
 from respread.api.record import ContestedCosts, Recorded
 from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.permits.permission import Leading
 from respread.kube.requests import Requests
 from respread.kube.retry import Retry
 from respread.planning.victims.policies import PolicySetting
@@ -62,9 +63,8 @@ class PreventionLoop:
     def __init__(
         self,
         requests: Requests,
+        leading: Leading,
         *,
-        leads: Callable[[], bool],
-        exclusive_seconds: Callable[[], float],
         metrics: Metrics,
         notify: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = monotonic,
@@ -73,15 +73,13 @@ class PreventionLoop:
 
         Args:
             requests: sends requests.
-            leads: whether this replica acts now.
-            exclusive_seconds: for how long no other replica can lead.
+            leading: whether this replica acts now.
             metrics: count.
             notify: called when `contested` has changed.
             clock: a monotonic clock in seconds.
         """
         self._costs = DeletionCosts(requests)
-        self._leads = leads
-        self._exclusive_seconds = exclusive_seconds
+        self._leading = leading
         self._metrics = metrics
         self._notify = notify
         self._clock = clock
@@ -155,7 +153,7 @@ class PreventionLoop:
         if term is None or not term.needed:
             return inf
         prevention, now = term.prevention, self._clock()
-        if not self._leads():
+        if not self._leading.leads():
             return 1.0
         if any(each is not term for each in under_way.values()):
             return inf  # a read would not show what a term before has still under way; its answer wakes us
@@ -207,8 +205,8 @@ class PreventionLoop:
                 known=patch.before,
                 replacing=patch.replacing,
                 careful=self._clock() < term.careful_until or patch.unseen,
-                may_send=lambda: self._term is term and self._leads() and not self._loop.stopping,
-                time_left=self._exclusive_seconds,
+                may_send=lambda: self._term is term and self._leading.leads() and not self._loop.stopping,
+                time_left=self._leading.exclusive_seconds,
             )
         now = self._clock()
         if answer is None:

@@ -15,7 +15,7 @@ from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch, Carried, Evictions
 from respread.controller.follow_up import FollowUp
 from respread.controller.permits.lanes import Lanes
-from respread.controller.permits.permission import Permission, PlannedFor
+from respread.controller.permits.permission import Leading, Permission, PlannedFor
 from respread.controller.recording import Recording
 from respread.controller.records.journal import Journal
 from respread.controller.records.record_writer import ExclusiveRequests
@@ -60,6 +60,7 @@ class Allowing(Permission):
 
     def __init__(self, may_evict: MayEvict) -> None:
         self._may_evict = may_evict
+        self._leading = Leading(lambda: True, lambda: 0)
 
     async def confirm(self, namespace: str) -> None:
         """Create it without a source of policies."""

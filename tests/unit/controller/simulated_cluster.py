@@ -151,9 +151,7 @@ class SimulatedCluster(FakeRequests):
             self.parts.informers,
             self.acting,
             leading=leading,
-            prevention=PreventionLoop(
-                requests, leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
-            ),
+            prevention=PreventionLoop(requests, leading, metrics=self.parts.metrics),
             room=no_room(requests, self.parts.metrics),
             needs=no_needs(requests, clock),
             metrics=self.parts.metrics,

@@ -124,12 +124,7 @@ class Loop:
             self.parts.informers,
             self.acting,
             leading=self.leading,
-            prevention=PreventionLoop(
-                self.requests,
-                leads=lambda: self.leads,
-                exclusive_seconds=lambda: 10.0,
-                metrics=self.parts.metrics,
-            ),
+            prevention=PreventionLoop(self.requests, self.leading, metrics=self.parts.metrics),
             room=no_room(self.requests, self.parts.metrics),
             needs=no_needs(self.requests, self.clock),
             metrics=self.parts.metrics,

@@ -16,6 +16,7 @@ from respread.cluster.decode.field_ownership import FIELD_MANAGER
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
+from respread.controller.permits.permission import Leading
 from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import Response
 from respread.planning.victims.policies import PolicySetting
@@ -67,8 +68,7 @@ class Watchless:
         self.now = 0.0
         self.loop = PreventionLoop(
             pods,
-            leads=lambda: True,
-            exclusive_seconds=lambda: 10.0,
+            Leading(lambda: True, lambda: 1),
             metrics=Parts().metrics,
             clock=lambda: self.now,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from math import inf
 from typing import Final, NamedTuple
 
 from immutables import Map
@@ -33,6 +34,8 @@ class Leading(NamedTuple):
     """Whether this replica evicts and writes statuses."""
     term: Callable[[], int]
     """A number that changes whenever another replica may have led."""
+    exclusive_seconds: Callable[[], float] = lambda: inf
+    """For how long no other replica can lead."""
 
 
 class PoliciesThere(NamedTuple):
@@ -103,6 +106,11 @@ class Permission:
     def leads(self) -> bool:
         """Whether this replica leads."""
         return self._leading.leads()
+
+    @property
+    def exclusive_seconds(self) -> float:
+        """For how long no other replica can lead. What is not answered by then counts as what may have been done."""
+        return self._leading.exclusive_seconds()
 
     def planned_for(self, policies: Policies, at: float) -> PlannedFor:
         """Return the policies for which moves are planned.
