@@ -135,7 +135,18 @@ class SchedulerModel:
             and self.free(host, position, terminating) >= self.world.shapes[shape].size
             and all(self._admits(at, shape, host, position) for at, rule in self._own[shape] if rule.hard)
             and self._is_near(shape, host, position, terminating)
+            and self._is_apart(shape, host, position, terminating)
         ]
+
+    def _is_apart(self, shape: int, host: int, position: Position, terminating: list[Kind]) -> bool:
+        """Whether no pod on a host has anti-affinity to a shape, and the shape has none to it."""
+        shapes = self.world.shapes
+        return not any(
+            (shapes[shape].is_apart or shapes[kind].is_apart)
+            and shapes[kind].labels.get("app") == shapes[shape].labels.get("app")
+            for kind in self._shapes
+            if position.movable[kind][host] or position.staying[kind][host] or (kind, host) in terminating
+        )
 
     def _is_near(self, shape: int, host: int, position: Position, terminating: list[Kind]) -> bool:
         """Whether the zone of a host satisfies the affinity of a shape. The first pod of a set may go anywhere."""

@@ -74,6 +74,8 @@ class Shape(NamedTuple):
     namespace: str = "default"
     near: str = ""
     """The label `app` of the pods to which its pods have zone affinity; empty for none."""
+    is_apart: bool = False
+    """Whether its pods have anti-affinity over hostnames to all with the same label `app`."""
 
 
 class Place(NamedTuple):
@@ -167,13 +169,14 @@ def _spec(shape: Shape) -> PodSpec:
         node_affinity=affinity,
         tolerations=(Toleration(key=DEDICATED.key, operator="Exists"),) * shape.tolerates,
         priority=shape.priority,
-        pod_affinity=(_near(shape.near),) * bool(shape.near),
+        pod_affinity=(_pods_of(shape.near, "zone"),) * bool(shape.near),
+        pod_anti_affinity=(_pods_of(shape.labels.get("app", ""), HOSTNAME),) * shape.is_apart,
         topology_spread_constraints=tuple(_constraint(rule) for rule in shape.rules),
     )
 
 
-def _near(app: str) -> PodAffinityTerm:
-    return PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels=Map(app=app)))
+def _pods_of(app: str, key: str) -> PodAffinityTerm:
+    return PodAffinityTerm(topology_key=key, label_selector=LabelSelector(match_labels=Map(app=app)))
 
 
 def _constraint(rule: Rule) -> TopologySpreadConstraint:

@@ -201,7 +201,8 @@ def test_moves_in_flight_at_the_same_time_are_safe_in_every_course(part: int) ->
         assume(model.to_restore(model.start()))
         seen[restore(world, seed).most_together] += 1
 
-    try_on(st.tuples(worlds(TINY), st.integers(0, 1 << 30)), 25, part, is_safe)
+    drawn = st.one_of(worlds(TINY), worlds(TINY), apart_worlds())
+    try_on(st.tuples(drawn, st.integers(0, 1 << 30)), 40, part, is_safe)
     assert sum(count for together, count in seen.items() if together > 1) >= 5
 
 
@@ -261,6 +262,24 @@ def crossing_worlds(draw: st.DrawFn) -> World:
     pods = draw(st.lists(st.sampled_from(range(len(hosts))), min_size=6, max_size=9))
     shapes = (Shape({"app": "web"}, rules),)
     return World(hosts, shapes, tuple(Place(0, host) for host in pods), restores_soft=draw(st.booleans()))
+
+
+@st.composite
+def apart_worlds(draw: st.DrawFn) -> World:
+    """Draw a cluster in which pods keep off each other's nodes, some of which are full."""
+    numbers = (draw(st.integers(3, 5)), *draw(st.lists(st.integers(1, 4), min_size=1, max_size=2)))
+    hosts = tuple(
+        Host({HOSTNAME: f"n{zone}{at}", "zone": f"z{zone}"}, room=draw(st.sampled_from((1, 2, PLENTY))))
+        for zone, number in enumerate(numbers)
+        for at in range(number)
+    )
+    rule = Rule("zone", draw(st.integers(1, 2)), (("app", "web"),), hard=draw(st.sampled_from((True, True, False))))
+    shapes = (Shape({"app": "web"}, (rule,), is_apart=True),)
+    if draw(st.booleans()):
+        shapes += (Shape({"app": "web"}, (rule,), is_apart=draw(st.booleans())),)
+    on = [*range(numbers[0]), *draw(st.sets(st.sampled_from(range(numbers[0], len(hosts))), max_size=2))]
+    pods = tuple(Place(draw(st.integers(0, len(shapes) - 1)), host) for host in on)
+    return World(hosts, shapes, pods, restores_soft=not rule.hard)
 
 
 def _have_places(places: Sequence[Places]) -> bool:

@@ -193,13 +193,13 @@ def test_nothing_waits_for_the_room_that_terminating_pods_leave(pods_of_b0: str)
     assert at_once(planned(nodes, [*of_web({"a": 12}, 6, zonal()), *gone])) == (8, 8)
 
 
-def test_a_pod_with_anti_affinity_does_not_wait_for_the_one_before_it_to_be_gone() -> None:
-    """Nodes of zone a open when it is gone, where its constraint allows no replacement."""
-    term = PodAffinityTerm(HOSTNAME, label_selector=LabelSelector(match_labels=OF_WEB))
-    apart = spec(zonal(), pod_anti_affinity=(term,))
-    web = pods({"a1": 1, "a2": 1, "b0": 1}, apart, labels=OF_WEB, controller=WEB)
-    gone = pods({"a0": 1}, apart, labels=OF_WEB, controller=WEB, prefix="gone", deletion_timestamp=NOW)
-    assert at_once(planned([*zones("a", 3, pods=1), *zones("bc", 2)], [*web, *gone])) == (1, 1)
+def test_pods_that_keep_off_each_others_nodes_are_moved_at_once_while_each_zone_has_nodes_for_all() -> None:
+    apart = spec(zonal(), pod_anti_affinity=(PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=OF_WEB)),))
+    web = pods({f"a{at}": 1 for at in range(6)}, apart, labels=OF_WEB, controller=WEB)
+    gone = pods({"a6": 1}, apart, labels=OF_WEB, controller=WEB, prefix="gone", deletion_timestamp=NOW)
+    in_a = zones("a", 7, pods=1)  # a6 opens, but not for the constraint
+    assert at_once(planned([*in_a, *zones("bc", 4)], [*web, *gone])) == (4, 4)
+    assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 2)], [*web, *gone])) == (3, 4)
 
 
 def test_the_room_bounds_how_many_are_made_at_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from respread.cluster.meta import Labels
@@ -23,8 +23,10 @@ class Relations:
         self._table = table
         self.special: list[Demand] = []
         """Pods that use more of a node than resource amounts: ports, volumes."""
-        self._with_terms: list[Demand] = []
-        self._kinds: dict[tuple[str, Labels], Demand] = {}
+        self._kinds: dict[Hashable, list[Demand]] = {}
+        """All, those together that are alike here."""
+        self._with_terms: dict[Hashable, list[Demand]] = {}
+        """Those among them that have terms."""
         self._leaving: dict[tuple[str, Labels, int], _Leaving] = {}
         self._shut_out: list[Demand] = []
         """Pods that no node accepts now."""
@@ -73,32 +75,31 @@ class Relations:
 
     def note(self, demand: Demand, times: int) -> None:
         """Add pods, or remove them if `times` is negative."""
-        spec = demand.pod.spec
-        lists = []
+        spec, prepared = demand.pod.spec, demand.prepared
+        alike = demand.pod.namespace, demand.pod.labels, id(prepared), demand.component, bool(demand.closing)
+        kinds = [self._kinds, self._with_terms] if prepared.has_pod_terms else [self._kinds]
+        lists = [each.setdefault(alike, []) for each in kinds]
         if spec.host_ports or has_volumes(spec):
             lists.append(self.special)
-        if demand.prepared.has_pod_terms:
-            lists.append(self._with_terms)
         for each in lists:
             if times > 0:
                 each.append(demand)
             else:
                 _remove(each, demand)
-        if times > 0:
-            self._kinds.setdefault((demand.pod.namespace, demand.pod.labels), demand)
-        elif self._kinds.get((demand.pod.namespace, demand.pod.labels)) is demand:
-            del self._kinds[demand.pod.namespace, demand.pod.labels]
+        for of_kind in kinds:
+            if not of_kind[alike]:
+                del of_kind[alike]
 
     def of(self, demand: Demand) -> Conflict | None:
         """Return a pod that affects these in other ways than by the room it takes, if there is one."""
-        pod, prepared = demand.pod, demand.prepared
-        for other in self._with_terms:
-            if other.prepared.speaks_of(pod.namespace, pod.labels):
+        prepared = demand.prepared
+        for other, *_ in self._with_terms.values():
+            if self._affects(other, demand):
                 return Conflict(other, other.nodes)
         if prepared.has_pod_terms:
-            for (namespace, labels), kind in self._kinds.items():
-                if prepared.speaks_of(namespace, labels):
-                    return Conflict(kind, demand.nodes)
+            for other, *_ in self._kinds.values():
+                if self._affects(demand, other):
+                    return Conflict(other, demand.nodes)
         if any(self._lets_in(leaving, demand) for leaving in self._leaving.values()):
             return Conflict(None, demand.nodes)
         if prepared.wants_volume_alone:
@@ -106,6 +107,15 @@ class Relations:
                 if other.prepared.wants_volume_alone:
                     return Conflict(other, other.nodes)
         return None
+
+    def _affects(self, one: Demand, other: Demand) -> bool:
+        """Return whether the terms of one are about another, except that they don't share a node if that counts."""
+        namespace, labels = other.pod.namespace, other.pod.labels
+        if one.prepared.is_drawn_by(namespace, labels):
+            return True
+        keys = one.prepared.keys_apart_from(namespace, labels)
+        is_counted = one.component == other.component and one.closing and other.closing
+        return bool(keys) and not (is_counted and all(self._table.column(key).is_of_nodes for key in keys))
 
     def _lets_in(self, leaving: _Leaving, demand: Demand) -> bool:
         """Return whether a demand may land elsewhere than it was assessed for, once terminating pods are gone."""

@@ -228,16 +228,16 @@ class _Course:
             self._level(index).coming += 1
         if not all(level.is_kept for level in self._levels.values()):
             return None
-        return self._places(piece, these.own, these.room)
+        return self._places(piece, these, these.own)
 
-    def _places(self, piece: Piece, own: _Own, room: Hashable) -> Places | None:
+    def _places(self, piece: Piece, these: _Replacements, own: _Own) -> Places | None:
         nodes, passing = self._theirs, piece.replacement.statically_feasible
         for index in own.of_nodes:
             level = self._level(index)
             passing &= _passing_nodes(level)
             if not level.tally.soft:
                 nodes &= level.tally.domains.eligible
-        is_alone = bool(own.of_nodes)
+        is_alone, room = bool(own.of_nodes) or these.are_apart, these.room
         if own.lead is None:
             return Places(nodes, (passing,), is_alone, self._takes) if passing else None
         needed: _Parts = {(): passing}
@@ -375,13 +375,17 @@ class _Replacements(NamedTuple):
     """Equal for those that are alike for constraints and, where more than amounts decide about room, for room."""
     room: Hashable
     """Equal for those that are alike for room."""
+    are_apart: bool
+    """Whether they have anti-affinity to one another."""
 
     @classmethod
     def of(cls, board: Board, piece: Piece) -> _Replacements:
-        only_amounts = piece.replacement.needs_only_amounts
-        room = piece.template.spec.requests, piece.replacement.statically_feasible
-        alike = piece.counted_by, piece.hard, piece.soft, None if only_amounts else room
-        return cls(_own_of(board, piece), alike, room)
+        replacement, spec, sample = piece.replacement, piece.template.spec, piece.sample
+        room = spec.requests, replacement.statically_feasible
+        terms = spec.pod_affinity, spec.pod_anti_affinity
+        alike = piece.counted_by, piece.hard, piece.soft, terms, None if replacement.needs_only_amounts else room
+        are_apart = bool(replacement.keys_apart_from(sample.namespace, sample.labels))
+        return cls(_own_of(board, piece), alike, room, are_apart)
 
 
 def _own_of(board: Board, piece: Piece) -> _Own | None:

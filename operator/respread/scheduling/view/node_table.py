@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 class LabelColumn:
     """One label over all nodes."""
 
-    __slots__ = ("nodes_with", "present", "values")
+    __slots__ = ("is_of_nodes", "nodes_with", "present", "values")
 
     def __init__(self, nodes: Sequence[Node | None], key: str) -> None:
         values: list[str | None] = []
@@ -40,6 +40,8 @@ class LabelColumn:
                 together |= 1 << slot
             self.nodes_with[value] = together
             self.present |= together
+        self.is_of_nodes = len(self.nodes_with) == self.present.bit_count()
+        """Whether each node has another value."""
 
 
 class NodeTable:
