@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -25,7 +25,7 @@ from respread.planning.room.preemption import Priorities, preemptors_among
 from respread.planning.solution import Precedence, Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.budgets import BudgetBook
-from respread.planning.wave import UNTIL_READY, Wave
+from respread.planning.wave import NO_BUDGET_LEFT, UNTIL_READY, Wave
 from respread.scheduling.view.node_sets import NodeSet
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -85,8 +85,10 @@ def _of_solution(
     return demands_in(placement, (), coming, leaving, now, coming)
 
 
-_Moves: TypeAlias = Incremental[tuple[int, int, Held | None], Sequence[Move]]
-"""By the identity of the solution, how many of its steps may be made now, and what the next one waits for."""
+_Waits: TypeAlias = tuple[tuple[int, Held], ...]
+"""The numbers of steps, and what each waits for."""
+_Moves: TypeAlias = Incremental[tuple[int, int, _Waits], Sequence[Move]]
+"""By the identity of the solution, how many of its first steps may be made now, except those that wait."""
 
 
 class Surroundings(NamedTuple):
@@ -154,18 +156,16 @@ class Combination:
             counts_before=before,
             counts_after=after,
             lower_bound=sum(solution.lower_bound for solution in solutions),
-            awaits_nodes=any(waits is not None and waits not in UNTIL_READY for _, waits in joined.values()),
+            awaits_nodes=any(held not in UNTIL_READY for _, waits in joined.values() for _, held in waits),
         )
 
 
-def _moves(solution: Solution, together: int, waits: Held | None) -> list[Move]:
+def _moves(solution: Solution, together: int, waits: _Waits) -> list[Move]:
+    held = dict(waits)
+    later = count(1)
+    turns = [0 if at < together and at not in held else next(later) for at in range(len(solution.steps))]
     return [
-        msgspec.structs.replace(
-            move,
-            wave=max(0, number - together + 1),
-            component=solution.number,
-            waits=waits if number == together else None,
-        )
+        msgspec.structs.replace(move, wave=turns[number], component=solution.number, waits=held.get(number))
         for number, step in enumerate(solution.steps)
         for move in step
     ]
@@ -210,7 +210,7 @@ def _most(policies: Iterable[Policy], under_way: Mapping[str, int]) -> dict[str,
 class _Joining:
     """Joins the first steps of a solution to the wave, one after another, as far as they are safe at the same time."""
 
-    __slots__ = ("_is_wide", "_solution", "_wave", "steps", "waits")
+    __slots__ = ("_has_ended", "_is_wide", "_solution", "_wave", "steps", "waits")
 
     def __init__(self, solution: Solution, wave: Wave | None, missed: NodeSet) -> None:
         self._solution = solution
@@ -218,38 +218,57 @@ class _Joining:
         self._is_wide = solution.first is None
         """Whether the first step has joined with all nodes on which its replacement may land beside the next one's."""
         self.steps = 0
-        """How many have joined."""
-        self.waits: Held | None = None
-        """What the next one waits for."""
-        if not solution.steps:
-            return
-        if wave is None or (solution.first is None and not solution.together):
-            self.waits = _NOT_YET_SAFE if solution.is_begun else _NOT_ALONE
-        elif missed & (solution.landing | solution.vacated) and not any(solution.cured):
-            self.waits = _NOT_FINISHED
+        """How many have joined, or wait while others join."""
+        self.waits: dict[int, Held] = {}
+        """What others of these, and the next one, wait for, by the number of the step."""
+        if solution.steps and (wave is None or (solution.first is None and not solution.together)):
+            self.waits[0] = _NOT_YET_SAFE if solution.is_begun else _NOT_ALONE
+        elif solution.steps and missed & (solution.landing | solution.vacated) and not any(solution.cured):
+            self.waits[0] = _NOT_FINISHED
+        self._has_ended = bool(self.waits)
 
     def go_on(self) -> bool:
-        """Join one more step, and return whether it has joined."""
-        solution, wave = self._solution, self._wave
-        if self.waits is not None or wave is None or self.steps == len(solution.steps):
-            return False
+        """Join one more step, and return whether one has joined."""
+        while not self._has_ended and self._wave is not None and self.steps < len(self._solution.steps):
+            held = self._join_next(self._wave)
+            if held is None:
+                self.steps += 1
+                return True
+            self.waits[self.steps] = held
+            self._has_ended = held is not NO_BUDGET_LEFT or not self._pass_over(self._wave, held)
+        return False
+
+    def _join_next(self, wave: Wave) -> Held | None:
+        """Join the next step, and return None, or else return what it waits for."""
+        solution, held = self._solution, None
         if self.steps == 0:
             for step in filter(None, (*solution.together[:1], solution.first)):
                 self._is_wide = step is not solution.first
-                self.waits = wave.why_full(step) or wave.join(step, solution.number)
-                if self.waits is None:
+                if (held := wave.why_full(step) or wave.join(step, solution.number)) is None:
                     break
-        elif self.steps < len(solution.together):
-            following = solution.together[self.steps]
-            self.waits = wave.why_full(following)
-            if not (self._is_wide or self.waits):
-                self.waits = wave.widen(solution.together[0], solution.number)
-                self._is_wide = True
-            self.waits = self.waits or wave.join(following, solution.number)
-        else:
-            self.waits = _NOT_TOGETHER if solution.together else _ONE_AT_A_TIME
-        self.steps += self.waits is None
-        return self.waits is None
+            return held
+        if self.steps >= len(solution.together):
+            return _NOT_TOGETHER if solution.together else _ONE_AT_A_TIME
+        following = solution.together[self.steps]
+        held = wave.why_full(following)
+        if not (self._is_wide or held):
+            held = wave.widen(solution.together[0], solution.number)
+            self._is_wide = True
+        return held or wave.join(following, solution.number)
+
+    def _pass_over(self, wave: Wave, held: Held) -> bool:
+        """Let the next steps wait whose budgets have no room, if those of a later one have, and return whether so."""
+        solution = self._solution
+        numbers = range(self.steps, len(solution.together))
+        later = next((number for number in numbers if wave.may_go(solution.together[number])), None)
+        if later is None:
+            return False
+        for number in range(self.steps, later):
+            if wave.expect(solution.together[number], solution.number) is not None:
+                return False
+            self.waits[number] = held
+        self.steps, self._is_wide = later, self._is_wide or self.steps == 0
+        return True
 
     def reserve(self) -> None:
         """Reserve room for the steps that follow those that have joined."""
@@ -262,8 +281,8 @@ def _precedence(solution: Solution) -> tuple[int, bool, Precedence]:
     return solution.precedence.rank, not solution.is_begun, solution.precedence
 
 
-def _joined(solutions: Sequence[Solution], wave: Wave | None, missed: NodeSet) -> Mapping[int, tuple[int, Held | None]]:
-    """Return, by the identity of each solution, how many of its steps may be made now, and what the next one waits for.
+def _joined(solutions: Sequence[Solution], wave: Wave | None, missed: NodeSet) -> Mapping[int, tuple[int, _Waits]]:
+    """Return, by the identity of each solution, how many of its steps may be made now, and what others wait for.
 
     Each solution has its first step before any has its second.
     """
@@ -278,4 +297,4 @@ def _joined(solutions: Sequence[Solution], wave: Wave | None, missed: NodeSet) -
             going_on.append(each)
     while going_on := [each for each in going_on if each.go_on()]:
         pass
-    return {key: (each.steps, each.waits) for key, each in joining.items()}
+    return {key: (each.steps, tuple(each.waits.items())) for key, each in joining.items()}

@@ -9,7 +9,7 @@ has a feasible node now, it keeps one, whatever nodes the wave's replacements ta
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from respread.api.reasons import Reason
@@ -25,13 +25,13 @@ from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 _NODES_NAMED: Final = 3
 _NO_MORE: Final = Held(Reason.IN_MOTION, "it waits until the limits of its policy have room for it")
-_NO_BUDGET_LEFT: Final = Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
+NO_BUDGET_LEFT: Final = Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
 _UNTIL_GONE: Final = Held(
     Reason.IN_MOTION,
     "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for which the step "
     "was not assessed",
 )
-UNTIL_READY: Final = (_NO_MORE, _NO_BUDGET_LEFT)
+UNTIL_READY: Final = (_NO_MORE, NO_BUDGET_LEFT)
 """What ends when replacements are Ready. What else a step waits for may end when they have a node."""
 
 
@@ -88,21 +88,16 @@ class Wave:
         """
         joining = step.members
         pods = [member.pod for member in joining]
-        if not self._budgets.may_all_go(pods):
-            return _NO_BUDGET_LEFT
+        if not self.may_go(step):
+            return NO_BUDGET_LEFT
         left = self._slots_left(pods)
         if (held := self._preempting(joining, left)) is not None:
             return held
         if self._opens_another(joining, left):
             return _UNTIL_GONE
         demands = [self._current.of(member, component=component) for member in joining]
-        reserved = self._reserved.pop(joining[0].pod.uid, None)
-        if reserved is None:
-            conflict = self._contention.join(demands, left)
-        else:
-            conflict = self._contention.replace(reserved, demands, left)
-        if conflict is not None:
-            return self._waits_for(conflict)
+        if (held := self._take_room(demands, left)) is not None:
+            return held
         self._joined[joining[0].pod.uid] = demands[0]
         for pod in pods:
             self._budgets.take(pod)
@@ -115,6 +110,26 @@ class Wave:
             least = wanted if self._least is None else self._least
             self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
         return None
+
+    def may_go(self, step: FirstStep) -> bool:
+        """Return whether budgets have room for a step beside those that have joined."""
+        return self._budgets.may_all_go([member.pod for member in step.members])
+
+    def expect(self, step: FirstStep, component: int) -> Held | None:
+        """Count the replacements of a step that waits for its budgets, so that later steps of its solution may join.
+
+        These are safe together with it, in any order. Return what that waits for, or None.
+        """
+        return self._take_room([self._current.of(member, component=component) for member in step.members], {})
+
+    def _take_room(self, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Held | None:
+        """Let the replacements of a step take room, which may be reserved for them; return what they wait for."""
+        reserved = self._reserved.pop(demands[0].pod.uid, None)
+        if reserved is None:
+            conflict = self._contention.join(demands, left)
+        else:
+            conflict = self._contention.replace(reserved, demands, left)
+        return None if conflict is None else self._waits_for(conflict)
 
     def why_full(self, step: FirstStep) -> Held | None:
         """Return that the wave has enough moves of the step's policy; None if it has not."""

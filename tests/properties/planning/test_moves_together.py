@@ -274,7 +274,7 @@ def apart_worlds(draw: st.DrawFn) -> World:
         for at in range(number)
     )
     rule = Rule("zone", draw(st.integers(1, 2)), (("app", "web"),), hard=draw(st.sampled_from((True, True, False))))
-    shapes = (Shape({"app": "web"}, (rule,), is_apart=True),)
+    shapes: tuple[Shape, ...] = (Shape({"app": "web"}, (rule,), is_apart=True),)
     if draw(st.booleans()):
         shapes += (Shape({"app": "web"}, (rule,), is_apart=draw(st.booleans())),)
     on = [*range(numbers[0]), *draw(st.sets(st.sampled_from(range(numbers[0], len(hosts))), max_size=2))]

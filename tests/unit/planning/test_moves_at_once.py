@@ -11,7 +11,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Node
+from respread.cluster.objects import Node, PodDisruptionBudget
 from respread.cluster.pod import Pod, PodAffinityTerm, TopologySpreadConstraint
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
@@ -29,7 +29,13 @@ POLICY = Policy(
 )
 OF_WEB = Map(app="web")
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
-WEB = OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
+
+
+def controlled(by: str) -> OwnerReference:
+    return OwnerReference("apps/v1", "ReplicaSet", by, f"uid-{by}")
+
+
+WEB = controlled("web")
 
 
 def zonal(**options: Any) -> TopologySpreadConstraint:
@@ -147,7 +153,7 @@ def test_other_workloads_with_a_pod_on_each_node_take_only_room_from_one() -> No
                     spec(*own),
                     labels=app,
                     prefix=app["app"],
-                    controller=OwnerReference("apps/v1", "ReplicaSet", app["app"], f"uid-{app['app']}"),
+                    controller=controlled(app["app"]),
                 )
             ],
         )
@@ -177,7 +183,7 @@ def test_pods_of_several_templates_are_moved_at_once_where_each_may_be_the_large
             spec(zonal(), requests=Map(cpu=cpu)),
             labels=Map(app="web", part=name),
             prefix=name,
-            controller=OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}"),
+            controller=controlled(name),
         )
     ]
     filler = pod("filler", "b0", spec(requests=Map(cpu=64_000 - free_places * 300)), labels=Map(app="filler"))
@@ -200,6 +206,32 @@ def test_pods_that_keep_off_each_others_nodes_are_moved_at_once_while_each_zone_
     in_a = zones("a", 7, pods=1)  # a6 opens, but not for the constraint
     assert at_once(planned([*in_a, *zones("bc", 4)], [*web, *gone])) == (4, 4)
     assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 2)], [*web, *gone])) == (3, 4)
+
+
+def test_pods_go_before_those_that_wait_for_their_budget() -> None:
+    """Of the 20 moves, 15 are of the workload that comes first, whose budget allows one."""
+    web = [
+        each
+        for name in ("one", "other")
+        for each in pods(
+            {"a0": 15}, spec(zonal()), labels=Map(app="web", part=name), prefix=name, controller=controlled(name)
+        )
+    ]
+    budgets = [
+        PodDisruptionBudget(
+            namespace="default",
+            name=name,
+            selector=LabelSelector(match_labels=Map(part=name)),
+            disruptions_allowed=allowed,
+            current_healthy=15,
+            desired_healthy=15 - allowed,
+            expected_pods=15,
+        )
+        for name, allowed in (("one", 1), ("other", 3))
+    ]
+    plan = plan_cluster(cluster(zones("abc", 1), web, poddisruptionbudgets=budgets), [POLICY], now=NOW)
+    assert at_once(plan) == (4, 20)
+    assert [move.wave for move in plan.moves] == [*[0] * 4, *range(1, 17)]
 
 
 def test_the_room_bounds_how_many_are_made_at_once() -> None:
