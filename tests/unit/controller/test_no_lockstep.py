@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from respread.controller.control_loop import LAST_SECONDS
+from respread.eviction.limits.standing import FEW
 from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
@@ -180,3 +181,20 @@ def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> None:
         await running
 
     run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("workloads", [1, 2])
+def test_a_workload_whose_replacements_are_never_ready_loses_no_more_pods_than_the_first(workloads: int) -> None:
+    """Fewer workloads than pause a policy. Their back-offs end within these hours."""
+    cluster = SimulatedCluster(workloads, zones=["a" * 15 + "b" * 15] * workloads, limits=limits(50))
+    cluster.ready_seconds = 1e6
+
+    async def watched() -> int:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(9 * 3600)
+        loop.stop()
+        await running
+        return len(cluster.evicted)
+
+    assert run_in_virtual_time(watched()) == workloads * FEW

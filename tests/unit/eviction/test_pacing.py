@@ -421,6 +421,16 @@ class TestUnreadyPods:
         assert numbers(paced.now) == [0, 1]
         assert "4, and 2 of its pods are not Ready, web-7 for one" in paced.held[0].held.message
 
+    def test_after_a_failure_nothing_is_evicted_while_a_pod_is_not_ready(self) -> None:
+        moves = [victim(1, app="web"), victim(2, app="api")]
+        trust = Trust().with_end(moves[0].workload, 10_000.0, ready=False)
+        paced = self.paced(limits(in_flight_per_workload=100), moves, self.broken(7), trust=trust)
+        assert numbers(paced.now) == [2]
+        (waiting,) = paced.held
+        assert waiting.held.reason is Reason.PODS_NOT_READY
+        assert "web-7 is not Ready: no other pod is tried before it is" in waiting.held.message
+        assert numbers(self.paced(limits(in_flight_per_workload=100), moves, trust=trust).now) == [1, 2]
+
     def test_an_unready_pod_does_not_block_its_own_eviction(self) -> None:
         first, second = (msgspec.structs.replace(victim(each, app="web"), pod=self.broken(each)) for each in (1, 2))
         assert numbers(self.paced(limits(in_flight_per_workload=1), [first]).now) == [1]

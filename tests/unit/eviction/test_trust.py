@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respread.cluster.pod import WorkloadName
-from respread.eviction.limits.standing import FEW, VALID_SECONDS, Trust
+from respread.eviction.limits.standing import FAILED_SECONDS, FEW, VALID_SECONDS, Trust
 
 WEB, API = WorkloadName("Deployment", "shop", "web"), WorkloadName("Deployment", "shop", "api")
 
@@ -35,9 +35,10 @@ def test_each_replacement_that_is_ready_doubles_what_may_be_in_flight(ready: tup
     assert trust.most(API, 100.0) == FEW
 
 
-def test_an_outcome_an_hour_ago_says_nothing_any_more() -> None:
-    trust = after(False)
-    assert trust.most(WEB, VALID_SECONDS - 1) == 1
-    assert trust.most(WEB, VALID_SECONDS) == FEW
-    assert trust.without_old(VALID_SECONDS - 1) is trust
-    assert trust.without_old(VALID_SECONDS) == Trust()
+@pytest.mark.parametrize(("ready", "seconds"), [(True, VALID_SECONDS), (False, FAILED_SECONDS)])
+def test_an_old_outcome_says_nothing_any_more(ready: bool, seconds: float) -> None:
+    trust = after(ready)
+    assert trust.most(WEB, seconds - 1) != FEW
+    assert trust.most(WEB, seconds) == FEW
+    assert trust.without_old(seconds - 1) is trust
+    assert trust.without_old(seconds) == Trust()

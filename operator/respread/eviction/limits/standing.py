@@ -22,6 +22,8 @@ FEW: Final = 5
 """The number of pods in flight at once before a replacement was Ready."""
 VALID_SECONDS: Final = 3600.0
 """For how long the outcome of a move tells something about the next ones."""
+FAILED_SECONDS: Final = 24 * 3600.0
+"""The same of a failure. It is much longer than any back-off."""
 _MOST_DOUBLINGS: Final = 12
 _WEIGHT: Final = 0.2
 """How much the time of the last replacement counts in the mean of all."""
@@ -36,6 +38,15 @@ class _Ready(NamedTuple):
     """When the last one ended, in seconds since the epoch."""
     seconds: float | None = None
     """The mean time from the eviction until a replacement was Ready."""
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the last one did not."""
+        return self.failed and not self.number
+
+    def is_old(self, now: float) -> bool:
+        """Whether it tells nothing any more."""
+        return now >= self.at + (FAILED_SECONDS if self.is_failed else VALID_SECONDS)
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -75,6 +86,10 @@ class Trust(msgspec.Struct, frozen=True):
             return 1
         return FEW << min(known.number + more, _MOST_DOUBLINGS)
 
+    def has_failed(self, workload: WorkloadName, now: float) -> bool:
+        """Return whether the last replacement of a workload was not Ready."""
+        return self._known(workload, now).is_failed
+
     def seconds(self, workload: WorkloadName, now: float) -> float | None:
         """Return how long the last replacements of a workload took until they were Ready; None if that is not known.
 
@@ -84,7 +99,7 @@ class Trust(msgspec.Struct, frozen=True):
 
     def without_old(self, now: float) -> Trust:
         """Return it without what tells nothing any more."""
-        old = [workload for workload, known in self.workloads.items() if now >= known.at + VALID_SECONDS]
+        old = [workload for workload, known in self.workloads.items() if known.is_old(now)]
         if not old:
             return self
         workloads = self.workloads
@@ -94,7 +109,7 @@ class Trust(msgspec.Struct, frozen=True):
 
     def _known(self, workload: WorkloadName, now: float) -> _Ready:
         known = self.workloads.get(workload)
-        if known is None or now >= known.at + VALID_SECONDS:
+        if known is None or known.is_old(now):
             return _Ready(0, failed=False, at=now)
         return known
 

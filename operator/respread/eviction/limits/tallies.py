@@ -221,16 +221,24 @@ class LimitTally:
             ):
                 if (held := self._beyond(what, self._counts[place], more[place], limit)) is not None:
                     return held
-            if (held := self._beyond_trust(move, more[workload], of_workload)) is not None:
-                return held
             not_ready = self._controllers.not_ready(move, bounded)
+            if (held := self._beyond_trust(move, more[workload], of_workload, not_ready)) is not None:
+                return held
             if self._counts[workload] + more[workload] + len(not_ready) > of_workload:
                 return self._beside_not_ready(move, not_ready, of_workload)
         return None
 
-    def _beyond_trust(self, move: Move, more: int, limit: int) -> Held | None:
+    def _beyond_trust(self, move: Move, more: int, limit: int, not_ready: Sequence[str]) -> Held | None:
         """Return that others of a workload must be Ready before more of its pods are evicted, or None."""
-        most = limit if self._trust is None else self._trust.most(move.workload, self._now)
+        if self._trust is None:
+            return None
+        if not_ready and self._trust.has_failed(move.workload, self._now):
+            return Held(
+                Reason.PODS_NOT_READY,
+                f"the last replacement of a pod of {move.workload} was not Ready in time, and {min(not_ready)} is not "
+                "Ready: no other pod is tried before it is",
+            )
+        most = self._trust.most(move.workload, self._now)
         in_flight = self._counts["workload", move.workload]
         if most >= limit or in_flight + more <= max(most, more):
             return None
