@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 399, 64_705),  # (300, 44,000)
-        ("operator/respread", 270, 44_892),  # (-, 31,000)
-        ("tests", 457, 73_529),  # (-, 75,000)
+        ("operator", 399, 64_778),  # (300, 44,000)
+        ("operator/respread", 270, 44_965),  # (-, 31,000)
+        ("tests", 457, 73_623),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
