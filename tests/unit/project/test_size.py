@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 399, 64_778),  # (300, 44,000)
-        ("operator/respread", 270, 44_965),  # (-, 31,000)
+        ("operator", 399, 64_779),  # (300, 44,000)
+        ("operator/respread", 270, 44_966),  # (-, 31,000)
         ("tests", 457, 73_623),  # (-, 75,000)
     ],
 )

@@ -95,7 +95,8 @@ class Trust(msgspec.Struct, frozen=True):
 
         The newer one was, the more it counts.
         """
-        return self._known(workload, now).seconds
+        known = self._known(workload, now)
+        return known.seconds if now < known.at + VALID_SECONDS else None
 
     def without_old(self, now: float) -> Trust:
         """Return it without what tells nothing any more."""
