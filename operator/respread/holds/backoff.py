@@ -42,7 +42,7 @@ class BackOff(msgspec.Struct, frozen=True):
     """The data of one group."""
 
     failures: int
-    """Moves in a row that did not improve it."""
+    """Moves in a row that did not improve it, those that were in flight at the same time as one."""
     until: float
     """Seconds since the epoch."""
     situation: str
@@ -55,16 +55,22 @@ class BackOffs(msgspec.Struct, frozen=True):
     rules: BackOffRules = BackOffRules()
     groups: Map[str, BackOff] = Map()
 
-    def failed(self, group: str, situation: str, now: float) -> BackOffs:
+    def failed(self, group: str, situation: str, now: float, *, took_seconds: float = 0.0) -> BackOffs:
         """Record a move that did not improve a group.
+
+        One that was made before the last one failed tells no more than that: it starts the delay anew, but makes it no
+        longer.
 
         Args:
             group: a name for the group that survives a restart.
             situation: its current situation, in a form that stays equal while it does not change.
             now: seconds since the epoch.
+            took_seconds: how long ago the move was made.
         """
         before = self.groups.get(group)
-        failures = 1 if before is None else before.failures + 1
+        failures = 0 if before is None else before.failures
+        if before is None or now - took_seconds >= before.until - self.rules.delay_seconds(group, failures):
+            failures += 1
         until = now + self.rules.delay_seconds(group, failures)
         return self._with(self.groups.set(group, BackOff(failures, until, situation)))
 

@@ -50,6 +50,14 @@ def test_a_group_is_held_until_its_delay_is_over_and_longer_after_the_next_failu
     )
 
 
+def test_moves_that_were_in_flight_at_the_same_time_fail_as_one() -> None:
+    failed = BackOffs(PLAIN).failed("web", "s", now=1000, took_seconds=300)
+    for at in range(1001, 1020):
+        failed = failed.failed("web", "s", now=at, took_seconds=300)
+    assert until(failed, "web", "s", 1019) == 1079
+    assert until(failed.failed("web", "s", now=1400, took_seconds=300), "web", "s", 1400) == 1520
+
+
 def test_a_changed_situation_shortens_the_delay_but_failures_still_add_up() -> None:
     once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
     assert once.held("web", "3,1,1,0", now=1007.4) is not None

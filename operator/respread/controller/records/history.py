@@ -143,7 +143,8 @@ class History:
         now = self._wall_clock()
         for key in ended.move.groups:
             if (group := groups.get(key)) is not None:
-                self.back_offs = self.back_offs.failed(self._names.of(key), situation_of(group), now)
+                name, situation = self._names.of(key), situation_of(group)
+                self.back_offs = self.back_offs.failed(name, situation, now, took_seconds=ended.seconds)
         if policy is not None and ended.failed:
             most = policy.spec.limits.failures_in_a_row
             self.breakers = self.breakers.failed(policy.name, ended.move.workload, most, now)
