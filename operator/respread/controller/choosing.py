@@ -27,6 +27,7 @@ from respread.spread.group import GroupKey, SpreadGroup
 
 _Entries: TypeAlias = dict[GroupKey, list[tuple[str, MoveEntry]]]
 _FOR_THE_MOMENT: Final = frozenset({Reason.IN_MOTION, Reason.QUIET_PERIOD})
+_LATER: Final = _FOR_THE_MOMENT | {Reason.BACKING_OFF}
 _WHILE_IN_FLIGHT: Final = frozenset({Reason.HELD_BY_BUDGET, Reason.PODS_NOT_READY})
 """Reasons that end with the moves in flight of a group, if it has any."""
 _WAITS_FOR_LIMITS: Final = frozenset({Reason.LIMIT_REACHED, Reason.PODS_NOT_READY})
@@ -164,9 +165,7 @@ def later_moves(blocked: Iterable[BlockedGroup], observation: Observation) -> It
     """
     entries = _entries(observation)
     waiting = (
-        each
-        for each in blocked
-        if each.reason in _FOR_THE_MOMENT or (each.reason in _WHILE_IN_FLIGHT and each.group in entries)
+        each for each in blocked if each.reason in _LATER or (each.reason in _WHILE_IN_FLIGHT and each.group in entries)
     )
     for each in _needed(waiting, observation, entries):
         of_namespace = observation.snapshot.pods_by_labels.get(each.group.key.namespace, Map())

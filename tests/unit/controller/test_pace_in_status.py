@@ -88,6 +88,23 @@ def test_metrics_say_the_same_and_that_limits_are_used() -> None:
     run_in_virtual_time(scenario())
 
 
+def test_evictions_of_a_group_that_backs_off_are_left() -> None:
+    cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": "100%"}, zones=["a" * 15 + "b" * 15])
+    cluster.ready_seconds = 1e6
+
+    async def said_after_a_failure() -> dict[str, Any]:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(330)
+        loop.stop()
+        await running
+        assert {each["reason"] for each in cluster.written[-1]["blocked"]} == {"BackingOff"}
+        return dict(cluster.written[-1]["pace"])
+
+    pace = run_in_virtual_time(said_after_a_failure())
+    assert (pace["evictionsLeft"], pace["remaining"]) == (5, "Unknown")
+
+
 def test_evictions_that_a_budget_holds_while_its_disruptions_are_used_count_as_left() -> None:
     """The plan has no move then, because no pod may be evicted."""
     cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": "100%"}, zones=["a" * 30])

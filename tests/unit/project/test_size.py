@@ -19,7 +19,7 @@ MOST_LINES_OF_A_FUNCTION = 60
     [
         ("operator", 399, 64_786),  # (300, 44,000)
         ("operator/respread", 270, 44_973),  # (-, 31,000)
-        ("tests", 457, 73_631),  # (-, 75,000)
+        ("tests", 457, 73_648),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
