@@ -431,6 +431,17 @@ class TestUnreadyPods:
         assert "web-7 is not Ready: no other pod is tried before it is" in waiting.held.message
         assert numbers(self.paced(limits(in_flight_per_workload=100), moves, trust=trust).now) == [1, 2]
 
+    @pytest.mark.parametrize(("kind", "made"), [("StatefulSet", [3]), ("ReplicaSet", [])])
+    def test_a_percentage_counts_pods_that_a_stateful_set_creates_again_when_they_are_gone(
+        self, kind: str, made: list[int]
+    ) -> None:
+        owner = OwnerReference("apps/v1", kind, "web", "uid-web")
+        pods = [msgspec.structs.replace(victim(number, app="web").pod, controller=owner) for number in range(8)]
+        gone = [msgspec.structs.replace(pod, deletion_timestamp=NOW) for pod in pods[:3]]
+        first, *going = (move(pod) for pod in (pods[3], *gone))
+        paced = self.paced(limits(in_flight_per_workload="50%"), [first], *pods[4:], in_flight=tuple(going))
+        assert numbers(paced.now) == made
+
     def test_an_unready_pod_does_not_block_its_own_eviction(self) -> None:
         first, second = (msgspec.structs.replace(victim(each, app="web"), pod=self.broken(each)) for each in (1, 2))
         assert numbers(self.paced(limits(in_flight_per_workload=1), [first]).now) == [1]

@@ -23,6 +23,7 @@ from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limits.limiter import Limiter
 from respread.eviction.limits.standing import Trust
+from respread.eviction.limits.tallies import replicas_of
 from respread.moves.hour import HOUR_SECONDS, EvictionHistory
 from respread.planning.plan import Move
 from respread.planning.victims.budget_index import BudgetIndex
@@ -73,10 +74,12 @@ def lots_of(
             Then it is taken from the pods that the workload has.
     """
     budgets.advance(snapshot)
+    under_way = tuple(in_flight)
+    uids = {move.pod.uid for move in under_way}
     now, away, others = Counter[_Key](), Counter[_Key](), Counter[_Key]()
     examples: dict[_Key, Pod] = {}
     nodes: dict[_Key, Counter[str]] = {}
-    for counts, which in ((now, moves), (away, in_flight), (others, waiting)):
+    for counts, which in ((now, moves), (away, under_way), (others, waiting)):
         for move in which:
             key = _Key(move.policy, move.workload, move.pod.labels)
             counts[key] += 1
@@ -94,7 +97,7 @@ def lots_of(
             policy=key.policy,
             workload=key.workload,
             labels=key.labels,
-            replicas=sum(map(is_active, siblings_of(snapshot, pod))),
+            replicas=replicas_of(snapshot, pod, uids),
             budget="" if budget is None else budget.name,
             disruptions=0 if budget is None else max(0, budget.expected_pods - budget.desired_healthy),
             seconds=seconds_of_pods(snapshot, pod) if seconds is None else seconds,

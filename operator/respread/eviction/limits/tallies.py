@@ -11,11 +11,13 @@ from respread.api.reasons import Reason
 from respread.api.record import MAX_MOVES_IN_FLIGHT
 from respread.api.words import number_of
 from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limits.limiter import GroupPace, Limiter
 from respread.eviction.limits.standing import Standing, Standings, Trust, unproven_share
 from respread.moves.hour import EvictionHistory
 from respread.planning.held import Held
+from respread.planning.placement import is_replaced_when_gone
 from respread.planning.plan import Move, Step
 from respread.planning.victims.controllers import is_active, siblings_of
 from respread.spread.group import GroupKey
@@ -39,6 +41,20 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
 
 
+def replicas_of(snapshot: ClusterSnapshot, pod: Pod, in_flight: Collection[str]) -> int:
+    """Return the number of pods of a pod's controller, with those in flight that come back when they are gone.
+
+    Args:
+        snapshot: the cluster.
+        pod: the pod.
+        in_flight: the UIDs of the pods in flight. It may contain others.
+    """
+    return sum(
+        is_active(each) or (each.uid in in_flight and is_replaced_when_gone(each))
+        for each in siblings_of(snapshot, pod)
+    )
+
+
 class ControllerPods:
     """Examines each controller once."""
 
@@ -60,7 +76,10 @@ class ControllerPods:
         self._accounted.update(move.pod.uid for move in step)
 
     def replicas(self, move: Move) -> int:
-        """Return the number of pods of a move's controller. It wants no fewer, or its last look would hold the move."""
+        """Return the number of pods of a move's controller, with those in flight that come back when they are gone.
+
+        It wants no fewer, or its last look would hold the move.
+        """
         return self._of(move)[0]
 
     def not_ready(self, move: Move, step: Step) -> Sequence[str]:
@@ -75,7 +94,8 @@ class ControllerPods:
         uid = "" if move.pod.controller is None else move.pod.controller.uid
         if (known := self._found.get(uid)) is None:
             active = [pod for pod in siblings_of(self._snapshot, move.pod) if is_active(pod)]
-            known = self._found[uid] = (len(active), {pod.uid: pod.name for pod in active if not pod.ready})
+            number = replicas_of(self._snapshot, move.pod, self._accounted)
+            known = self._found[uid] = (number, {pod.uid: pod.name for pod in active if not pod.ready})
         return known
 
 
