@@ -1,7 +1,4 @@
-"""One request lists the pods of several controllers, and each caller gets a list made after its call.
-
-Other things that are read for several moves are valid from the moment when reading them began.
-"""
+"""One request lists the pods of several controllers; what callers get was read after their call, and ages from then."""
 
 from __future__ import annotations
 
