@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
+from respread.moves.entry import Ended, Outcome
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import move
-from tests.worlds import cluster, pod, spec
+from tests.spreads import spread_of
+from tests.worlds import cluster, constraint, node, pod, pods, spec
 
 NOW = 1_800_000_000.0
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
@@ -121,3 +125,13 @@ def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
     assert counted() == (0, 0)
     history.count(entry.counts)
     assert counted() == (1, 1)
+
+
+@pytest.mark.parametrize(("fields", "backs_off"), [({}, False), ({"unmade": True}, True), ({"unreplaced": True}, True)])
+def test_a_group_backs_off_unless_no_replacement_is_wanted(fields: dict[str, bool], backs_off: bool) -> None:
+    ((key, found),) = spread_of(cluster([node("a1", "a")], pods({"a1": 2}, spec(constraint())))).groups.items()
+    evicted = move(pod("web-0", "a1", spec(constraint())), groups=(key,))
+    ended = Ended(move=evicted, outcome=Outcome.UNKNOWN, replacement=None, seconds=12.0, message="", **fields)
+    history = History(lambda: NOW)
+    history.learn(ended, {key: found}, POLICY)
+    assert bool(history.back_offs.groups) == backs_off

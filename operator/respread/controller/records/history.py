@@ -127,7 +127,7 @@ class History:
     # Groups
 
     def learn(self, ended: Ended, groups: Mapping[GroupKey, SpreadGroup], policy: Policy | None) -> None:
-        """Record the outcome of a move: its groups back off unless it improved them.
+        """Record the outcome of a move: its groups back off unless it improved them, or no replacement is wanted.
 
         Args:
             ended: the move and its outcome.
@@ -141,7 +141,7 @@ class History:
         if ended.outcome is Outcome.IMPROVED:
             return  # Until it is known to last.
         now = self._wall_clock()
-        for key in ended.move.groups:
+        for key in ended.move.groups if ended.failed or ended.unmade else ():
             if (group := groups.get(key)) is not None:
                 name, situation = self._names.of(key), situation_of(group)
                 self.back_offs = self.back_offs.failed(name, situation, now, took_seconds=ended.seconds)
