@@ -15,13 +15,22 @@ from respread.api.reasons import Reason
 from respread.api.words import number_of
 from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
 from respread_cli.render.fitted_table import GiveWay, fitted_table, keeps_whole
-from respread_cli.render.skew_table import counts_shown, mark, of_pending, pending_table, style_of, workloads
+from respread_cli.render.skew_table import (
+    counts_shown,
+    mark,
+    of_pending,
+    of_unworkable,
+    pending_table,
+    style_of,
+    workloads,
+)
 from respread_cli.report.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
 from respread_cli.report.planned import pace_in_words
 from respread_cli.report.skew_report import GroupReport, short_topology_key
 
 _MOST_NAMED: Final = 3
 _BOTH: Final = 2
+_SKEW: Final = "respread skew --problems"
 _COPIED: Final = frozenset({"NAMESPACE", "POD", "NODE"})
 """The columns with names that users copy."""
 _GIVE_WAY: Final[GiveWay] = {
@@ -136,7 +145,7 @@ def summary(report: PlanReport) -> Text:
     """Return a summary of the plan in some sentences."""
     text = Text()
     if not report.violated:
-        text.append(f"{_all_hold(report.selected)}: nothing to do.", style=WITHIN)
+        _append_no_violation(text, report)
     else:
         staying = sum(each.group.violated and each.violated_after for each in report.groups)
         restored = report.violated - staying
@@ -160,7 +169,18 @@ def summary(report: PlanReport) -> Text:
             "(see respread skew).",
             style=FAINT,
         )
+    if report.violated and report.unsatisfiable + report.ineffective:
+        text.append("\n").append_text(of_unworkable(report.unsatisfiable, report.ineffective, _SKEW))
     return text.append_text(of_pending(report.pending))
+
+
+def _append_no_violation(text: Text, report: PlanReport) -> None:
+    if report.unsatisfiable + report.ineffective:
+        text.append("No constraint that the policies restore is violated, so there is nothing to evict. ")
+        text.append_text(of_unworkable(report.unsatisfiable, report.ineffective, _SKEW))
+    else:
+        todo = "nothing to evict" if report.pending else "nothing to do"
+        text.append(f"{_all_hold(report.selected)}: {todo}.", style=WITHIN)
 
 
 def _all_hold(selected: int) -> str:

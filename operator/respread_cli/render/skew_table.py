@@ -169,7 +169,7 @@ def _of_constraints(report: SkewReport) -> Text:
         are = "is" if report.violated == 1 else "are"
         return Text(f"{limited}{report.violated:,} of the {found:,} {are} violated.", style=SOFT)
     if not report.violated and unworkable:
-        return _that_cannot_work(report)
+        return of_unworkable(report.unsatisfiable, report.ineffective, "--problems")
     if not report.violated:
         hold = "The constraint holds" if len(groups) == 1 else f"All {len(groups):,} constraints hold"
         return Text(f"{hold}.", style=WITHIN)
@@ -183,19 +183,21 @@ def _of_constraints(report: SkewReport) -> Text:
         f"{report.violated:,} of {number_of(len(groups), 'constraint')} violated: {kinds}.",
         style=OVER if hard else SOFT,
     )
-    return text.append(" ").append_text(_that_cannot_work(report)) if unworkable else text
-
-
-def _that_cannot_work(report: SkewReport) -> Text:
-    text = Text()
-    if report.unsatisfiable:
-        keep = "1 constraint keeps" if report.unsatisfiable == 1 else f"{report.unsatisfiable:,} constraints keep"
-        text.append(f"{keep} pods Pending, or would. ", style=OVER)
-    if report.ineffective:
-        have = "1 has" if report.ineffective == 1 else f"{report.ineffective:,} have"
-        text.append(f"{have} no effect. ", style=INEFFECTIVE)
-    text.append("See --problems.")
+    if unworkable:
+        text.append(" ").append_text(of_unworkable(report.unsatisfiable, report.ineffective, "--problems"))
     return text
+
+
+def of_unworkable(unsatisfiable: int, ineffective: int, where: str) -> Text:
+    """Return how many constraints can't work, and where to see them."""
+    text = Text()
+    if unsatisfiable:
+        keep = "1 constraint keeps" if unsatisfiable == 1 else f"{unsatisfiable:,} constraints keep"
+        text.append(f"{keep} pods Pending, or would. ", style=OVER)
+    if ineffective:
+        have = "1 has" if ineffective == 1 else f"{ineffective:,} have"
+        text.append(f"{have} no effect. ", style=INEFFECTIVE)
+    return text.append(f"See {where}.")
 
 
 def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[RenderableType]:

@@ -5,6 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal
@@ -14,6 +15,8 @@ import msgspec
 from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.cluster.selectors import Selector
+from respread.planning.audit.auditor import Auditor
+from respread.planning.audit.finding import state_of
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
@@ -110,6 +113,10 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     blocked: tuple[BlockedReport, ...]
     pending: tuple[PendingPods, ...] = ()
     """Pods that have the constraint of a group and no node, which no eviction helps."""
+    unsatisfiable: int = 0
+    """The number of groups that keep pods Pending, now or at the next rollout or scale-up, whoever restores them."""
+    ineffective: int = 0
+    """The number of groups that can't change where pods go."""
 
     def names(self) -> Iterator[str]:
         """Yield the pods that are evicted, in their order."""
@@ -143,6 +150,12 @@ def plan_report(
             and (target is None or target.has_moved(move))
         )
 
+    findings = Auditor().update(planned.view.snapshot, planned.spread, planned.predictor)
+    states = Counter(
+        state_of(violated=groups[key].violated, blocked=None, findings=[each.finding for each in found])
+        for key, found in findings.items()
+        if shown(key)
+    )
     violated = [key for key, group in groups.items() if group.violated and shown(key)]
     selected = [key for key in plan.policies if shown(key)]
     moves = list(filter(move_shown, plan.moves))
@@ -164,6 +177,8 @@ def plan_report(
         groups=tuple(_planned(groups[key], plan) for key in touched),
         blocked=tuple(_blocked(each, groups[each.group]) for each in plan.blocked if shown(each.group)),
         pending=pending_pods(waiting, planned.predictor),
+        unsatisfiable=states["Unsatisfiable"],
+        ineffective=states["Ineffective"],
     )
 
 

@@ -27,6 +27,7 @@ from tests.unit.cli.snapshots import (
     manifest_of_pod,
     snapshot_of,
 )
+from tests.unit.ui.clusters import pending_pods
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -96,6 +97,21 @@ def test_exit_code_1_means_a_violated_constraint_if_requested(tmp_path: Path) ->
     assert balanced.stdout == "The constraint that the policies restore holds: nothing to do.\n"
     assert run(tmp_path, [*zones("a", "b"), *web(3, 1)], "--exit-code").exit_code == 1
     assert run(tmp_path, [*zones("a", "b"), *web(3, 1)]).exit_code == 0
+
+
+def test_no_plan_says_that_all_is_well_beside_pending_pods(tmp_path: Path) -> None:
+    waiting = pending_pods("web", 2)
+    stuck = [*zones("a"), *zones("b", spec={"unschedulable": True}), *web(1, 0), *waiting]
+    planned = report(tmp_path, stuck)
+    assert (planned.violated, planned.unsatisfiable, planned.ineffective) == (0, 1, 0)
+    shown = run(tmp_path, stuck).stdout.replace("\n", " ")
+    assert "hold" not in shown
+    assert shown.rstrip().endswith(
+        "No constraint that the policies restore is violated, so there is nothing to evict. 1 constraint keeps pods "
+        "Pending, or would. See respread skew --problems. 2 pods are Pending."
+    )
+    elsewhere = [*zones("a", "b"), *web(1, 1), *pending_pods("web", 2, nodeSelector={"disk": "ssd"})]
+    assert "restore hold: nothing to evict. 2 pods are Pending." in run(tmp_path, elsewhere).stdout.replace("\n", " ")
 
 
 def test_groups_that_stay_violated_have_a_reason(tmp_path: Path) -> None:
