@@ -246,6 +246,26 @@ def test_a_lost_zone_shows_what_workloads_lose_and_hides_what_holds(program: str
     run(test)
 
 
+def test_what_if_names_the_quota_that_refuses_pods(program: str) -> None:
+    status = {"hard": {"pods": "6"}, "used": {"pods": "5"}}
+    metadata = {"name": "tight", "namespace": "default"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {}, "status": status}
+
+    async def test() -> None:
+        async with opened(program, [*zones("a", "b", "c"), *web(2, 2, 1), quota]) as (tab, _):
+            await tab.run("location.hash = '#/what-if?workload=default%2Fdeploy%2Fweb&replicas=7'")
+            await tab.wait_for("document.querySelector('.outcome h2.bad')")
+            assert await tab.text(".outcome .quota") == (
+                "ResourceQuota tight of namespace default refuses some of the new pods: they take 2 of pods, and 5 of "
+                "6 are used."
+            )
+            await tab.run("location.hash = '#/what-if?workload=default%2Fdeploy%2Fweb&replicas=6'")
+            await tab.wait_for("document.querySelector('.outcome h2.good')")
+            assert await tab.run("document.querySelector('.outcome .quota')") is None
+
+    run(test)
+
+
 def test_what_if_on_a_narrow_window_brings_the_outcome_into_view(program: str) -> None:
     async def test() -> None:
         async with opened(program) as (tab, page):

@@ -280,10 +280,12 @@ export function drawSimulation(element, report, command, totals = totalsOf(repor
     h("div", { class: "scroll" }, beforeAndAfter(each.group, after(each).counts)));
   const shown = groups.slice(0, MOST_GROUPS);
   const fine = shown.filter((each) => !isBad(each));
+  const bad = result.violated || report.quotas.length || report.losses.some((each) => each.missing);
   const again = () => drawSimulation(element, report, command, totals, view);
   fill(element,
     h("section", { class: "card" },
-      h("h2", { class: result.violated || report.losses.some((each) => each.missing) ? "bad" : "good" }, `${result.violated || report.losses.some((each) => each.missing) ? "✗" : "✓"} ${outcomeWords(report, result, totals, view.costs)}`),
+      h("h2", { class: bad ? "bad" : "good" }, `${bad ? "✗" : "✓"} ${outcomeWords(report, result, totals, view.costs)}`),
+      report.quotas.map((said) => h("p", { class: "quota over" }, sentence(said))),
       possible.length > 1 ? h("div", { class: "choices", role: "group", "aria-label": "Pod deletion costs" }, h("span", { class: "faint" }, "If the scale-down chooses pods"), possible.map(([field, words]) => h("button", {
         type: "button", id: `costs-${field}`, "aria-pressed": String(field === view.costs), on: { click: () => { view.costs = field; again(); } },
       }, words, h("span", { class: "faint" }, `: ${counted(report[field].evictions, "eviction")}`)))) : null,
