@@ -104,6 +104,13 @@ def _rejected(constraint: _Constraint, all_of_them: Sequence[_Constraint]) -> It
             "The API server rejects it: minDomains needs whenUnsatisfiable DoNotSchedule.",
             "Remove minDomains.",
         )
+    if (twice := _selected_twice(constraint)) is not None:
+        yield constraint.finding(
+            "RejectedConstraint",
+            "matchLabelKeys",
+            f"The API server rejects the pods: {twice} is in matchLabelKeys and in labelSelector.",
+            "Remove it from one of the two.",
+        )
     if value.match_label_keys and value.label_selector is None:
         yield constraint.finding(
             "RejectedConstraint",
@@ -111,6 +118,19 @@ def _rejected(constraint: _Constraint, all_of_them: Sequence[_Constraint]) -> It
             "The API server rejects it: matchLabelKeys needs a labelSelector.",
             "Add a labelSelector that matches the pods.",
         )
+
+
+def _selected_twice(constraint: _Constraint) -> str | None:
+    """Return a label that is in matchLabelKeys and in the selector.
+
+    The API server adds a requirement to the selector of each pod for each key, and refuses two. So a pod that it has
+    stored has one.
+    """
+    selector = constraint.value.label_selector
+    if selector is None or not constraint.template.path:
+        return None
+    selected = {*selector.match_labels, *(each.key for each in selector.match_expressions)}
+    return next((key for key in constraint.value.match_label_keys if key in selected), None)
 
 
 def _audited(constraint: _Constraint) -> LintFinding | None:

@@ -31,25 +31,45 @@ class _Kind(NamedTuple):
     """The label that tells old from new pods, if a rollout has both at once."""
     serves: bool = True
     """Whether its pods run until they are deleted, so that a PodDisruptionBudget makes sense."""
+    labels: tuple[str, ...] = ()
+    """The labels that its controller adds to the pods, which selectors and matchLabelKeys may name."""
 
 
+_OF_JOBS: Final = (
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-completion-index",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
+)
 _KINDS: Final[Mapping[tuple[str, str], tuple[_Kind, ...]]] = {
     ("", "Pod"): (_Kind((), None, serves=False),),
     ("", "ReplicationController"): (_Kind(),),
-    ("apps", "DaemonSet"): (_Kind(replicas=None, serves=False),),
+    ("apps", "DaemonSet"): (_Kind(replicas=None, serves=False, labels=("controller-revision-hash",)),),
     ("apps", "Deployment"): (_Kind(revision_label="pod-template-hash"),),
     ("apps", "ReplicaSet"): (_Kind(),),
-    ("apps", "StatefulSet"): (_Kind(),),
+    ("apps", "StatefulSet"): (
+        _Kind(
+            labels=(
+                "apps.kubernetes.io/pod-index",
+                "controller-revision-hash",
+                "statefulset.kubernetes.io/pod-name",
+            )
+        ),
+    ),
     ("apps.kruise.io", "CloneSet"): (_Kind(),),
     ("apps.kruise.io", "DaemonSet"): (_Kind(replicas=None, serves=False),),
     ("apps.kruise.io", "StatefulSet"): (_Kind(),),
     ("argoproj.io", "Rollout"): (_Kind(revision_label="rollouts-pod-template-hash"),),
     ("batch", "CronJob"): (
         _Kind(
-            ("spec", "jobTemplate", "spec", "template"), ("spec", "jobTemplate", "spec", "parallelism"), serves=False
+            ("spec", "jobTemplate", "spec", "template"),
+            ("spec", "jobTemplate", "spec", "parallelism"),
+            serves=False,
+            labels=_OF_JOBS,
         ),
     ),
-    ("batch", "Job"): (_Kind(replicas=_PARALLELISM, serves=False),),
+    ("batch", "Job"): (_Kind(replicas=_PARALLELISM, serves=False, labels=_OF_JOBS),),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
         _Kind(("spec", "leaderWorkerTemplate", "leaderTemplate")),
         _Kind(("spec", "leaderWorkerTemplate", "workerTemplate"), None),
@@ -121,6 +141,9 @@ def _template(manifest: Manifest, kind: _Kind, scaling: Scaling, decoder: Decode
     metadata = manifest.at((*kind.template, "metadata"))
     metadata = metadata if isinstance(metadata, Mapping) else {}
     shared = {each: metadata[each] for each in ("labels", "annotations") if metadata.get(each) is not None}
+    added = (*kind.labels, *filter(None, [kind.revision_label]))
+    if added and isinstance(labels := shared.get("labels", {}), Mapping):
+        shared["labels"] = {**dict.fromkeys(added, manifest.name), **labels}
     wire = {
         "metadata": {"name": manifest.name or "pod", "namespace": manifest.namespace, **shared},
         "spec": manifest.at((*kind.template, "spec")),

@@ -66,6 +66,15 @@ def test_lint_rejects_what_the_api_server_rejects(sandbox: Sandbox, constraints:
     assert ("RejectedConstraint" in rules_found(manifest)) == rejected, said
 
 
+@pytest.mark.controlplane
+def test_lint_rejects_a_deployment_whose_pods_the_api_server_rejects(sandbox: Sandbox) -> None:
+    manifest = in_default(deployment({**GOOD, "matchLabelKeys": ["app"]}))
+    assert rules_found(manifest) == {"RejectedConstraint"}
+    template = manifest["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {**template["metadata"], "name": "x"}}
+    assert "exists in both matchLabelKeys and labelSelector" in answer_to(sandbox, in_default(pod))
+
+
 CASES: list[tuple[str | None, dict[str, Any]]] = [
     (None, deployment(GOOD, {**SOFT, "topologyKey": "kubernetes.io/hostname"})),
     ("SelectorMatchesNothing", deployment(BARE)),

@@ -56,10 +56,11 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
         (
             "KeyPerPod",
             ".matchLabelKeys",
-            [deployment({**GOOD, "matchLabelKeys": ["statefulset.kubernetes.io/pod-name"]})],
+            [{**deployment({**GOOD, "matchLabelKeys": ["apps.kubernetes.io/pod-index"]}), "kind": "StatefulSet"}],
         ),
         ("RejectedConstraint", ".minDomains", [deployment({**SOFT, "minDomains": 2})]),
         ("RejectedConstraint", ".matchLabelKeys", [deployment({**GOOD, "labelSelector": None})]),
+        ("RejectedConstraint", ".matchLabelKeys", [deployment({**GOOD, "matchLabelKeys": ["app"]})]),
         ("RejectedConstraint", ".maxSkew", [deployment({**GOOD, "maxSkew": 0})]),
         ("RejectedConstraint", "", [deployment({key: each for key, each in GOOD.items() if key != "maxSkew"})]),
         ("MissingMatchLabelKeys", ".matchLabelKeys", [deployment({**SOFT, "matchLabelKeys": []})]),
@@ -68,8 +69,6 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_a_rule_finds_the_field_of_a_constraint(rule: str, field: str, objects: list[dict[str, Any]]) -> None:
-    if rule == "KeyPerPod":
-        objects[0]["spec"]["template"]["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] = "web-0"
     result = found(*objects, BUDGET)
     assert result[rule] == CONSTRAINT + field
     assert lint(*objects, BUDGET).exit_code == (RULES[rule].level == "error")
@@ -106,7 +105,10 @@ def test_an_autoscaler_decides_how_many_pods_there_are() -> None:
 def test_other_workloads_that_a_selector_matches_count_too() -> None:
     other = deployment(GOOD)
     other["metadata"]["name"] = "web-canary"
-    assert found(deployment({**GOOD, "maxSkew": 6}), other, BUDGET) == {}
+    shared = deployment({**GOOD, "maxSkew": 6, "matchLabelKeys": []})
+    assert "SkewUnreachable" not in found(shared, other, BUDGET)
+    by_revision = deployment({**GOOD, "maxSkew": 6})
+    assert "SkewUnreachable" in found(by_revision, other, BUDGET)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +135,13 @@ def test_pod_templates_of_all_kinds_are_checked(kind: str, api_version: str, pat
     manifest = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": template}
     at = f"spec.{'.'.join(path)}.spec.topologySpreadConstraints[0].labelSelector"
     assert found(manifest)["SelectorMissesOwnPods"] == at
+
+
+def test_labels_that_a_controller_adds_can_be_selected() -> None:
+    template = deployment({**GOOD, "matchLabelKeys": [], "labelSelector": {"matchLabels": {"job-name": "x"}}})["spec"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": template}
+    assert found(job) == {}
+    assert found({**job, "metadata": {"name": "y"}}) == {"SelectorMissesOwnPods": f"{CONSTRAINT}.labelSelector"}
 
 
 def test_the_spec_of_a_pod_is_checked() -> None:
