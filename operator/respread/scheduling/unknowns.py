@@ -10,7 +10,7 @@ from respread.scheduling.configuration import Profile
 from respread.scheduling.filters.topology_spread import ConstraintsInForce
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.pod_affinity_terms import differs_by_quirk
-from respread.scheduling.view.volumes import claims_with_names, has_volumes
+from respread.scheduling.view.volumes import claims_with_names, has_volumes, is_bound_by_scheduler
 
 _STORAGE: Final = frozenset({"persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"})
 _SELECTING: Final = frozenset({"services", "replicasets", "statefulsets", "replicationcontrollers"})
@@ -94,11 +94,12 @@ def _unknown_volume(pod: Pod, snapshot: ClusterSnapshot) -> Unknown | None:
     spec = pod.spec
     if (spec.stateful_claims or spec.ephemeral_volumes) and not pod.name:
         return Unknown("PersistentVolumeClaim", "the new pod gets claims of its own, which do not exist yet")
+    found: Unknown | None = None
     for name, _, claim in claims_with_names(snapshot, pod):
         if claim is None:
             return Unknown("PersistentVolumeClaim", f"the claim {name} does not exist, or is not known")
-        if not claim.bound:
-            return Unknown(
-                "PersistentVolumeClaim", f"claim {name} has no volume, and where it may get one is not known"
-            )
-    return None
+        if not claim.bound and (found is None or found.filters_answer):
+            message = f"claim {name} has no volume, and where it may get one is not known"
+            late = is_bound_by_scheduler(snapshot, claim)
+            found = Unknown("PersistentVolumeClaim", message, filters_answer=late)
+    return found

@@ -45,6 +45,9 @@ class Unknown(msgspec.Struct, frozen=True):
     subject: str
     """What is unknown, such as `DynamicResources`, `SchedulingGates`, `schedulerName` or `PersistentVolumeClaim`."""
     message: str
+    filters_answer: bool = False
+    """Whether the scheduler's filters answer for each node all the same, although a node that passes may still fail: a
+    volume may not be made there."""
 
     def __str__(self) -> str:
         """Return subject and message in one line."""

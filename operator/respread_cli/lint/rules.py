@@ -46,8 +46,8 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _AUDIT: Final[Mapping[AuditRule, str]] = {
-    AuditRule.CONTRADICTION: "No placement of the pods meets two of their constraints at once.",
-    AuditRule.DUPLICATE: "Another constraint of the pods already does what this one does.",
+    AuditRule.CONTRADICTION: "No placement of the pods meets the constraint and another one, or their affinity.",
+    AuditRule.DUPLICATE: "Another constraint of the pods, or their anti-affinity, already does what this one does.",
     AuditRule.KEY_PER_POD: "A label in matchLabelKeys differs between the pods, so each counts only itself.",
     AuditRule.MIN_DOMAINS_IGNORED: "minDomains has no effect with ScheduleAnyway.",
     AuditRule.NO_ELIGIBLE_NODE: "No node counts for the constraint.",

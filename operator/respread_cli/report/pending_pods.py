@@ -9,6 +9,7 @@ from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.pending import WhyPending, why_pending
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.verdict import Unknown
 from respread.spread.group import SpreadGroup
 from respread_cli.report.skew_report import PendingPods, RejectedNodesReport, WorkloadReference
 
@@ -35,7 +36,7 @@ def pending_pods(pods: Iterable[Pod], predictor: Predictor | None) -> tuple[Pend
         own_volumes = pod.spec.stateful_claims or pod.spec.ephemeral_volumes
         template = pod.namespace, pod.labels, id(pod.spec), pod.name if own_volumes else ""
         if (why := known.get(template)) is None:
-            unread = WhyPending(0, (), "not all that decides where pods go may be read")
+            unread = WhyPending(0, (), Unknown("rights", "not all that decides where pods go may be read"))
             why = known[template] = unread if predictor is None else why_pending(predictor.prepare(pod), nodes)
         found.setdefault((workload_of(pod), why), []).append(pod.name)
     reports = [_report(name, why, names) for (name, why), names in found.items()]

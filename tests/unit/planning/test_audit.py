@@ -10,12 +10,15 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.cluster.objects import Node, Service, Workload
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import Node, PersistentVolume, PersistentVolumeClaim, Service, StorageClass, Workload
 from respread.cluster.pod import (
+    HostPort,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
+    PodAffinityTerm,
     PodSpec,
     TopologySpreadConstraint,
 )
@@ -62,6 +65,7 @@ class Case(NamedTuple):
 
 
 SOFT: dict[str, Any] = {"when": "ScheduleAnyway"}
+NEAR = (PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="web"))),)
 CASES: Mapping[str, Case] = {
     "an even workload": Case(spec(constraint()), None),
     "one replica of a common template": Case(spec(constraint()), None, {"a1": 1}),
@@ -155,6 +159,61 @@ CASES: Mapping[str, Case] = {
         nodes=[node("a1", "a"), node("b1", "b", taints=(taint(),))],
         words="tolerations allow",
     ),
+    "a key that only one node has": Case(
+        spec(constraint("rack")),
+        AuditRule.ONE_DOMAIN,
+        {"a1": 6},
+        nodes=[node("a1", "a", labels={"rack": "r1"}), *zones()[1:]],
+        words="2 more nodes take the pods, without the label rack; label these nodes with rack, or remove it",
+    ),
+    "the key of another constraint that only one node has": Case(
+        spec(constraint(**SOFT), constraint("rack", **SOFT)),
+        AuditRule.ONE_DOMAIN,
+        {"a1": 6},
+        nodes=[node("a1", "a", labels={"rack": "r1"}), *zones()[1:]],
+        words="label these nodes with rack, or remove the pods' constraint for rack",
+    ),
+    "anti-affinity that does what the constraint would": Case(
+        spec(constraint(), pod_anti_affinity=NEAR),
+        AuditRule.DUPLICATE,
+        {"a1": 1, "b1": 1, "c1": 1},
+        words="so it has nothing to do; remove it",
+    ),
+    "anti-affinity that leaves too few domains": Case(
+        spec(constraint(), pod_anti_affinity=NEAR),
+        AuditRule.DUPLICATE,
+        {"a1": 1, "b1": 1, "c1": 1},
+        waiting=3,
+        words="too few domains for 6 pods; remove the anti-affinity",
+    ),
+    "a soft constraint beside anti-affinity": Case(
+        spec(constraint(**SOFT), pod_anti_affinity=NEAR), AuditRule.DUPLICATE, {"a1": 1, "b1": 1}
+    ),
+    "anti-affinity to others": Case(
+        spec(
+            constraint(),
+            pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="other"))),),
+        ),
+        None,
+    ),
+    "anti-affinity for nodes": Case(
+        spec(constraint(), pod_anti_affinity=(PodAffinityTerm(HOSTNAME, NEAR[0].label_selector),)), None
+    ),
+    "affinity that keeps all pods in one zone": Case(
+        spec(constraint(), pod_affinity=NEAR),
+        AuditRule.CONTRADICTION,
+        {"a1": 1},
+        waiting=5,
+        words="affinity keeps all of them in the same topology.kubernetes.io/zone, and the others stay empty, so 5 "
+        "pods of 6 can't be placed; remove it, or the affinity",
+    ),
+    "affinity that keeps all pods on one node": Case(
+        spec(constraint(), pod_affinity=(PodAffinityTerm(HOSTNAME, NEAR[0].label_selector),)),
+        AuditRule.CONTRADICTION,
+        {"a1": 1},
+        waiting=5,
+    ),
+    "affinity of pods that are in several zones": Case(spec(constraint(), pod_affinity=NEAR), None),
     "as large a maxSkew as there are pods": Case(
         spec(constraint(max_skew=12)), AuditRule.SKEW_UNREACHABLE, {"a1": 12}, patch=("maxSkew", 1)
     ),
@@ -252,7 +311,7 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
     if found is not None:
         assert [each.name for each in found.workloads] == ["web"]
         assert found.finding.when == case.when
-        assert case.words in found.finding.message + found.finding.cure
+        assert case.words in f"{found.finding.message}; {found.finding.cure}"
 
 
 def room_found(
@@ -302,6 +361,61 @@ def test_a_full_domain_is_no_fault_of_a_constraint_that_allows_another_or_if_not
     assert room_found(placed, waiting=1, **fields) == []
 
 
+def found_now(nodes: Sequence[Node], there: Sequence[Pod], **others: Any) -> dict[str, Finding]:
+    """Return what the audit finds by topologyKey, with what it knows of room."""
+    snapshot = cluster(nodes, there, **others)
+    found = Auditor().update(snapshot, spread_of(snapshot), Predictor(ClusterView()))
+    return {key.topology_key: each.finding for key, findings in found.items() for each in findings}
+
+
+def test_constraints_that_allow_no_node_together_are_found_although_each_alone_does() -> None:
+    of = spec(constraint(), constraint("type"))
+    nodes = [node(name, name[0], labels={"type": name[1:]}) for name in ("aspot", "bspot", "cspot", "cod")]
+    stuck = pods({"cspot": 1}, of, labels=Map({"app": "web", ZONE: "c"}))  # As the API server labels placed pods.
+    assert found_now(nodes, pods({"aspot": 1, "cod": 1}, of)) == {}
+    found = found_now(nodes, [*stuck, *(pod(f"new-{number}", "", of) for number in range(5))])
+    assert {(key, each.rule, each.when) for key, each in found.items()} == {
+        (key, AuditRule.CONTRADICTION, "Now") for key in (ZONE, "type")
+    }
+    assert found[ZONE].message == (
+        "it allows another pod only in a, b, and of the nodes there the pods' constraint for type allows none, so 5 "
+        "pods of 6 can't be placed"
+    )
+    assert found[ZONE].patch[-1].value == "ScheduleAnyway"
+    assert found_now(nodes, stuck)[ZONE].when == "NextScaleUp"
+
+
+def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cure() -> None:
+    volume, terms = PersistentVolume(name="disk", node_affinity=affinity("a")), affinity("a").node_selector_terms
+    zonal = StorageClass(
+        name="zonal", provisioner="disks.io", volume_binding_mode="WaitForFirstConsumer", allowed_topologies=terms
+    )
+    here = {"volume_name": "disk", "bind_completed": True}
+    with_volumes = spec(constraint(), stateful_claims=("data",))
+    owner = OwnerReference("apps/v1", "StatefulSet", "web", "uid-web")
+    there = [pod(f"web-{number}", on, with_volumes, controller=owner) for number, on in enumerate(("a1", ""))]
+    for second in (here, {"storage_class_name": "zonal"}):
+        claims = [
+            PersistentVolumeClaim(namespace="default", name=f"data-web-{number}", **fields)
+            for number, fields in enumerate((here, second))
+        ]
+        volumes = {"persistentvolumes": [volume], "persistentvolumeclaims": claims, "storageclasses": [zonal]}
+        found = found_now(zones(), there, **volumes)[ZONE]
+        assert (found.rule, found.when, found.patch[-1].value) == (AuditRule.FULL_DOMAINS, "Now", "ScheduleAnyway")
+        assert found.cure.startswith("use volumes that nodes in b, c can reach, or ")
+    other = PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="other")))
+    near_other = spec(constraint(min_domains=2), constraint(HOSTNAME, **SOFT), pod_affinity=(other,))
+    there = [*pods({"a1": 1}, spec(), prefix="other", labels=Map(app="other")), *pods({"a1": 1}, near_other)]
+    found = found_now(zones(), [*there, pod("late", "", near_other)])[ZONE]
+    assert found.cure.startswith("change the pods' affinity to other pods, which keeps them from b, c")
+    assert [each.path.rpartition("/")[2] for each in found.patch] == ["topologyKey", "whenUnsatisfiable", "minDomains"]
+    with_port = spec(constraint(), host_ports=(HostPort("TCP", 80),))
+    taken = pods({"c1": 1}, spec(host_ports=(HostPort("TCP", 80),)), prefix="other", labels=Map(app="other"))
+    there = [*pods({"a1": 1, "b1": 1}, with_port), *taken]
+    found = found_now([*zones(), node("a2", "a")], [*there, pod("late", "", with_port)])[ZONE]
+    assert found.cure.startswith("add nodes in c, because each takes only one pod with the port")
+
+
 def applied(spec_of_pod: dict[str, Any], finding: Finding) -> dict[str, Any]:
     """Return the spec after the patch of a finding."""
     done: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec_of_pod, enc_hook=dict))
@@ -321,10 +435,12 @@ def applied(spec_of_pod: dict[str, Any], finding: Finding) -> dict[str, Any]:
 
 
 WITHOUT_A_PATCH = {
+    "the key of another constraint that only one node has",
     "a cluster in one zone",
     "a soft constraint beside one whose key no node has",
     "the key of another constraint that no node has",
 }
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PATCHED = {name: case for name, case in CASES.items() if case.rule is not None and name not in WITHOUT_A_PATCH}
 
 
@@ -343,6 +459,7 @@ def test_the_patch_cures_it(case: Case) -> None:
     written = {
         "nodeSelector": dict(case.of.node_selector),
         "topologySpreadConstraints": case.of.topology_spread_constraints,
+        "affinity": {"podAntiAffinity": {REQUIRED: case.of.pod_anti_affinity}},
     }
     assert found.finding.patch
     after = applied(written, found.finding)
@@ -353,13 +470,19 @@ def test_the_patch_cures_it(case: Case) -> None:
         msgspec.convert(each, TopologySpreadConstraint, dec_hook=lambda _, value: Map(value))
         for each in after["topologySpreadConstraints"]
     )
+    left = len(after["affinity"]["podAntiAffinity"][REQUIRED])
     of = msgspec.structs.replace(
-        case.of, topology_spread_constraints=constraints, node_selector=Map(after["nodeSelector"])
+        case.of,
+        topology_spread_constraints=constraints,
+        node_selector=Map(after["nodeSelector"]),
+        pod_anti_affinity=case.of.pod_anti_affinity[:left],
     )
     replicas = sum(case.placed.values()) + case.waiting
     template = Template(LABELS, of)
-    left = [judge(each) for each in subjects_of("default", template, KnownNodes(cluster(nodes, ()).nodes), replicas)]
-    assert all(each is None or each.rule is not case.rule for each in left)
+    found_after = [
+        judge(each) for each in subjects_of("default", template, KnownNodes(cluster(nodes, ()).nodes), replicas)
+    ]
+    assert all(each is None or each.rule is not case.rule for each in found_after)
 
 
 def test_a_manifest_is_judged_without_a_cluster() -> None:
@@ -421,7 +544,7 @@ def test_a_constraint_that_keeps_pods_pending_now_is_unsatisfiable_even_if_viola
 
 
 def test_pods_can_only_be_selected_by_labels_that_stay() -> None:
-    labels = Map({"tier": "back", "pod-template-hash": "123", "version": "7"})
+    labels = Map({"tier": "back", "pod-template-hash": "123", "version": "7", ZONE: "a"})
     of = spec(constraint(selector=LabelSelector(match_labels=Map(app="x"))))
     (found,) = (judge(each) for each in subjects_of("shop", Template(labels, of)))
     assert found is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -16,7 +17,8 @@ from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.finding import Finding
 from respread.planning.audit.known_nodes import KnownNodes
-from respread.planning.audit.rules import full_domains, judge
+from respread.planning.audit.limit_rules import without_a_place
+from respread.planning.audit.rules import judge
 from respread.planning.audit.subject import Subject, subjects_of
 from respread.planning.placement import replacement_of
 from respread.scheduling.predictor import Predictor
@@ -87,10 +89,10 @@ class Auditor:
             self._domains.forget_others({(key.eligibility, key.topology_key) for key in audited})
         self._audited = audited
         found = {key: each.findings for key, each in audited.items() if each.findings}
-        return found if predictor is None else found | self._without_room(snapshot, predictor)
+        return found if predictor is None else found | self._without_room(snapshot, predictor, waiting)
 
     def _without_room(
-        self, snapshot: ClusterSnapshot, predictor: Predictor
+        self, snapshot: ClusterSnapshot, predictor: Predictor, waiting: Mapping[str, Mapping[Labels, list[Pod]]]
     ) -> dict[GroupKey, tuple[WorkloadFinding, ...]]:
         """Return the constraints without another finding that leave only domains without room."""
         before, self._full = self._full, {}
@@ -106,7 +108,8 @@ class Auditor:
         if tight:
             predictor.view.advance(snapshot)
         for key, each in tight:
-            judged = partial(_judge_room, snapshot, each.group, predictor)
+            there = waiting.get(key.namespace, {}) if each.waiting[1] else {}
+            judged = partial(_judge_room, snapshot, each.group, predictor, there)
             found = self._audit(snapshot, each.group, each.waiting, judged)
             if found:
                 known = before.get(key, ())
@@ -191,13 +194,29 @@ def _numbers(group: SpreadGroup, pods: Mapping[Labels, list[Pod]]) -> tuple[int,
 
 
 def _judge_room(
-    snapshot: ClusterSnapshot, group: SpreadGroup, predictor: Predictor, subject: Subject
+    snapshot: ClusterSnapshot,
+    group: SpreadGroup,
+    predictor: Predictor,
+    waiting: Mapping[Labels, list[Pod]],
+    subject: Subject,
 ) -> Finding | None:
-    """Return whether the constraint leaves one more of its pods only domains without room."""
-    pod = next(_pods_of(snapshot, group.key.namespace, subject.template), None)
-    if pod is None:
-        return None
-    return full_domains(subject, group, predictor.prepare(replacement_of(pod)), predictor.view.table)
+    """Return whether the constraint leaves a waiting pod, or one more, only domains without a place for it.
+
+    Placed pods may have labels that waiting ones lack: the API server adds the zone of the node.
+    """
+    spec = subject.template.spec
+    own_volumes = spec.stateful_claims or spec.ephemeral_volumes
+    if own_volumes and not subject.waiting:
+        return None  # Where the volume of one more pod will be is not known.
+    counted = (pods for labels, pods in waiting.items() if group.key.selector.matches(labels))
+    alike = (pod for pods in counted for pod in pods if pod.spec is spec)
+    if not subject.waiting:
+        alike = (replacement_of(pod) for pod in _pods_of(snapshot, group.key.namespace, subject.template))
+    for pod in sorted(alike, key=lambda pod: pod.name) if own_volumes else islice(alike, 1):
+        prepared = predictor.prepare(pod)
+        if (found := without_a_place(subject, group, prepared, predictor.view.table)) is not None:
+            return found
+    return None
 
 
 def _pods_of(snapshot: ClusterSnapshot, namespace: str, template: Template) -> Iterator[Pod]:

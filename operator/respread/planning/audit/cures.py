@@ -23,10 +23,14 @@ _PASSING_LABELS: Final = PER_POD_LABELS | {
     "batch.kubernetes.io/controller-uid",
     "controller-revision-hash",
     "controller-uid",
+    "batch.kubernetes.io/job-name",
     "helm.sh/chart",
+    "job-name",
     "pod-template-generation",
     "pod-template-hash",
     "rollouts-pod-template-hash",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
     "version",
 }
 """Labels that differ between a workload's revisions or pods, and so are no part of a selector."""
@@ -71,6 +75,19 @@ def remove(subject: Subject, field: str = "") -> tuple[PatchOperation, ...]:
     where = f"/topologySpreadConstraints/{subject.position}"
     test = PatchOperation("test", f"{where}/topologyKey", subject.key.topology_key)
     return (test, PatchOperation("remove", f"{where}/{field}" if field else where))
+
+
+def soften(subject: Subject) -> tuple[PatchOperation, ...]:
+    """Return the patch that makes a DoNotSchedule constraint ScheduleAnyway; that removes it if there is one already.
+
+    The API server refuses two constraints with the same topologyKey and whenUnsatisfiable, and ScheduleAnyway with
+    minDomains.
+    """
+    key = subject.key
+    if any(each.topology_key == key.topology_key and each != key for each in subject.keys):
+        return remove(subject)
+    without = remove(subject, "minDomains")[1:] if key.min_domains > 1 else ()
+    return (*set_field(subject, "whenUnsatisfiable", "ScheduleAnyway"), *without)
 
 
 def identity_of(labels: Labels) -> dict[str, str]:

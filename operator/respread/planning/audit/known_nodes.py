@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -74,6 +74,12 @@ class KnownNodes:
     def takes(self, spec: PodSpec) -> bool:
         """Return whether some node takes pods of a spec, if it has room and no constraint objects."""
         return any(_why_closed(spec, node) is None for node in self.nodes.values())
+
+    def lacking(self, keys: Iterable[str], spec: PodSpec) -> Mapping[str, int]:
+        """Return how many nodes that take pods of a spec lack a label, by those of the keys that some lack."""
+        taking = [node for node in self.nodes.values() if _why_closed(spec, node) is None]
+        missing = {key: sum(key not in node.labels for node in taking) for key in keys}
+        return {key: number for key, number in missing.items() if number}
 
     def nested(self, outer: GroupKey, inner: GroupKey, spec: PodSpec) -> Sequence[int] | None:
         """Return how many inner domains that take pods of a spec each outer domain has; None if they are not nested."""

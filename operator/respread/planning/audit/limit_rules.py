@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import Final, NamedTuple
 
 from respread.api.words import listed, number_of
-from respread.planning.audit.cures import remove, set_field, unsatisfiable
+from respread.planning.audit.cures import remove, set_field, soften, unsatisfiable
 from respread.planning.audit.finding import AuditRule, Finding, PatchOperation, When
 from respread.planning.audit.known_nodes import NOT_SELECTED, KnownNodes
 from respread.planning.audit.subject import Subject
+from respread.scheduling.filters.pod_topology_spread import HardConstraint
+from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.verdict import Plugin
+from respread.scheduling.view.node_table import NodeTable
+from respread.spread.group import SpreadGroup, domain_map
 
 FEWEST: Final = 2
 """As many pods as can be spread."""
@@ -126,6 +133,93 @@ def _contradiction_with(subject: Subject, nodes: KnownNodes, pods: int, position
         PatchOperation("add", f"{where}/maxSkew", skew),
     )
     return unsatisfiable(AuditRule.CONTRADICTION, subject, message, cure, patch)
+
+
+# Where one more pod may go now
+
+
+def without_a_place(subject: Subject, group: SpreadGroup, pod: PreparedPod, table: NodeTable) -> Finding | None:
+    """Find a constraint because of which no node takes one more pod, alone or together with the pods' others.
+
+    If no node anywhere takes the pod, something else is at fault, and there is no finding.
+
+    Args:
+        subject: the constraint.
+        group: its pods and domains.
+        pod: one more of its pods, on the view of the cluster.
+        table: the nodes of that view.
+    """
+    limit = group.minimum + group.key.max_skew
+    allowed = sorted(domain for domain in group.domains.nodes if group.count(domain) < limit)
+    unknown = pod.unknown is not None and not pod.unknown.filters_answer
+    if unknown or not subject.counts_own_pods or not allowed:
+        return None
+    nodes = domain_map(table, group).nodes
+    maybe = pod.admitted(spread=False, certainly=False)
+    has_place = any(nodes[domain] & maybe for domain in allowed)
+    if has_place and (len(pod.hard_constraints) == 1 or pod.admitted(certainly=False)):
+        return None
+    surely = pod.admitted(spread=False)
+    if not any(there & surely for domain, there in nodes.items() if domain not in allowed):
+        return None
+    if not has_place:
+        return _full_domains(subject, group, pod, limit, allowed)
+    others = [each for each in pod.hard_constraints if each.constraint.topology_key != group.key.topology_key]
+    without_it = reduce(and_, (each.admitted() for each in others), surely)
+    return _none_together(subject, allowed, others) if without_it else None
+
+
+_CURES: Final[Mapping[Plugin, str]] = {
+    **dict.fromkeys(
+        ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"),
+        "use volumes that nodes in {there} can reach, or set whenUnsatisfiable: ScheduleAnyway",
+    ),
+    "InterPodAffinity": "change the pods' affinity to other pods, which keeps them from {there}, or set "
+    "whenUnsatisfiable: ScheduleAnyway",
+    "NodePorts": "add nodes in {there}, because each takes only one pod with the port; nodes in other domains don't "
+    "help",
+}
+"""What to do if nodes reject the pods for another reason than room."""
+
+
+def _full_domains(
+    subject: Subject, group: SpreadGroup, pod: PreparedPod, limit: int, allowed: Sequence[str]
+) -> Finding:
+    node, there = min(group.domains.nodes[allowed[0]]), listed(allowed)
+    why = next((each for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), None)
+    message = (
+        f"only {there} may have another pod, and no node there takes one ({node} {why.message if why else ''}); all "
+        f"others have {number_of(limit, 'pod')} or more, which is the most until then, so {_then(subject)}"
+    )
+    cure = _CURES.get(why.plugin) if why is not None else None
+    patch = soften(subject) if cure is not None and "ScheduleAnyway" in cure else ()
+    cure = cure or "make room in {there}, or add nodes there; nodes in other domains don't help"
+    return unsatisfiable(
+        AuditRule.FULL_DOMAINS, subject, message, cure.format(there=there), patch, _now_or_later(subject)
+    )
+
+
+def _none_together(subject: Subject, allowed: Sequence[str], constraints: Sequence[HardConstraint]) -> Finding:
+    others, there = listed([each.constraint.topology_key for each in constraints]), listed(allowed)
+    return unsatisfiable(
+        AuditRule.CONTRADICTION,
+        subject,
+        f"it allows another pod only in {there}, and of the nodes there the pods' constraint for {others} allows none, "
+        f"so {_then(subject)}",
+        f"set whenUnsatisfiable: ScheduleAnyway for one of them, or add nodes in {there} that {others} allows too",
+        soften(subject),
+        _now_or_later(subject),
+    )
+
+
+def _then(subject: Subject) -> str:
+    if not subject.waiting:
+        return "a scale-up leaves one Pending"
+    return f"{number_of(subject.waiting, 'pod')} of {subject.pods} can't be placed"
+
+
+def _now_or_later(subject: Subject) -> When:
+    return "Now" if subject.waiting else "NextScaleUp"
 
 
 class Level(NamedTuple):

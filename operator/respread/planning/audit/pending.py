@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.verdict import Plugin, Rejection, Unknown
 
 _WORDS: Final = {
     "NodeUnschedulable": "are cordoned",
@@ -42,13 +42,14 @@ class WhyPending(NamedTuple):
     """How many nodes there are."""
     rejected: tuple[RejectedNodes, ...]
     """Those that reject it, the largest number first."""
-    unknown: str
-    """Why it can't be told; empty if it can."""
+    unknown: Unknown | None
+    """Why it can't be told, or is not the nodes' fault; None if it can."""
 
     def __str__(self) -> str:
         """Return the sentence of the Event `FailedScheduling`, with the number of nodes for each constraint."""
-        if self.unknown:
-            return f"it can't be told why: {self.unknown}"
+        if self.unknown is not None:
+            gated = self.unknown.subject == "schedulingGates"
+            return self.unknown.message if gated else f"it can't be told why: {self.unknown.message}"
         if fitting := self.nodes - sum(each.nodes for each in self.rejected):
             return f"{fitting} of {self.nodes} nodes can take it now"
         return f"0 of {self.nodes} nodes are available: {'; '.join(map(str, self.rejected))}"
@@ -64,8 +65,8 @@ def why_pending(pod: PreparedPod, nodes: list[str]) -> WhyPending:
         pod: the pod, on the current view.
         nodes: the names of all nodes, sorted.
     """
-    if pod.unknown is not None:
-        return WhyPending(len(nodes), (), pod.unknown.message)
+    if pod.unknown is not None and not pod.unknown.filters_answer:
+        return WhyPending(len(nodes), (), pod.unknown)
     found: dict[tuple[Plugin, str | None, str], RejectedNodes] = {}
     for name in nodes:
         if (rejection := pod.first_rejection(name)) is None:
@@ -74,7 +75,9 @@ def why_pending(pod: PreparedPod, nodes: list[str]) -> WhyPending:
         at = rejection.plugin, key, why
         first = found.get(at) or RejectedNodes(*at[:2], 0, why, f"{name}: {rejection.message}")
         found[at] = first._replace(nodes=first.nodes + 1)
-    return WhyPending(len(nodes), tuple(sorted(found.values(), key=lambda each: -each.nodes)), "")
+    if pod.unknown is not None and sum(each.nodes for each in found.values()) < len(nodes):
+        return WhyPending(len(nodes), (), pod.unknown)
+    return WhyPending(len(nodes), tuple(sorted(found.values(), key=lambda each: -each.nodes)), None)
 
 
 def _reason(rejection: Rejection) -> tuple[str | None, str]:

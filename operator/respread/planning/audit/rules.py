@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeAlias
 
-from respread.api.words import listed, number_of
-from respread.cluster.pod import NodeSelector
+from respread.api.words import number_of
+from respread.cluster.pod import NodeSelector, PodAffinityTerm
+from respread.cluster.selectors import compile_selector
 from respread.planning.audit.cures import (
     PER_POD_LABELS,
     identity_of,
@@ -19,9 +20,7 @@ from respread.planning.audit.cures import (
 from respread.planning.audit.finding import AuditRule, Finding, PatchOperation
 from respread.planning.audit.limit_rules import FEWEST, contradiction, limited
 from respread.planning.audit.subject import Subject
-from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.view.node_table import NodeTable
-from respread.spread.group import SpreadGroup, domain_map
+from respread.scheduling.filters.topology_spread_score import HOSTNAME
 
 Rule: TypeAlias = Callable[[Subject], Finding | None]
 
@@ -113,6 +112,13 @@ def _one_domain(subject: Subject) -> Finding | None:
             f"remove {key.topology_key} from the nodeSelector, or remove the constraint",
             patch,
         )
+    lacking = {} if subject.nodes is None else subject.nodes.lacking(key.eligibility.required_keys, spec)
+    return _unlabeled(subject, message, lacking) if lacking else _not_spread(subject, message)
+
+
+def _not_spread(subject: Subject, message: str) -> Finding:
+    """Return that only one domain counts because the pods exclude the others, or there are none."""
+    key, spec = subject.key, subject.template.spec
     if subject.nodes is not None and len(subject.nodes.values.get(key.topology_key, ())) == 1:
         return ineffective(
             AuditRule.ONE_DOMAIN, message, f"add nodes with another {key.topology_key}, or do without the constraint"
@@ -125,6 +131,18 @@ def _one_domain(subject: Subject) -> Finding | None:
         f"let {whose} allow nodes in other domains, or remove the constraint",
         remove(subject),
     )
+
+
+def _unlabeled(subject: Subject, message: str, lacking: Mapping[str, int]) -> Finding:
+    """Return that only one domain counts because other nodes that take the pods lack a label."""
+    key = subject.key.topology_key
+    own = key in lacking
+    lacked = key if own else min(lacking)
+    which = "it" if own else f"the pods' constraint for {lacked}"
+    number = lacking[lacked]
+    message += f"; {number} more {'node takes' if number == 1 else 'nodes take'} the pods, without the label {lacked}"
+    cure = f"label these nodes with {lacked}, or remove {which}"
+    return ineffective(AuditRule.ONE_DOMAIN, message, cure, remove(subject) if own else ())
 
 
 # Which pods count
@@ -148,7 +166,8 @@ def _selector(subject: Subject) -> Finding | None:
         return ineffective(AuditRule.SELECTOR_MATCHES_NOTHING, message, cure, patch)
     rule = AuditRule.SELECTOR_MISSES_OWN_PODS if subject.pods else AuditRule.SELECTOR_MATCHES_NOTHING
     whom = "counts only other pods" if subject.pods else "counts no pod"
-    message = f"its labelSelector {key.selector} does not match the pods that have it, so it {whom}"
+    own = ",".join(str(each) for each in key.selector.requirements if each.key not in keys) or key.selector
+    message = f"its labelSelector {own} does not match the pods that have it, so it {whom}"
     if subject.pods is None:
         return ineffective(AuditRule.SELECTOR_MISSES_OWN_PODS, message.rpartition(", so")[0], cure, patch)
     return ineffective(rule, message, cure, patch)
@@ -181,7 +200,7 @@ def _skew_unreachable(subject: Subject) -> Finding | None:
     return ineffective(
         AuditRule.SKEW_UNREACHABLE,
         f"it counts {subject.pods} pods, and even if one domain had all of them, the skew would not be above maxSkew "
-        f"{most}",
+        f"{most}: only with more pods does it have an effect",
         "lower maxSkew; 1 is as even as possible",
         set_field(subject, "maxSkew", 1),
     )
@@ -213,6 +232,64 @@ def _duplicate(subject: Subject) -> Finding | None:
     return None
 
 
+def _beside_anti_affinity(subject: Subject) -> Finding | None:
+    """Find a constraint of pods that anti-affinity keeps apart in the same domains: no domain ever has two of them."""
+    key, spec, nodes = subject.key, subject.template.spec, subject.nodes
+    at = next((at for at, term in enumerate(spec.pod_anti_affinity) if _is_about(term, subject)), None)
+    alone = subject.hard or sum(each.when_unsatisfiable == "ScheduleAnyway" for each in subject.keys) == 1
+    if at is None or not alone or (nodes is not None and nodes.lacking((key.topology_key,), spec)):
+        return None
+    message = f"the pods' anti-affinity allows no two of them in the same {key.topology_key}, so it has nothing to do"
+    if nodes is not None and subject.pods is not None and subject.pods > len(nodes.domains(key).nodes):
+        path = f"/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/{at}"
+        test = PatchOperation("test", f"{path}/topologyKey", key.topology_key)
+        return ineffective(
+            AuditRule.DUPLICATE,
+            f"{message}; there are too few domains for {subject.pods} pods",
+            "remove the anti-affinity: it is what keeps pods Pending",
+            (test, PatchOperation("remove", path)),
+        )
+    return ineffective(AuditRule.DUPLICATE, message, "remove it, or the anti-affinity", remove(subject))
+
+
+def _against_affinity(subject: Subject) -> Finding | None:
+    """Find a constraint of pods that affinity to each other keeps in one domain, so that the others stay empty."""
+    key, pods, nodes = subject.key, subject.pods, subject.nodes
+    together = any(_is_about(term, subject, HOSTNAME) for term in subject.template.spec.pod_affinity)
+    if not together or pods is None or pods <= key.max_skew or not subject.limits_own_pods_alone:
+        return None
+    if len(subject.counts) > 1 or (nodes is not None and len(nodes.domains(key).nodes) <= 1):
+        return None
+    left = pods - key.max_skew
+    return unsatisfiable(
+        AuditRule.CONTRADICTION,
+        subject,
+        f"the pods' affinity keeps all of them in the same {key.topology_key}, and the others stay empty, so "
+        f"{number_of(left, 'pod')} of {pods} can't be placed",
+        "remove it, or the affinity",
+        remove(subject),
+    )
+
+
+def _is_about(term: PodAffinityTerm, subject: Subject, *finer: str) -> bool:
+    """Return whether a term of pod affinity is about the pods that a constraint counts, and its domains or finer ones.
+
+    `matchLabelKeys` of a term are already in its selector if the API server has stored the pod; in a manifest, a term
+    that has some selects fewer pods.
+    """
+    constraint = subject.constraint
+    same_keys = constraint is not None and set(term.match_label_keys) <= set(constraint.match_label_keys)
+    return (
+        term.topology_key in {subject.key.topology_key, *finer}
+        and subject.counts_own_pods
+        and same_keys
+        and not term.mismatch_label_keys
+        and not term.namespaces
+        and term.namespace_selector is None
+        and compile_selector(term.label_selector) == subject.key.selector
+    )
+
+
 def _min_domains_ignored(subject: Subject) -> Finding | None:
     """Find minDomains in a ScheduleAnyway constraint, which the API server refuses."""
     if subject.key.min_domains == 1:
@@ -231,9 +308,11 @@ _HARD: Final[Sequence[Rule]] = (
     _no_eligible_node,
     _selector,
     _key_per_pod,
+    _beside_anti_affinity,
     limited,
     contradiction,
     _one_domain,
+    _against_affinity,
     _skew_unreachable,
 )
 _SOFT: Final[Sequence[Rule]] = (
@@ -243,6 +322,7 @@ _SOFT: Final[Sequence[Rule]] = (
     _selector,
     _key_per_pod,
     _one_domain,
+    _beside_anti_affinity,
     _duplicate,
 )
 
@@ -263,40 +343,3 @@ def _only_value(affinity: NodeSelector | None, key: str) -> str | None:
 
 def _all_of(keys: Sequence[str]) -> str:
     return keys[0] if len(keys) == 1 else f"all of {', '.join(keys)}"
-
-
-def full_domains(subject: Subject, group: SpreadGroup, pod: PreparedPod, table: NodeTable) -> Finding | None:
-    """Find a constraint that allows one more pod only in domains whose nodes take none.
-
-    If no node anywhere takes the pod, another one is at fault, and there is no finding.
-
-    Args:
-        subject: the constraint.
-        group: its pods and domains.
-        pod: one more of its pods, on the view of the cluster.
-        table: the nodes of that view.
-    """
-    limit = group.minimum + group.key.max_skew
-    allowed = sorted(domain for domain in group.domains.nodes if group.count(domain) < limit)
-    if pod.unknown is not None or not subject.counts_own_pods or not allowed:
-        return None
-    nodes = domain_map(table, group).nodes
-    maybe = pod.admitted(spread=False, certainly=False)
-    if any(nodes[domain] & maybe for domain in allowed):
-        return None
-    surely = pod.admitted(spread=False)
-    if not any(there & surely for domain, there in nodes.items() if domain not in allowed):
-        return None
-    node = min(group.domains.nodes[allowed[0]])
-    why = next((each.message for each in pod.rejections(node) if each.plugin != "PodTopologySpread"), "")
-    then = "a scale-up leaves one Pending"
-    if subject.waiting:
-        then = f"{number_of(subject.waiting, 'pod')} of {subject.pods} can't be placed"
-    message = (
-        f"only {listed(allowed)} may have another pod, and no node there takes one ({node} {why}); all others have "
-        f"{number_of(limit, 'pod')} or more, which is the most until then, so {then}"
-    )
-    cure = f"make room in {listed(allowed)}, or add nodes there; nodes in other domains don't help"
-    return unsatisfiable(
-        AuditRule.FULL_DOMAINS, subject, message, cure, (), "Now" if subject.waiting else "NextScaleUp"
-    )
