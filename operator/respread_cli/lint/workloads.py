@@ -75,6 +75,13 @@ _KINDS: Final[Mapping[tuple[str, str], tuple[_Kind, ...]]] = {
         _Kind(("spec", "leaderWorkerTemplate", "workerTemplate"), None),
     ),
 }
+_AUTOSCALERS: Final = {
+    ("autoscaling", "HorizontalPodAutoscaler"): "maxReplicas",
+    ("keda.sh", "ScaledObject"): "maxReplicaCount",
+}
+"""Where they have the most replicas of `scaleTargetRef`."""
+_MOST_OF_KEDA: Final = 100
+"""If a ScaledObject does not say."""
 _PART: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
@@ -107,19 +114,21 @@ class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """How many replicas HorizontalPodAutoscalers allow, by the kind, namespace and name of their targets."""
+    """How many replicas autoscalers allow, by the kind, namespace and name of their targets."""
 
     most: Mapping[tuple[str, str, str], int]
 
 
 def scaling_of(manifests: list[Manifest]) -> Scaling:
-    """Return what the HorizontalPodAutoscalers among manifests allow."""
+    """Return what the HorizontalPodAutoscalers, and the ScaledObjects of KEDA, among manifests allow."""
     most: dict[tuple[str, str, str], int] = {}
     for each in manifests:
-        if (each.group, each.kind) == ("autoscaling", "HorizontalPodAutoscaler"):
-            target, replicas = each.at(("spec", "scaleTargetRef")), each.at(("spec", "maxReplicas"))
+        if (field := _AUTOSCALERS.get((each.group, each.kind))) is not None:
+            target, replicas = each.at(("spec", "scaleTargetRef")), each.at(("spec", field))
+            if replicas is None and each.kind == "ScaledObject":
+                replicas = _MOST_OF_KEDA
             if isinstance(target, Mapping) and isinstance(replicas, int):
-                most[str(target.get("kind")), each.namespace, str(target.get("name"))] = replicas
+                most[str(target.get("kind", "Deployment")), each.namespace, str(target.get("name"))] = replicas
     return Scaling(most)
 
 

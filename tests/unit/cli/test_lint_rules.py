@@ -97,6 +97,10 @@ def test_a_recreated_or_single_pod_needs_no_match_label_keys() -> None:
 def test_an_autoscaler_decides_how_many_pods_there_are() -> None:
     wide = {**GOOD, "maxSkew": 6}
     assert found(deployment(wide), BUDGET, HPA) == {}
+    named = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": HPA["metadata"]}
+    assert found(deployment(wide), BUDGET, {**named, "spec": {"scaleTargetRef": {"name": "web"}}}) == {}
+    few = {"scaleTargetRef": {"name": "web"}, "maxReplicaCount": 6}
+    assert "SkewUnreachable" in found(deployment(wide), BUDGET, {**named, "spec": few})
     without = deployment(wide)
     del without["spec"]["replicas"]
     assert found(without, BUDGET) == {}
