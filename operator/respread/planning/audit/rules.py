@@ -246,7 +246,7 @@ def _beside_anti_affinity(subject: Subject) -> Finding | None:
         return ineffective(
             AuditRule.DUPLICATE,
             f"{message}; there are too few domains for {subject.pods} pods",
-            "remove the anti-affinity: it is what keeps pods Pending",
+            "remove the anti-affinity, which keeps pods Pending, and delete the old pods, which keep new ones away",
             (test, PatchOperation("remove", path)),
         )
     return ineffective(AuditRule.DUPLICATE, message, "remove it, or the anti-affinity", remove(subject))
