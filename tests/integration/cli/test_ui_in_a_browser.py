@@ -249,7 +249,13 @@ def test_a_lost_zone_shows_what_workloads_lose_and_hides_what_holds(program: str
 def test_what_if_names_the_quota_that_refuses_pods(program: str) -> None:
     status = {"hard": {"pods": "6"}, "used": {"pods": "5"}}
     metadata = {"name": "tight", "namespace": "default"}
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {}, "status": status}
+    quota: dict[str, object] = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata,
+        "spec": {},
+        "status": status,
+    }
 
     async def test() -> None:
         async with opened(program, [*zones("a", "b", "c"), *web(2, 2, 1), quota]) as (tab, _):
