@@ -157,7 +157,8 @@ def without_a_place(subject: Subject, group: SpreadGroup, pod: PreparedPod, tabl
     nodes = domain_map(table, group).nodes
     maybe = pod.admitted(spread=False, certainly=False)
     has_place = any(nodes[domain] & maybe for domain in allowed)
-    if has_place and (len(pod.hard_constraints) == 1 or pod.admitted(certainly=False)):
+    # Where the constraints leave no node together, the next pods may have landed otherwise: only waiting ones prove it.
+    if has_place and (not subject.waiting or len(pod.hard_constraints) == 1 or pod.admitted(certainly=False)):
         return None
     surely = pod.admitted(spread=False)
     if not any(there & surely for domain, there in nodes.items() if domain not in allowed):
@@ -208,7 +209,7 @@ def _none_together(subject: Subject, allowed: Sequence[str], constraints: Sequen
         f"so {_then(subject)}",
         f"set whenUnsatisfiable: ScheduleAnyway for one of them, or add nodes in {there} that {others} allows too",
         soften(subject),
-        _now_or_later(subject),
+        "Now",
     )
 
 
