@@ -108,14 +108,16 @@ class Backlog:
         self.since: float | None = None
         """Since when; None if everything that arrived was read."""
 
-    def came(self) -> None:
-        """Record that something has arrived."""
+    def came(self) -> float:
+        """Record that something has arrived, and return the time on the clock."""
+        now = self._clock()
         if self.since is None:
-            self.since = self._clock()
+            self.since = now
+        return now
 
-    def emptied(self) -> None:
-        """Record that everything that has arrived was read."""
-        self.since = None
+    def emptied(self, by: float | None = None) -> None:
+        """Record that everything was read that had arrived by a time on the clock; None: by now."""
+        self.since = by
 
     def lag_seconds(self) -> float:
         """Return the maximum age of the oldest unread data; 0 if there is none. Any thread may call this."""

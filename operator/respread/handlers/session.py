@@ -55,6 +55,8 @@ _log: Final = get_logger(__name__)
 
 _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
 """The limit for Retry-After. Liveness gives a kind 180 s."""
+_MOST_UNREAD_BYTES: Final = 1 << 20
+"""From this size on, a connection is not read from: more than comes while a watch collects events."""
 
 
 def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> aiohttp.ClientSession:
@@ -80,6 +82,7 @@ def _session(
 ) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
+        read_bufsize=_MOST_UNREAD_BYTES,
         request_class=_request_class(access),
         # Compressing a page costs the API server far more than sending it uncompressed costs the network.
         headers=(("User-Agent", "respread"), ("Accept-Encoding", "identity"), *access.impersonation.headers()),

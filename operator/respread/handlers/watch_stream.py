@@ -28,6 +28,8 @@ _TOLD_SECONDS: Final = 10.0
 after a disconnection, and for Kopf not to consider the watch dead."""
 _BETWEEN_HEARTBEATS_SECONDS: Final = 0.5
 """How long node heartbeats are collected, because each wake-up of the process costs as much as reading them."""
+_BETWEEN_EVENTS_SECONDS: Final = 0.05
+"""How long events are collected after some were passed on, because each time costs Kopf as much as reading some."""
 
 _log: Final = get_logger(__name__)
 
@@ -118,19 +120,25 @@ class _WholeLines:
         self._told_at_seconds = monotonic()
         """When Kopf last received something."""
         self._pause_seconds = _BETWEEN_HEARTBEATS_SECONDS if informer.kind == NODES else 0.0
+        self._reads_at_seconds = 0.0
+        """Until when data is collected."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
+        backlog = self._informer.backlog
         while True:
             if self._broken is not None:
                 raise aiohttp.ClientPayloadError(str(self._broken)) from self._broken
+            if (left := self._reads_at_seconds - monotonic()) > 0:
+                await asyncio.sleep(left)
             if not self._waiting(self._taken):
-                self._informer.backlog.emptied()
+                backlog.emptied()
             chunk = await anext(self._chunks)  # At the end of the stream, an incomplete line is dropped.
-            self._informer.backlog.came()
+            taken_at_seconds = backlog.came()
             self._taken += len(chunk)
+            has_all = not self._waiting(self._taken)
             self._informer.health.heard(self._informer.kind.resource)
             whole, line_end, rest = chunk.rpartition(b"\n")
             if not line_end:
@@ -138,13 +146,13 @@ class _WholeLines:
                 continue
             lines = b"".join((*self._begun, whole, line_end))
             self._begun = [rest] if rest else []
-            if passed := await self._read(lines):
+            passed = await self._read(lines)
+            if has_all and not rest:
+                backlog.emptied(taken_at_seconds)
+            self._reads_at_seconds = monotonic() + (_BETWEEN_EVENTS_SECONDS if passed else self._pause_seconds)
+            if passed:
                 self._told_at_seconds = monotonic()
                 return passed
-            if self._pause_seconds and self._broken is None:
-                # What arrives now may be as old as that when it is read.
-                self._informer.backlog.came()
-                await asyncio.sleep(self._pause_seconds)
 
     async def _read(self, lines: bytes) -> bytes:
         """Return what Kopf gets of some lines, up to the first error or invalid line.
