@@ -28,9 +28,9 @@ class SearchBudget:
         """Whether the search must stop."""
         return self.spent >= self._most
 
-    def spend(self) -> None:
-        """Use one look."""
-        self.spent += 1
+    def spend(self, looks: int = 1) -> None:
+        """Use some looks."""
+        self.spent += looks
 
     def draw_reserve(self) -> None:
         """Add the reserve to the budget, once."""

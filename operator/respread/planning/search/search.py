@@ -78,6 +78,7 @@ def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam:
                 return best
             if len(seen) == beam.width:
                 break
+            search_budget.spend(len(candidate.path))  # As long as a look takes each step that is played again.
             _play(board, candidate.path)
             position = board.likeness()
             steps: tuple[Option, ...] = ()
