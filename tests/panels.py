@@ -39,7 +39,7 @@ from tests.integration.workloads import (
 
 PREVENTION: Final = Path(__file__).parents[1] / "manifests" / "components" / "prevention" / "cluster-role.yaml"
 PICTURES: Final = {
-    "state": ("Skew above maxSkew", "Why groups stay violated", "Planned evictions"),
+    "state": ("Skew above maxSkew", "Why groups stay violated", "Constraints that can't work"),
     "evictions": ("Evictions by answer", "Outcomes", "In flight"),
     "prevention": ("Pod deletion costs written", "Evictions avoided"),
     "health": ("Delay behind the cluster", "Requests to the API server", "Memory"),
