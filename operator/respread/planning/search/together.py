@@ -244,8 +244,8 @@ class _Course:
         lead = self._level(own.lead)
         for index in (own.lead, *own.beside):
             level, counts = self._level(index), index in piece.counted_by
-            inside = self._inside(lead, level) if counts and own.lead in piece.counted_by else None
-            needed = self._within(needed, level, inside, counts=counts, leads=index == own.lead)
+            around = lead if counts and own.lead in piece.counted_by else None
+            needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
         parts = [
             part for domains, part in needed.items() if (room, passing, domains) not in self._shown or None in domains
         ]
@@ -258,12 +258,11 @@ class _Course:
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
         return None if reachable is None else Places(nodes & reachable, tuple(parts), is_alone, self._takes)
 
-    def _within(
-        self, parts: _Parts, level: _Level, inside: Mapping[str, Sequence[str]] | None, *, counts: bool, leads: bool
-    ) -> _Parts:
+    def _within(self, parts: _Parts, level: _Level, around: _Level | None, *, counts: bool, leads: bool) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
 
-        If all of them have nodes that a DoNotSchedule constraint allows whatever happens, these alone.
+        If all of them have nodes that a DoNotSchedule constraint allows whatever happens, these alone. `around` is the
+        leading one, of whose domains this one's may be parts, if both count the replacement.
         """
         nodes = level.tally.domains.nodes
         if not (leads or level.tally.soft):
@@ -271,7 +270,7 @@ class _Course:
             open_ = {(*domains, None): part & never_closing for domains, part in parts.items()}
             if all(open_.values()):
                 return open_
-            if inside is not None:
+            if around is not None and (inside := self._inside(around, level)) is not None:
                 return {
                     (outer, *others, each): part & nodes[each]
                     for (outer, *others), part in parts.items()
