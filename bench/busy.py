@@ -9,7 +9,10 @@ itself; the time until every constraint held and every pod was Ready; the violat
 end. CPU (user and system) and peak memory are those of the whole process until then; with --live, times and CPU are
 counted from the scale-down.
 
-A third run shows the speed of the cluster itself: a process gets the names of the needed evictions and requests all of
+With --live there is also Respread with prevention: before the scale-down, it has told the ReplicaSets which pods to
+delete first.
+
+Another run shows the speed of the cluster itself: a process gets the names of the needed evictions and requests all of
 them at once (with --live, as far as the limits allow).
 
 The peer is kubernetes-sigs/descheduler with RemovePodsViolatingTopologySpreadConstraint every 5 s, without limits on
@@ -34,9 +37,10 @@ from bench.busy_world import World, at_rest
 from bench.limits import AtOnce
 from bench.live import measure as measure_live
 from bench.peer import find_or_build
-from bench.sides import FAST_LIMITS, SIDES, Side, order_evictions, running, stored_policy
+from bench.sides import FAST_LIMITS, OURS, SIDES, Side, order_evictions, running, stored_policy
 
 BUSY_SIDES: Final[dict[str, Side]] = {**SIDES, "evictions": "evictions"}
+LIVE_SIDES: Final[dict[str, Side]] = {"prevention": "prevention", **BUSY_SIDES}
 PATIENCE: Final = Patience(longest_seconds=240.0)
 READY_SECONDS_WITH_LIMITS: Final = 2.0
 PACE_TARGET: Final = 0.9
@@ -75,7 +79,7 @@ HEADER: Final = (
 def main() -> int:
     """Measure the sides, and print a table."""
     arguments = _arguments()
-    sides = [BUSY_SIDES[only] for only in arguments.only or BUSY_SIDES]
+    sides = [LIVE_SIDES[only] for only in arguments.only or (LIVE_SIDES if arguments.live else BUSY_SIDES)]
     if arguments.hostname and "evictions" in sides:
         sides.remove("evictions")  # it supports only constraints over zones
     if "descheduler" in sides:
@@ -166,14 +170,16 @@ def _measure_live(
 
 def _targets(outcomes: Sequence[Outcome], *, live: bool) -> Iterator[rows.Row]:
     by_side = {outcome.side: outcome for outcome in outcomes}
-    ours, peers = by_side.get("respread"), by_side.get("descheduler")
-    if ours and live:
-        yield rows.Row("memory", ours.cost.peak_mib, "MiB", LIVE_MIB)
-    if ours and peers:
-        yield rows.Row("CPU over the peer's", ours.cost.cpu_seconds / peers.cost.cpu_seconds, "", CPU_OVER_PEERS)
-        if live and peers.done_seconds is not None:
+    peers = by_side.get("descheduler")
+    for ours in (by_side[side] for side in OURS if side in by_side):
+        if live:
+            yield rows.Row(f"{ours.side}: memory", ours.cost.peak_mib, "MiB", LIVE_MIB)
+        if peers:
+            cpu_over_peers = ours.cost.cpu_seconds / peers.cost.cpu_seconds
+            yield rows.Row(f"{ours.side}: CPU over the peer's", cpu_over_peers, "", CPU_OVER_PEERS)
+        if live and peers and peers.done_seconds is not None:
             over_peers = (ours.done_seconds or math.inf) / peers.done_seconds
-            yield rows.Row("time over the peer's", over_peers, "", LIVE_TIME_OVER_PEERS)
+            yield rows.Row(f"{ours.side}: time over the peer's", over_peers, "", LIVE_TIME_OVER_PEERS)
 
 
 def _ratios(ours: Outcome, others: Outcome) -> str:
@@ -226,7 +232,7 @@ def _arguments() -> argparse.Namespace:
         "--ready-seconds", type=float, help="how long pods take to be Ready; 0 if left out, 2 with --default-limits"
     )
     parser.add_argument("--peer-default-qps", action="store_true", help="leave the peer at 5 requests a second")
-    parser.add_argument("--only", choices=tuple(BUSY_SIDES), nargs="+", help="not all sides")
+    parser.add_argument("--only", choices=tuple(LIVE_SIDES), nargs="+", help="not all sides")
     parser.add_argument("--keep-logs", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()

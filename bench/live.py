@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from bench.balancing import Change, Outcome, Patience, watch
 from bench.busy_world import World, change, filled, lose_zones, quiet
 from bench.limits import AtOnce
-from bench.sides import FAST_LIMITS, Side, cost_of, has_looked, order_evictions, running, stored_policy
+from bench.sides import FAST_LIMITS, OURS, Side, cost_of, has_looked, order_evictions, running, stored_policy
 from respread.api.fields import parse_duration
 from respread_sandbox import Binaries
 from tests.processes import wait_until
@@ -94,7 +94,7 @@ def measure(
         moves = judge.fewest(judge.left_by_change())
         if not world.zones_back:
             changed_at = max(judge.deleted_by_change())
-        quiet_seconds = parse_duration(spec["quietPeriod"]).total_seconds() if side == "respread" else 0.0
+        quiet_seconds = parse_duration(spec["quietPeriod"]).total_seconds() if side in OURS else 0.0
         rounds = at_once.rounds(moves)
         used = at_once.used(moves, judge.flights(), changed_at + quiet_seconds) if rounds > 1 else None
         live = Live(

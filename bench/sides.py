@@ -18,11 +18,14 @@ import respread
 from bench.busy_plain import Orders
 from bench.limits import AtOnce
 from bench.peer import find_or_build
+from respread.cluster.annotations import POD_DELETION_COST
 from respread_sandbox import Sandbox
 from respread_sandbox.pod_watch import WatchedPod
-from tests.integration.operator_process import OperatorProcess, policy
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, policy
 
-Side = Literal["respread", "descheduler", "evictions"]
+Side = Literal["respread", "prevention", "descheduler", "evictions"]
+OURS: Final = ("respread", "prevention")
+"""The sides that are Respread; of them, `prevention` also gives pods their costs."""
 SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
 """The names of the sides on the command line."""
 
@@ -30,6 +33,8 @@ FAST_LIMITS: Final = {"inFlight": 50, "inFlightPerNamespace": 50, "inFlightPerNo
 HARD: Final = ("DoNotSchedule",)
 HARD_AND_SOFT: Final = ("DoNotSchedule", "ScheduleAnyway")
 POLICY: Final = "bench"
+OWN_NAMESPACE: Final = "respread-system"
+PREVENTION_RIGHT: Final = REPOSITORY / "manifests" / "components" / "prevention" / "cluster-role.yaml"
 POLICIES: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 QUIET_PERIOD_SECONDS: Final = 2.0
 PEER_INTERVAL_SECONDS: Final = 5
@@ -103,10 +108,14 @@ def running(
             finally:
                 plain.kill()
         return
-    if side == "respread":
+    if side in OURS:
         # The limits of the default policy of the manifests would also apply.
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
-        sandbox.apply(yaml.safe_dump(bench_policy(limits, constraints, evicts=evicts, hurried=hurried)))
+        made = bench_policy(limits, constraints, evicts=evicts, hurried=hurried)
+        if side == "prevention":
+            sandbox.apply(PREVENTION_RIGHT)
+            made["spec"]["prevention"] = {"podDeletionCost": "Enabled"}
+        sandbox.apply(yaml.safe_dump(made))
         compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as in an installation
         with OperatorProcess(sandbox, directory) as operator:
             yield operator.process
@@ -147,10 +156,14 @@ def order_evictions(process: subprocess.Popen[Any], victims: Sequence[WatchedPod
 
 
 def has_looked(side: Side, sandbox: Sandbox, directory: Path) -> bool:
-    """Return whether a side that was started has seen the whole cluster once. `evictions` does not look at it."""
-    if side == "respread":
+    """Return whether a side that was started has seen the whole cluster once, and `prevention` gave all pods costs.
+
+    `evictions` does not look at it.
+    """
+    if side in OURS:
         found = sandbox.api.get(f"{POLICIES}/{POLICY}")
-        return bool(found.get("status", {}).get("conditions"))
+        looked = bool(found.get("status", {}).get("conditions"))
+        return looked and (side == "respread" or _all_ranked(sandbox))
     return side == "evictions" or PEER_CYCLE_ENDED in (directory / PEER_LOG).read_text(encoding="utf-8")
 
 
@@ -171,6 +184,11 @@ def bench_policy(
     if not hurried:
         del made["spec"]["quietPeriod"]
     return made
+
+
+def _all_ranked(sandbox: Sandbox) -> bool:
+    pods = [pod["metadata"] for pod in sandbox.api.get("/api/v1/pods")["items"]]
+    return all(POD_DELETION_COST in pod.get("annotations", {}) for pod in pods if pod["namespace"] != OWN_NAMESPACE)
 
 
 def _peer_policy(constraints: Sequence[str]) -> dict[str, Any]:
