@@ -59,7 +59,7 @@ lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile
 	@base=$$(sed -nE 's/^ARG PYTHON_IMAGE=([^@]*)@.*/\1/p' Dockerfile) && digest=$$($$($(GO_TOOL) crane) digest "$$base") && \
 	sed -i -E "s/^(ARG PYTHON_IMAGE=.*@).*/\1$$digest/" Dockerfile && echo "$$base@$$digest"
 
-# With the compiler's flags and environment of the real build (respread_sandbox/build.py), so that Go finds in its cache what was compiled.
+# With the compiler's flags and environment of the real build (respread_sandbox/binaries.py), so that Go finds in its cache what was compiled.
 COMPILE_SOONER = env -u GOFLAGS CGO_ENABLED=0 GOWORK=off GOGC=1000 GOMEMLIMIT=2GiB go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false \
 	-o /dev/null go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler \
 	k8s.io/kubernetes/cmd/kube-controller-manager sigs.k8s.io/kwok/cmd/kwok k8s.io/kubernetes/cmd/kubectl

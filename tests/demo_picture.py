@@ -19,7 +19,7 @@ from typing import Final, Self
 from rich.console import Console, RenderableType
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from respread_cli.render.domain_bars import FAINT, WITHIN
+from respread_cli.render.tables import FAINT, WITHIN
 from respread_sandbox.demo.command import play
 from respread_sandbox.demo.picture import Pair
 from respread_sandbox.demo.screen import DemoStep, LivePicture, Screen

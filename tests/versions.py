@@ -25,7 +25,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from respread_sandbox import Binaries
-from respread_sandbox.modules import VERSION_VARIABLE, kubernetes_versions
+from respread_sandbox.binaries import VERSION_VARIABLE, kubernetes_versions
 from tests.generated_parts import GeneratedParts
 
 ROOT: Final = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from bench.balancing import Outcome
 from bench.peer import VERSION
 from respread import __version__
-from respread_sandbox.modules import NEWEST
+from respread_sandbox.binaries import NEWEST
 from tests.generated_parts import GeneratedParts
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "compare.md"

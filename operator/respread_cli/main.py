@@ -13,7 +13,6 @@ from click.shell_completion import CompletionItem
 
 from respread import __version__
 from respread.program.command_line import CommandError, run_program
-from respread_cli.suggestions import close_to, did_you_mean
 
 KUBECTL_PLUGIN: Final = "kubectl-respread"
 """The program's name as a kubectl plugin."""
@@ -97,6 +96,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command by the first word, or say which one was probably meant."""
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            from respread_cli.report.target import close_to, did_you_mean  # noqa: PLC0415 - for this error only
+
             close = did_you_mean(close_to(args[0], self.list_commands(ctx)))
             raise click.UsageError(f"there is no command {args[0]!r}.{close}", ctx)
         return super().resolve_command(ctx, args)
@@ -142,7 +143,7 @@ def main() -> None:
 
 def complete_for_kubectl() -> None:
     """Answer kubectl, which calls this program with what is typed after `kubectl respread`."""
-    from respread_cli.completion.scripts import cobra_lines  # noqa: PLC0415 - only for completion
+    from respread_cli.commands.completion import cobra_lines  # noqa: PLC0415 - only for completion
 
     sys.stdout.write("\n".join(cobra_lines(respread, sys.argv[1:])) + "\n")
 

@@ -12,13 +12,12 @@ from click.shell_completion import CompletionItem
 
 from respread.cluster.selectors import Selector, SelectorError
 from respread.program.command_line import connection_options, files, namespaced_policies_option, scheduler_option
-from respread_cli.completion import live_values
+from respread_cli import live_values
 from respread_cli.read.cluster_view import ClusterOptions, ConnectionOptions
-from respread_cli.render.formats import FORMATS, JSONPATH, OutputOptions
+from respread_cli.render.formats import FORMATS, JSONPATH, JsonPathTemplate, OutputOptions, TemplateError
 
 if TYPE_CHECKING:
     from respread.scheduling.configuration import SchedulerConfiguration
-    from respread_cli.render.jsonpath import JsonPathTemplate
 
 R = TypeVar("R")
 
@@ -42,8 +41,6 @@ class _Output(click.ParamType[tuple[str, Any]]):
             self.fail(f"{value!r} is not one of {allowed} and '{JSONPATH}=TEMPLATE'.", param, ctx)
         if not equals or not text:
             self.fail("a template is missing, such as jsonpath='{.violated}'.", param, ctx)
-        from respread_cli.render.jsonpath import JsonPathTemplate, TemplateError  # noqa: PLC0415 - rarely needed
-
         try:
             return chosen, JsonPathTemplate(text)
         except TemplateError as error:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from respread.kube.access import AccessError, load_access
 from respread_cli.read.connection import open_connection
-from respread_sandbox.errors import SandboxError
+from respread_sandbox.options import SandboxError
 
 REQUEST_SECONDS: Final = 30
 REINITIALIZING: Final = "storage is (re)initializing"

@@ -18,9 +18,9 @@ from rich.table import Table
 
 from respread.program.command_line import CommandError
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
+from respread_sandbox.binaries import kubernetes_versions
+from respread_sandbox.directory import NamedSandbox, running, stop
 from respread_sandbox.karpenter import Karpenter
-from respread_sandbox.modules import kubernetes_versions
-from respread_sandbox.named import NamedSandbox, leave_running, running, stop
 
 DEFAULT_NAME: Final = "default"
 ENVIRONMENT: Final[dict[str, Any]] = {"auto_envvar_prefix": "RESPREAD_SANDBOX", "max_content_width": 100}
@@ -89,7 +89,7 @@ def up(
             Sandbox.start(options, name=name, binaries=binaries) as started,
         ):
             version = started.api.get("/version")["gitVersion"]
-            description = leave_running(started)
+            description = started.leave_running()
     _show_how_to_use(description, version, time.monotonic() - begun)
 
 

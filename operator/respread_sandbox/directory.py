@@ -1,4 +1,4 @@
-"""The directories of sandboxes, and how those of dead ones are found and removed.
+"""The directories of sandboxes, how running ones are found and stopped, and those of dead ones removed.
 
 Every sandbox has a directory below one root per user. Its supervisor holds a lock (flock) on a file in it as long as it
 lives, whatever becomes of the sandbox's owner; a directory whose lock is free belongs to nobody and is removed when the
@@ -13,19 +13,24 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from respread_sandbox.errors import SandboxError
+from respread_sandbox.options import SandboxError
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 LOCK_FILE: Final = "lock"
 NAMELESS_PREFIX: Final = "_"
+DESCRIPTION_FILE: Final = "sandbox.json"
+STOP_SECONDS: Final = 30
+POLL_SECONDS: Final = 0.02
 
 
 class SandboxDirectory(msgspec.Struct, frozen=True):
@@ -75,12 +80,75 @@ def claim(name: str | None) -> SandboxDirectory:
     return SandboxDirectory(path, lock_fd)
 
 
+class NamedSandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about a sandbox that are known without a request to its API server."""
+
+    name: str
+    directory: Path
+    supervisor_pid: int
+    server: str = ""
+    """Empty while the sandbox starts."""
+    kubeconfig: Path = Path()
+    kubectl: Path = Path()
+    nodes_per_zone: dict[str, int] = {}
+    """The options that the sandbox was started with."""
+    started_at: float = 0
+    """Unix time."""
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the sandbox has started and can be used."""
+        return bool(self.server)
+
+
 def living() -> list[Path]:
     """Return the directories of running named sandboxes, by name."""
     root = root_directory()
     with _locked(root):
         _sweep(root)
         return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(NAMELESS_PREFIX))
+
+
+def running() -> list[NamedSandbox]:
+    """Return all named sandboxes of this user, by name."""
+    found = []
+    for directory in living():
+        with contextlib.suppress(FileNotFoundError, ValueError):  # stopped, or begun to start, in this moment
+            found.append(_read(directory))
+    return found
+
+
+def stop(name: str) -> None:
+    """Stop a sandbox and wait until its processes and files are gone.
+
+    Raises:
+        SandboxError: There is none of that name, or it does not end.
+
+    """
+    by_name = {each.name: each for each in running()}
+    if name not in by_name:
+        others = f"up: {', '.join(by_name)}" if by_name else "none is up"
+        raise SandboxError(f"there is no sandbox {name} ({others})")
+    sandbox = by_name[name]
+    os.kill(sandbox.supervisor_pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while sandbox.directory.exists():
+        if time.monotonic() > deadline:
+            raise SandboxError(f"sandbox {name} (process {sandbox.supervisor_pid}) does not end: {sandbox.directory}")
+        time.sleep(POLL_SECONDS)
+
+
+def _read(directory: Path) -> NamedSandbox:
+    try:
+        content = (directory / DESCRIPTION_FILE).read_bytes()
+    except FileNotFoundError:
+        pid = int((directory / LOCK_FILE).read_text(encoding="ascii"))
+        return NamedSandbox(name=directory.name, directory=directory, supervisor_pid=pid)
+    return msgspec.json.decode(content, type=NamedSandbox, dec_hook=_decode_path)
+
+
+def _decode_path(_kind: type, value: str) -> Path:
+    return Path(value)
 
 
 def _sweep(root: Path) -> None:

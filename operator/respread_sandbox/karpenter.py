@@ -23,13 +23,19 @@ from typing import Any, Final, Self
 import msgspec
 import yaml
 
-from respread_sandbox.binaries import cache_root
-from respread_sandbox.build import GO_MINIMUM, build_environment, build_missing, find_go, is_whole
+from respread_sandbox.binaries import (
+    GO_MINIMUM,
+    BuildError,
+    Module,
+    build_environment,
+    build_missing,
+    cache_root,
+    find_go,
+    is_whole,
+)
 from respread_sandbox.components import KARPENTER
-from respread_sandbox.errors import BuildError
-from respread_sandbox.modules import Module
+from respread_sandbox.nodes import MANAGED_NODE_LABEL
 from respread_sandbox.progress import BuildProgress, choose_progress
-from respread_sandbox.stages import MANAGED_NODE_LABEL
 
 MODULE: Final = "sigs.k8s.io/karpenter"
 VERSION: Final = "v1.15.0"

@@ -7,10 +7,12 @@ from typing import Final
 
 import msgspec
 
-from respread_sandbox.errors import SandboxError
-
 LOOPBACK: Final = "127.0.0.1"
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
+
+
+class SandboxError(Exception):
+    """A sandbox cannot be built, started or used; the message says what to do."""
 
 
 class NodeShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 import requests
 
 from respread_sandbox.api import SandboxApi
-from respread_sandbox.errors import SandboxError
+from respread_sandbox.options import SandboxError
 
 _READ_SECONDS: Final = 60
 """A watch that is silent for longer is started again; the API server sends bookmarks about once a minute."""

@@ -12,19 +12,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
 import yaml
 
 from respread_sandbox import components
 from respread_sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
 from respread_sandbox.binaries import Binaries
-from respread_sandbox.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KARPENTER, KUBECTL, KWOK, Files
-from respread_sandbox.credentials import kubeconfig, signing_key_pem, token, write_private
-from respread_sandbox.directory import claim
-from respread_sandbox.errors import ComponentError, SandboxError, last_lines
+from respread_sandbox.components import (
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    ETCD,
+    KARPENTER,
+    KUBECTL,
+    KWOK,
+    Files,
+    kubeconfig,
+    signing_key_pem,
+    token,
+    write_private,
+)
+from respread_sandbox.directory import DESCRIPTION_FILE, NamedSandbox, claim
 from respread_sandbox.karpenter import Karpenter, instance_types, node_pool
 from respread_sandbox.nodes import SimulatedNodes
-from respread_sandbox.options import SandboxOptions
-from respread_sandbox.supervised import SupervisedProcesses
+from respread_sandbox.options import SandboxError, SandboxOptions
+from respread_sandbox.supervised import ComponentError, SupervisedProcesses, last_lines
 
 ADMINISTRATOR: Final = "admin"
 POLL_SECONDS: Final = 0.06
@@ -105,9 +116,24 @@ class Sandbox:
             self._api.close()
         self._processes.close()
 
-    def detach(self) -> None:
-        """Keep the sandbox running after this process, until `respread sandbox down` or SIGTERM to its supervisor."""
+    def leave_running(self) -> NamedSandbox:
+        """Keep the sandbox running after this process, until `respread sandbox down` or SIGTERM to its supervisor.
+
+        `running` and `stop` find it by its name.
+        """
+        description = NamedSandbox(
+            name=self.name,
+            directory=self.files.directory,
+            supervisor_pid=self.supervisor_pid,
+            server=self.server,
+            kubeconfig=self.kubeconfig,
+            kubectl=self.kubectl_path,
+            nodes_per_zone=self.options.zone_sizes(),
+            started_at=time.time(),
+        )
+        (self.files.directory / DESCRIPTION_FILE).write_bytes(msgspec.json.encode(description, enc_hook=str))
         self._processes.detach()
+        return description
 
     # -- using it ------------------------------------------------------------------------------------------------
 

@@ -17,9 +17,22 @@ from typing import Any, Final
 import msgspec
 
 from respread_sandbox import supervisor
-from respread_sandbox.errors import SandboxError, last_lines
+from respread_sandbox.options import SandboxError
 
 END_SECONDS: Final = 30
+
+
+class ComponentError(SandboxError):
+    """A component ended or did not become ready; the message ends with the last lines of its log."""
+
+
+def last_lines(file: Path, lines: int = 15) -> str:
+    """Return the last lines of a log, indented for an error message, or a note that the log is empty or missing."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"  (no log: {error})"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (its log is empty)"
 
 
 class ProcessStatus(msgspec.Struct, frozen=True):

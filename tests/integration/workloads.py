@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from respread_sandbox import Sandbox
-from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from respread_sandbox.nodes import TERMINATE_AFTER_ANNOTATION
 from tests.processes import PATIENCE_SECONDS
 from tests.processes import wait_until as wait_until  # noqa: PLC0414  # how a re-export is marked for mypy
 

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from respread import __version__
-from respread_sandbox.binaries import cache_directory, cache_root
-from respread_sandbox.build import build_environment, build_missing, find_go
-from respread_sandbox.modules import REAL_NODE
+from respread_sandbox.binaries import REAL_NODE, build_environment, build_missing, cache_directory, cache_root, find_go
 from respread_sandbox.progress import choose_progress
 from tests import debian_base
 from tests.go_programs import PROGRAMS, find_or_build

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from respread_sandbox.errors import last_lines
-from respread_sandbox.supervised import SupervisedProcesses
+from respread_sandbox.supervised import SupervisedProcesses, last_lines
 from tests.node import cgroups
 from tests.node.certificates import Certificates
 from tests.node.programs import IMAGE, WORKLOAD_IMAGE, Programs, name_in

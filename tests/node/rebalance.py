@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from respread_sandbox import Sandbox
-from respread_sandbox.stages import READY_AFTER_ANNOTATION
+from respread_sandbox.nodes import READY_AFTER_ANNOTATION
 from tests.integration.operator_process import policy
 from tests.node.workloads import ZONES, create, evicted, is_even, leave_in_zone, on_simulated_nodes, wait_until_only_in
 from tests.processes import wait_until

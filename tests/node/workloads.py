@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from respread_sandbox import Sandbox
-from respread_sandbox.stages import MANAGED_NODE_LABEL
+from respread_sandbox.nodes import MANAGED_NODE_LABEL
 from tests.integration.operator_process import evictions
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, pods, scale
 from tests.integration.workloads import pods_per_domain as pods_per_domain  # noqa: PLC0414  # how mypy marks a re-export

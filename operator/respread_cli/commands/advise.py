@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from textwrap import wrap
 from typing import Final
 
 import click
+import msgspec
+import yaml
+from rich.console import RenderableType
+from rich.text import Text
 
+from respread.api.words import listed, number_of
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example, scheduler_option
 from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
-from respread_cli.completion import live_values
+from respread_cli import live_values
 from respread_cli.options import cluster_options, namespace_options, output_options
 from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.read.reading import read_for_plan
-from respread_cli.render.advice_text import advice_text
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
 from respread_cli.render.watching import show_results
-from respread_cli.report.advice_report import AdviceReport, Preset, advice_report
+from respread_cli.report.advice_report import AdviceEntry, AdviceReport, Preset, advice_report
+from respread_cli.report.planned import pace_in_words
 
+_COMMAND_COLUMNS: Final = 74
+_DOMAINS_SHOWN: Final = 6
 EXAMPLES: Final = (
     Example("Every workload that is in one zone or on one node by chance", "advise"),
     Example("One workload, with a DoNotSchedule constraint", "advise web -n shop --preset hard"),
@@ -66,5 +75,37 @@ def advise(
         predictor = Predictor(ClusterView(), of_version(scheduler_configuration, view.server_version))
         return advice_report(view, predictor, preset=preset, namespace=namespace, workloads=workloads, uneven=uneven)
 
-    report = show_results(look, output, lambda found: Shown(found, lambda _: advice_text(found)))
+    report = show_results(look, output, lambda found: Shown(found, lambda _: _text(found)))
     ctx.exit(output.code(violated=bool(report.workloads)))
+
+
+def _text(report: AdviceReport) -> Iterator[RenderableType]:
+    """Yield a paragraph for each workload: where its pods are, the constraint, what it costs, and the command."""
+    for each in report.workloads:
+        yield Text(f"{each.namespace} {each.workload}", style="bold")
+        yield Text(f"  {listed([f'{domain} {count}' for domain, count in each.counts.items()], _DOMAINS_SHOWN)}")
+        yield Text(f"  {each.message}")
+        if each.evictions:
+            yield Text(f"  Within the default limits, evictions take {pace_in_words(each.pace)}.")
+        yield Text()
+        manifest = yaml.safe_dump({"topologySpreadConstraints": [each.constraint]}, sort_keys=False)
+        yield Text("\n".join(f"    {line}" for line in manifest.splitlines()))
+        yield Text()
+        yield from _command(each)
+        yield Text()
+    yield Text(_summary(report))
+
+
+def _command(each: AdviceEntry) -> Iterator[Text]:
+    """Yield the command that applies the patch. Within quotes, the shell takes lines as they are."""
+    yield Text(f"  kubectl patch {each.workload.full_name} -n {each.namespace} --type json -p '")
+    patch = msgspec.json.format(msgspec.json.encode(each.patch), indent=0).decode()
+    lines = wrap(patch, _COMMAND_COLUMNS, break_long_words=False, break_on_hyphens=False)
+    yield Text("\n".join(f"    {line}" for line in lines) + "'")
+
+
+def _summary(report: AdviceReport) -> str:
+    looked = f"{number_of(report.looked_at, 'workload')} without constraints"
+    if not report.workloads:
+        return f"{looked}: none of them is in one zone or on one node by chance."
+    return f"{looked}, {len(report.workloads)} of them with advice."

@@ -10,7 +10,7 @@ import click
 from rich.console import Console, RenderableType
 
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
-from respread_cli.completion import live_values
+from respread_cli import live_values
 from respread_cli.options import planning_options
 from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.render.explain_text import ExplainText

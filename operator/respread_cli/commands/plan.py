@@ -11,15 +11,14 @@ from rich.console import Console, RenderableType
 
 from respread.cluster.selectors import Selector
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
-from respread_cli.completion import live_values
+from respread_cli import live_values
 from respread_cli.options import planning_options, selector_option
 from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.plan_difference import PlanDifference, plan_difference, read_plan, render_difference
-from respread_cli.render.plan_table import PlanView
+from respread_cli.render.plan_table import PlanView, render_difference
 from respread_cli.render.watching import show_results
-from respread_cli.report.plan_report import PlanReport, plan_report
+from respread_cli.report.plan_report import PlanDifference, PlanReport, plan_difference, plan_report, read_plan
 from respread_cli.report.planned import PlanningOptions, plan_cluster_of
 from respread_cli.report.target import check_namespace, find_target, one_target
 

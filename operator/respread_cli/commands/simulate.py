@@ -10,19 +10,17 @@ import click
 from rich.console import Console, RenderableType
 
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
-from respread_cli.completion import live_values
+from respread_cli import live_values
 from respread_cli.options import planning_options
 from respread_cli.read.cluster_view import ClusterOptions
-from respread_cli.render.domain_loss_table import DomainLossView
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.simulate_table import SimulationView
+from respread_cli.render.simulate_table import DomainLossView, SimulationView
 from respread_cli.render.watching import show_results
 from respread_cli.report.domain_loss import DomainLossReport, loss_metrics
 from respread_cli.report.planned import Planned, PlanningOptions, plan_cluster_of
 from respread_cli.report.simulate_changes import Typed
-from respread_cli.report.simulate_report import SimulationReport
-from respread_cli.report.simulating import Simulator
+from respread_cli.report.simulate_report import SimulationReport, Simulator
 from respread_cli.report.target import check_namespace
 from respread_cli.report.what_if import Cancellation
 

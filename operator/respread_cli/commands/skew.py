@@ -8,7 +8,6 @@ from typing import Final, Literal
 
 import click
 from rich.console import Console, RenderableType
-from rich.text import Text
 
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.selectors import Selector
@@ -21,29 +20,27 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
-from respread_cli.completion import live_values
+from respread_cli import live_values
 from respread_cli.options import cluster_options, namespace_options, output_options, selector_option
 from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.reading import read_for_skew, spread_with_owners, with_all_that_decides, with_namespaces
-from respread_cli.render.domain_bars import is_ascii_only
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.skew_table import SkewTable, causes, legend, pending_table, summary
+from respread_cli.render.skew_table import SkewView
 from respread_cli.render.watching import show_results
-from respread_cli.report.pending_pods import pending_pods, waiting_pods
-from respread_cli.report.scale_down_report import protection_reports
+from respread_cli.report.scale_downs import protection_reports
 from respread_cli.report.skew_report import (
     ORDERS,
     GroupFilter,
     Origin,
     SkewReport,
     SortOrder,
-    joined_words,
+    pending_pods,
     skew_report,
     unknown_workloads,
+    waiting_pods,
 )
-from respread_cli.report.target import check_namespace
-from respread_cli.suggestions import close_to, did_you_mean
+from respread_cli.report.target import check_namespace, close_to, did_you_mean, joined_words
 
 EXAMPLES: Final = (
     Example("Every constraint, worst first", "skew"),
@@ -159,8 +156,11 @@ def skew(
             limit=limit,
         )
 
-    parts = partial(_parts, wide=output.wide, with_namespace=namespace is None, problems=problems)
-    report = show_results(look, output, lambda found: Shown(found, partial(parts, found)))
+    def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
+        view = SkewView(console, wide=output.wide, with_namespace=namespace is None)
+        return view.render(report, all_causes=problems or output.wide)
+
+    report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
     unworkable = report.unsatisfiable + report.ineffective if problems else 0
     ctx.exit(output.code(violated=report.violated + unworkable > 0))
 
@@ -182,26 +182,6 @@ def _read(
     if not complete:
         return view, spread, None
     return view, spread, Predictor(ClusterView(view.snapshot), of_version(defaults.configuration, view.server_version))
-
-
-def _parts(
-    report: SkewReport, console: Console, *, wide: bool, with_namespace: bool, problems: bool
-) -> Iterator[RenderableType]:
-    """Yield the parts of the output, one below the other."""
-    if report.groups:
-        table = SkewTable(console, wide=wide, with_namespace=with_namespace)
-        yield table.render(report.groups, report.protections)
-        if console.is_terminal:
-            yield legend(report.groups, ascii_only=is_ascii_only(console))
-        yield Text()
-        yield from causes(report, all_of_them=problems or wide)
-    yield from pending_table(
-        report.pending,
-        width=console.width,
-        ascii_only=is_ascii_only(console),
-        with_namespace=with_namespace,
-    )
-    yield summary(report)
 
 
 def _check_workloads(spread: Spread, wanted: GroupFilter) -> None:

@@ -20,9 +20,8 @@ from respread.cluster.decode.decoder import Kind, NotAListError, split_list
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, files
 from respread.stores.watched_kinds import full_name
 from respread_cli.options import client_options
-from respread_cli.read.cluster_view import ConnectionOptions
+from respread_cli.read.cluster_view import OPTIONAL, READ_KINDS, ConnectionOptions, WantedKind
 from respread_cli.read.connection import Connection, connect
-from respread_cli.read.gathering import OPTIONAL, READ_KINDS, WantedKind
 from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 from respread_cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About, snapshot_content
 

@@ -12,8 +12,8 @@ from respread.cluster.errors import DecodeError
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.selectors import compile_selector
 from respread_cli.lint.manifests import Manifest
-from respread_cli.lint.rules import LintFinding
-from respread_cli.lint.workloads import PodTemplate, parse_path
+from respread_cli.lint.rules import LintFinding, parse_path
+from respread_cli.lint.workloads import PodTemplate
 
 
 class Budget(msgspec.Struct, frozen=True):

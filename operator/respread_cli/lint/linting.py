@@ -16,9 +16,8 @@ from respread.planning.audit.known_nodes import KnownNodes
 from respread_cli.lint.budgets import Budget, check_budget, check_protection, is_budget, read_budget
 from respread_cli.lint.constraints import check_constraints
 from respread_cli.lint.manifests import Manifest, Manifests
-from respread_cli.lint.rules import RULES, LintFinding, LintLevel, path_text
-from respread_cli.lint.settings import Settings, switched_off
-from respread_cli.lint.workloads import PodTemplate, parse_path, scaling_of, templates_of
+from respread_cli.lint.rules import RULES, LintFinding, LintLevel, Settings, parse_path, path_text, switched_off
+from respread_cli.lint.workloads import PodTemplate, scaling_of, templates_of
 
 API_VERSION: Final = "cli.respread.dev/v1"
 

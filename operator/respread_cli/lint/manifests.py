@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from respread.program.command_line import CommandError
-from respread_cli.lint.rules import FieldPath
 from respread_cli.read.yaml_documents import (
     STANDARD_INPUT,
     Document,
+    FieldPath,
     NotYamlError,
     name_of,
     parse_documents,

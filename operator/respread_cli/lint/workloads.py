@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -13,7 +12,8 @@ from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread_cli.lint.manifests import Manifest
-from respread_cli.lint.rules import FieldPath, LintFinding
+from respread_cli.lint.rules import LintFinding, parse_path
+from respread_cli.read.yaml_documents import FieldPath
 
 CONSTRAINTS: Final = "topologySpreadConstraints"
 _TEMPLATE: Final[FieldPath] = ("spec", "template")
@@ -82,7 +82,6 @@ _AUTOSCALERS: Final = {
 """Where they have the most replicas of `scaleTargetRef`."""
 _MOST_OF_KEDA: Final = 100
 """If a ScaledObject does not say."""
-_PART: Final = re.compile(r"\[([^\]]*)\]|([^.\[]+)")
 
 
 class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,11 +194,3 @@ def _pods(manifest: Manifest, kind: _Kind, scaling: Scaling) -> int | None:
         return most
     replicas = None if kind.replicas is None else manifest.at(kind.replicas)
     return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else None
-
-
-def parse_path(text: str) -> FieldPath:
-    """Return a field as a path: `spec.containers[0].resources.requests[cpu]`."""
-    parts: list[str | int] = []
-    for inner, outer in _PART.findall(text):
-        parts.append(int(inner) if inner.isdecimal() else inner or outer)
-    return tuple(parts)

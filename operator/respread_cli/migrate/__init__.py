@@ -2,5 +2,4 @@
 
 `inputs` finds policies of descheduler in files, and how descheduler runs. `profiles` reads them. `policies` converts
 each profile that restores topology spread to the settings of a policy.
-`render` writes them as YAML with comments.
 """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from immutables import Map
@@ -11,7 +12,26 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
-from respread.cluster.state import ClusterSnapshot
+from respread.cluster.decode.decoder import KINDS, Decoder, Kind
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import ObjectKey
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.stores.stores import (
+    DecodedPage,
+    KindStore,
+    PolicyKindStore,
+    PolicyStore,
+    PriorityClassKindStore,
+    RecordKindStore,
+    StateKindStore,
+)
+from respread.stores.watched_kinds import (
+    CLUSTER_POLICIES,
+    NAMESPACED_POLICIES,
+    POLICY_KINDS,
+    PRIORITY_CLASSES,
+    RECORDS,
+)
 
 NOT_INSTALLED: Final = "Respread is not installed in this cluster: its CustomResourceDefinitions are missing."
 """The note about a cluster without them."""
@@ -63,3 +83,131 @@ class ReadCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Existing resources that could not be read."""
     notes: tuple[str, ...] = ()
     """Sentences for the user about what could not be read."""
+
+
+class WantedKind(NamedTuple):
+    """A kind to read."""
+
+    kind: Kind
+    required: bool
+    """Whether the command can't continue without it."""
+    namespace: str | None = None
+    """Only the objects of this namespace."""
+
+    @property
+    def path(self) -> str:
+        """The path of its list."""
+        return self.kind.path_in_namespace.format(namespace=self.namespace) if self.namespace else self.kind.path
+
+
+OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
+"""The owners of pods. The operator reads single ones when it needs them; a snapshot contains all of them."""
+QUOTAS: Final = KINDS["resourcequotas"]
+"""The operator reads those of a namespace when it needs them."""
+OPTIONAL: Final = (*OWNERS, QUOTAS, *RECORDS.values())
+"""What a snapshot may do without."""
+READ_KINDS: Final = (
+    *sorted(KINDS.values(), key=lambda kind: (kind.resource != "pods", kind.resource)),
+    PRIORITY_CLASSES,
+    *POLICY_KINDS,
+    *RECORDS.values(),
+)
+"""Everything that a snapshot contains, in its order."""
+
+
+class Gathering:
+    """Collects objects and returns the cluster that they form."""
+
+    __slots__ = ("_decoder", "_policies", "_priority_classes", "_records", "_state", "_stores")
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._state = ClusterState()
+        self._policies = PolicyStore()
+        self._priority_classes = PriorityClassKindStore(PRIORITY_CLASSES)
+        self._records = tuple((kind, RecordKindStore(kind)) for kind in RECORDS.values())
+        self._stores: Mapping[Kind, KindStore] = {
+            **{kind: StateKindStore(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
+            PRIORITY_CLASSES: self._priority_classes,
+            CLUSTER_POLICIES: PolicyKindStore("ClusterRebalancePolicy", self._policies),
+            NAMESPACED_POLICIES: PolicyKindStore("RebalancePolicy", self._policies),
+            **dict(self._records),
+        }
+
+    def decode_page(self, kind: Kind, body: bytes) -> DecodedPage:
+        """Decode a page of a LIST, without adding it.
+
+        Raises:
+            DecodeError: it is not a list.
+        """
+        return self._stores[kind].decode_page(body)
+
+    def decode_object(self, kind: Kind, body: bytes) -> tuple[Any, Any]:
+        """Decode one object, without adding it, and return its key and the object.
+
+        Raises:
+            DecodeError: it can't be decoded.
+        """
+        if kind.resource in KINDS:
+            decoded = self._decoder.decode_object(kind.resource, body)
+            return decoded.key, decoded
+        try:
+            return self._stores[kind].decode_object(body)
+        except msgspec.DecodeError as error:
+            raise DecodeError(kind.resource, "", "", "", str(error)) from error
+
+    def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
+        """Add objects."""
+        self._stores[kind].apply(objects)
+
+    def replace(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
+        """Add the objects of a complete list, and remove all others."""
+        listed = dict(objects)
+        store = self._stores[kind]
+        gone = [(key, None) for key in store.held() if key not in listed]
+        store.apply([*gone, *listed.items()])
+
+    def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
+        """Store what is known about objects that can't be decoded in full."""
+        self._stores[kind].note_undecodable((self.key_of(fault), fault) for fault in faults)
+
+    def note_decodable(self, kind: Kind, keys: Iterable[ObjectKey]) -> None:
+        """Forget what was stored about objects that could not be decoded before."""
+        self._stores[kind].note_undecodable((key, None) for key in keys)
+
+    @staticmethod
+    def key_of(fault: DecodeError) -> ObjectKey:
+        """Return the key of an object that can't be decoded."""
+        return ObjectKey(fault.namespace, fault.name)
+
+    def view(
+        self,
+        *,
+        time: datetime,
+        source: str,
+        namespace: str,
+        notes: Iterable[str],
+        server_version: str = "",
+        left_out: Iterable[str] = (),
+    ) -> ReadCluster:
+        """Return the collected cluster."""
+        policies = self._policies.policies
+        return ReadCluster(
+            snapshot=self._state.snapshot,
+            policies=tuple(policies[name] for name in sorted(policies)),
+            statuses=self._policies.statuses,
+            records=self._recorded(),
+            priority_classes=self._priority_classes.values,
+            time=time,
+            source=source,
+            namespace=namespace,
+            server_version=server_version,
+            left_out=frozenset(left_out),
+            notes=tuple(notes),
+        )
+
+    def _recorded(self) -> Map[str, Recorded]:
+        """Return the policies' records, by the policies' names."""
+        by_uid = {key: record for _, store in self._records for key, record in store.records.items()}
+        keys = {name: ObjectKey(each.namespace, each.uid) for name, each in self._policies.policies.items()}
+        return Map({name: by_uid[key] for name, key in keys.items() if key in by_uid})

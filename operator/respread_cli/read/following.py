@@ -20,9 +20,8 @@ from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.errors import DecodeError
 from respread.growing_pause import GrowingPause
 from respread.program.command_line import CommandError
-from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.cluster_view import Gathering, ReadCluster, WantedKind
 from respread_cli.read.connection import Connection
-from respread_cli.read.gathering import Gathering, WantedKind
 from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 
 PAUSE: Final = GrowingPause(first_seconds=0.5, longest_seconds=5.0)

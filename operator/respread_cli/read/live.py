@@ -20,9 +20,8 @@ from respread.cluster.errors import DecodeError
 from respread.kube.credentials import CredentialsError
 from respread.program.command_line import CommandError
 from respread.stores.watched_kinds import UNFINISHED_PODS, full_name
-from respread_cli.read.cluster_view import NOT_INSTALLED, ReadCluster
+from respread_cli.read.cluster_view import NOT_INSTALLED, Gathering, ReadCluster, WantedKind
 from respread_cli.read.connection import Connection
-from respread_cli.read.gathering import Gathering, WantedKind
 
 PAGE_OBJECTS: Final = 500
 TIMEOUT_SECONDS: Final = (10, 60)

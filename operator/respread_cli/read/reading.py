@@ -14,8 +14,7 @@ from respread.cluster.objects import Node
 from respread.cluster.state import ClusterState
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
-from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
-from respread_cli.read.gathering import OWNERS, QUOTAS, WantedKind
+from respread_cli.read.cluster_view import OWNERS, QUOTAS, ClusterOptions, ReadCluster, WantedKind
 from respread_cli.read.snapshot_file import read_snapshot
 
 LEFT_OUT: Final = "Left out:"

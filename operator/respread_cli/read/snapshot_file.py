@@ -29,8 +29,7 @@ from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
 from respread.program.command_line import CommandError
 from respread.stores.watched_kinds import full_name
-from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.read.gathering import READ_KINDS, Gathering
+from respread_cli.read.cluster_view import READ_KINDS, Gathering, ReadCluster
 
 STANDARD_INPUT: Final = "-"
 ABOUT: Final = "respread.dev/snapshot"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
 from respread.program.command_line import CommandError
 
+FieldPath: TypeAlias = tuple[str | int, ...]
+"""A field of an object: `("spec", "containers", 0)`."""
 STANDARD_INPUT: Final = "-"
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser, which is several times faster, if PyYAML was built with it."""
@@ -25,7 +27,7 @@ class Document(NamedTuple):
     node: yaml.Node
     """The YAML that the content comes from, with its lines."""
 
-    def line(self, path: Sequence[str | int] = ()) -> int:
+    def line(self, path: FieldPath = ()) -> int:
         """Return the line of a field, from 1; that of the closest field around it if the document does not have it."""
         node, line = self.node, self.node.start_mark.line
         for part in path:

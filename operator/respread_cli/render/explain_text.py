@@ -14,18 +14,17 @@ from rich.text import Text
 
 from respread.api.words import number_of
 from respread.eviction.limits.remaining import in_words
-from respread_cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
-from respread_cli.render.fitted_table import GAP, cut
 from respread_cli.render.plan_table import move_path
-from respread_cli.render.skew_table import mark, style_of, style_of_state, workloads
+from respread_cli.render.skew_table import MOST_DOMAINS_WIDE, bar, mark, style_of, style_of_state, workloads
+from respread_cli.render.tables import FAINT, GAP, OVER, SOFT, WITHIN, cut, is_ascii_only
 from respread_cli.report.explain_report import (
     CandidateReport,
     ConstraintReport,
-    DomainReport,
     ExplainedPolicy,
     ExplainReport,
 )
-from respread_cli.report.scale_down_report import ScaleDownReport
+from respread_cli.report.explaining import DomainReport
+from respread_cli.report.scale_downs import ScaleDownReport
 from respread_cli.report.skew_report import GroupReport
 
 MOST_PODS: Final = 20

@@ -1,13 +1,350 @@
-"""The output formats of commands."""
+r"""What `-o` takes: the formats, and `jsonpath=TEMPLATE` in kubectl's dialect: `{range .moves[*]}{.pod}{"\n"}{end}`.
+
+The templates mirror client-go's util/jsonpath as kubectl calls it, with missing keys allowed. No Python library reads
+this dialect.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import ast
+import json
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-if TYPE_CHECKING:
-    from respread_cli.render.jsonpath import JsonPathTemplate
+_ENDS_OF_A_NAME: Final = frozenset(" \t\r\n.,[]$@{}")
+_SLICE: Final = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
+_COMPARISON: Final = re.compile(r"([^!<>=]+)([!<>=]+)(.+)", re.DOTALL)
+_QUOTES: Final = "'\""
+_COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+PathStep = Callable[[Sequence[Any]], list[Any]]
+"""Goes from values to what is found in them."""
+
+
+class TemplateError(ValueError):
+    """A template that can't be read, or that does not fit the document."""
+
+
+class _Path(NamedTuple):
+    steps: tuple[PathStep, ...]
+
+    def find(self, value: Any) -> list[Any]:
+        found = [value]
+        for step in self.steps:
+            found = step(found)
+        return found
+
+
+class _Range(NamedTuple):
+    path: _Path
+    body: tuple[_Part, ...]
+
+
+_Part = str | _Path | _Range
+
+
+class JsonPathTemplate:
+    """A template that has been read."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, text: str) -> None:
+        """Read a template.
+
+        Raises:
+            TemplateError: it can't be read.
+        """
+        self._parts = _Reader(text).template()
+
+    def render(self, document: Any) -> str:
+        """Return the text for a document of dicts, lists and scalars.
+
+        Raises:
+            TemplateError: the template indexes what is no list, or an index is out of bounds.
+        """
+        return "".join(_rendered(self._parts, document))
+
+
+def _rendered(parts: Sequence[_Part], value: Any) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, _Path):
+            yield " ".join(map(_text, part.find(value)))
+        else:
+            for each in part.path.find(value):
+                yield from _rendered(part.body, each)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+class _Reader:
+    """Reads a template from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def template(self) -> tuple[_Part, ...]:
+        parts = self._block(in_range=False)
+        if self._at < len(self._text):
+            raise TemplateError("there is an {end} without a {range}")
+        return parts
+
+    def _block(self, *, in_range: bool) -> tuple[_Part, ...]:
+        """Return the parts up to `{end}`, or to the end of the text."""
+        parts: list[_Part] = []
+        while self._at < len(self._text):
+            opening = self._text.find("{", self._at)
+            if opening != self._at:
+                until = len(self._text) if opening < 0 else opening
+                parts.append(self._text[self._at : until])
+                self._at = until
+                continue
+            self._at += 1
+            self._skip_blanks()
+            if self._word("end"):
+                self._close()
+                if not in_range:
+                    raise TemplateError("there is an {end} without a {range}")
+                return tuple(parts)
+            parts.append(self._action())
+        if in_range:
+            raise TemplateError("a {range} has no {end}")
+        return tuple(parts)
+
+    def _action(self) -> _Part:
+        """Return what follows an opening brace, up to its closing one."""
+        if self._peek() in _QUOTES:
+            text = self._quoted()
+            self._close()
+            return text
+        if self._word("range"):
+            path = self._path()
+            self._close()
+            return _Range(path, self._block(in_range=True))
+        path = self._path()
+        self._close()
+        return path
+
+    def _path(self) -> _Path:
+        steps: list[PathStep] = []
+        while True:
+            self._skip_blanks()
+            character = self._peek()
+            if character in {"@", "$"}:  # client-go ignores both: a path starts at the current object
+                self._at += 1
+            elif self._text.startswith("..", self._at):
+                self._at += 1
+                steps.append(_descendants)
+            elif character == ".":
+                self._at += 1
+                if name := self._name():
+                    steps.append(_children if name == "*" else _field(name))
+            elif character == "[":
+                steps.append(self._bracket())
+            elif character in {"", "}"}:
+                return _Path(tuple(steps))
+            else:
+                raise TemplateError(f"a path starts with a dot, unlike {self._text[self._at :].split('}')[0]!r}")
+
+    def _name(self) -> str:
+        name = ""
+        while (character := self._peek()) not in _ENDS_OF_A_NAME and character:
+            self._at += 1
+            if character == "\\":
+                character = self._peek()
+                self._at += 1
+            name += character
+        return name
+
+    def _bracket(self) -> PathStep:
+        self._at += 1
+        if self._text.startswith("?(", self._at):
+            return self._filter()
+        start = self._at
+        while (character := self._peek()) != "]":
+            if not character:
+                raise TemplateError("a [ is not closed")
+            if character in _QUOTES:
+                self._quoted()
+            else:
+                self._at += 1
+        inside = self._text[start : self._at]
+        self._at += 1
+        steps = [_selection(each.strip()) for each in _split(inside)]
+        return steps[0] if len(steps) == 1 else _union(steps)
+
+    def _filter(self) -> PathStep:
+        self._at += 2
+        start, depth = self._at, 1
+        while depth:
+            character = self._peek()
+            if not character:
+                raise TemplateError("a filter [?(…)] is not closed")
+            if character in _QUOTES:
+                self._quoted()
+                continue
+            depth += {"(": 1, ")": -1}.get(character, 0)
+            self._at += 1
+        condition = self._text[start : self._at - 1]
+        if self._peek() != "]":
+            raise TemplateError(f"a filter ends with )], unlike [?({condition})")
+        self._at += 1
+        return _filtered(condition)
+
+    def _quoted(self) -> str:
+        start, quote = self._at, self._peek()
+        self._at += 1
+        while (character := self._peek()) != quote:
+            if not character:
+                raise TemplateError(f"a {quote} is not closed")
+            self._at += 2 if character == "\\" else 1
+        self._at += 1
+        try:
+            return str(ast.literal_eval(self._text[start : self._at].replace("\n", "\\n")))
+        except (SyntaxError, ValueError) as error:
+            raise TemplateError(f"{self._text[start : self._at]} is no text") from error
+
+    def _word(self, word: str) -> bool:
+        """Consume a word, if it is the next one."""
+        end = self._at + len(word)
+        if self._text[self._at : end] != word or self._text[end : end + 1].isalnum():
+            return False
+        self._at = end
+        return True
+
+    def _close(self) -> None:
+        self._skip_blanks()
+        if self._peek() != "}":
+            raise TemplateError("a { is not closed")
+        self._at += 1
+
+    def _skip_blanks(self) -> None:
+        while self._peek().isspace():
+            self._at += 1
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+
+def _split(inside: str) -> list[str]:
+    """Split the inside of brackets at commas, but not in quotes."""
+    return re.findall(r"""(?:'[^']*'|"[^"]*"|[^,'"])+""", inside) or [""]
+
+
+def _selection(text: str) -> PathStep:
+    """Return the step of `['key']`, `[*]`, `[0]` or `[0:2]`."""
+    if text[:1] in _QUOTES and text[:1] and text[-1:] == text[:1]:
+        return _field(text[1:-1])
+    match = _SLICE.fullmatch(":" if text == "*" else text)
+    if match is None or not text:
+        raise TemplateError(f"[{text}] is neither an index, a slice, a key in quotes nor *")
+    start, end, step = (None if not part or part == ":" else int(part.lstrip(":")) for part in match.groups())
+    if match[2] is None and start is not None:
+        end = start + 1 or None
+        return _slice(slice(start, end), index=start)
+    if step is not None and step <= 0:
+        raise TemplateError(f"[{text}]: a step must be above 0")
+    return _slice(slice(start, end, step), index=None)
+
+
+def _field(name: str) -> PathStep:
+    return lambda values: [value[name] for value in values if isinstance(value, dict) and name in value]
+
+
+def _slice(taken: slice, *, index: int | None) -> PathStep:
+    def step(values: Sequence[Any]) -> list[Any]:
+        found: list[Any] = []
+        for value in _lists(values):
+            if index is not None and not -len(value) <= index < len(value):
+                raise TemplateError(f"array index out of bounds: index {index}, length {len(value)}")
+            found += value[taken]
+        return found
+
+    return step
+
+
+def _union(steps: Sequence[PathStep]) -> PathStep:
+    return lambda values: [found for step in steps for found in step(values)]
+
+
+def _filtered(condition: str) -> PathStep:
+    match = _COMPARISON.fullmatch(condition)
+    if match is None:
+        exists = _operand(condition)
+        return lambda values: [each for value in _lists(values) for each in value if exists.find(each)]
+    left, compare, right = _operand(match[1]), _COMPARE.get(match[2]), _operand(match[3])
+    if compare is None:
+        raise TemplateError(f"{match[2]} is not a comparison: use {', '.join(_COMPARE)}")
+
+    def passes(element: Any) -> bool:
+        lefts, rights = left.find(element), right.find(element)
+        if len(lefts) > 1 or len(rights) > 1:
+            raise TemplateError(f"{condition}: only one value can be compared at a time")
+        try:
+            return bool(lefts and rights) and compare(lefts[0], rights[0])
+        except TypeError as error:
+            raise TemplateError(f"{condition}: values of different types can't be compared") from error
+
+    return lambda values: [each for value in _lists(values) for each in value if passes(each)]
+
+
+def _operand(text: str) -> _Path:
+    """Return one side of a comparison: a path, or a literal."""
+    text = text.strip()
+    literal: Any
+    if text[:1] in _QUOTES and text[:1]:
+        literal = _Reader(f"{{{text}}}").template()[0]
+    elif text in {"true", "false"}:
+        literal = text == "true"
+    else:
+        try:
+            literal = json.loads(text)
+        except ValueError:
+            parts = _Reader(f"{{{text}}}").template()
+            if len(parts) != 1 or not isinstance(parts[0], _Path):
+                raise TemplateError(f"{text!r} is neither a path nor a value") from None
+            return parts[0]
+    return _Path((lambda values: [literal for _ in values],))
+
+
+def _lists(values: Sequence[Any]) -> Iterator[list[Any]]:
+    for value in values:
+        if isinstance(value, list):
+            yield value
+        elif value is not None:
+            raise TemplateError(f"{_text(value)} is not a list")
+
+
+def _children(values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        found += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return found
+
+
+def _descendants(values: Sequence[Any]) -> list[Any]:
+    """Return the values and all that is in them, except for what holds nothing."""
+    found: list[Any] = []
+    for value in values:
+        if children := _children([value]):
+            found += [value, *_descendants(children)]
+    return found
+
 
 FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
 """The values of `-o`, besides `jsonpath=TEMPLATE`."""

@@ -1,22 +1,26 @@
-"""Where output goes, and in which format."""
+"""Where output goes, in which format, and what the terminal and its user do to a command meanwhile."""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, Protocol
 
 import click
 import msgspec
 import yaml
 from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from respread.program.command_line import CommandError
-from respread_cli.render.formats import OutputOptions
-
-if TYPE_CHECKING:
-    from respread_cli.render.jsonpath import JsonPathTemplate
+from respread_cli.render.formats import JsonPathTemplate, OutputOptions, TemplateError
 
 PIPE_COLUMNS: Final = 160
 """The width of tables outside of a terminal: wide enough to avoid cuts, and still readable."""
@@ -24,6 +28,9 @@ WIDE_COLUMNS: Final = 140
 TABLES: Final = ("table", "wide")
 """The formats for people at a terminal."""
 _UNCUT_COLUMNS: Final = 10_000
+_SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|#~])")
+"""Characters that mean something in Markdown."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def make_console(*, no_color: bool, wide: bool = False) -> Console:
@@ -88,11 +95,9 @@ def show(shown: Shown, output: OutputOptions) -> None:
     elif output.template is not None:
         _show_template(report, output.template, whole_lines=output.watch)
     elif output.format == "markdown":
-        from respread_cli.render.markdown import markdown  # noqa: PLC0415 - rarely needed
-
         click.echo(markdown(render(Console(width=_UNCUT_COLUMNS)), report.notes), nl=False)
     elif output.format == "html":
-        from respread_cli.page.document import html_document  # noqa: PLC0415 - rarely needed
+        from respread_cli.page import html_document  # noqa: PLC0415 - rarely needed
 
         content = msgspec.json.encode(report if page is None else page())
         click.echo(html_document(f"Respread: {type(report).__name__}", content), nl=False)
@@ -113,10 +118,81 @@ def _plain(report: Report) -> Any:
 
 
 def _show_template(report: Report, template: JsonPathTemplate, *, whole_lines: bool) -> None:
-    from respread_cli.render.jsonpath import TemplateError  # noqa: PLC0415 - rarely needed
-
     try:
         text = template.render(_plain(report))
     except TemplateError as error:
         raise CommandError(f"-o jsonpath: {error}.") from error
     click.echo(text, nl=whole_lines and not text.endswith("\n"))
+
+
+def markdown(parts: Iterable[RenderableType], notes: Iterable[str] = ()) -> str:
+    """Return parts of the output as a document in GitHub's Markdown.
+
+    Args:
+        parts: what a view renders for a console of any width: tables, texts, and both of them indented.
+        notes: sentences for the user, which precede them.
+    """
+    blocks = [f"> {_escaped(note)}" for note in notes]
+    blocks += ["\n".join(_lines(part)) for part in parts]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _lines(part: RenderableType) -> Iterator[str]:
+    if isinstance(part, Padding):
+        yield from _lines(part.renderable)
+    elif isinstance(part, Table):
+        yield from _table(part)
+    else:
+        yield _inline(part, bold=isinstance(part, Text) and part.style == "bold" and not part.spans)
+
+
+def _table(table: Table) -> Iterator[str]:
+    columns = [[_inline(cell) for cell in column.cells] for column in table.columns]
+    yield _row(_inline(column.header) for column in table.columns)
+    yield _row("---:" if column.justify == "right" else "---" for column in table.columns)
+    yield from (_row(cells) for cells in zip(*columns, strict=True))
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _inline(part: RenderableType, *, bold: bool = False) -> str:
+    text = _escaped(part.plain if isinstance(part, Text) else str(part)).strip()
+    if not text:
+        return ""
+    text = f"**{text}**" if bold else text
+    return text.replace("\n", "<br>")
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raise SystemExit, with the exit code that shells give a signal, when one comes within the context.
+
+    It may come up inside the code of a lock or a thread, which may then fail in another way.
+    """
+    ended_by: list[int] = []
+
+    def end(number: int, _frame: types.FrameType | None) -> None:
+        ended_by.append(number)
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield
+    except Exception:
+        if ended_by:
+            raise SystemExit(128 + ended_by[0]) from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def has_screen() -> bool:
+    """Return whether a browser has a window to open. Over SSH, it would be one in the terminal."""
+    return sys.platform in {"darwin", "win32"} or any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,8 +13,6 @@ from rich.text import Text
 
 from respread.api.reasons import Reason
 from respread.api.words import number_of
-from respread_cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, ConsoleView
-from respread_cli.render.fitted_table import GiveWay, fitted_table, keeps_whole
 from respread_cli.render.skew_table import (
     counts_shown,
     mark,
@@ -24,7 +22,17 @@ from respread_cli.render.skew_table import (
     style_of,
     workloads,
 )
-from respread_cli.report.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
+from respread_cli.render.tables import FAINT, OVER, SOFT, WITHIN, ConsoleView, GiveWay, fitted_table, keeps_whole
+from respread_cli.report.plan_report import (
+    BlockedReport,
+    ConstraintDifference,
+    ConstraintState,
+    HelpedConstraint,
+    MoveReport,
+    PlanDifference,
+    PlannedGroup,
+    PlanReport,
+)
 from respread_cli.report.planned import pace_in_words
 from respread_cli.report.skew_report import GroupReport, short_topology_key
 
@@ -212,3 +220,48 @@ def _as_after(planned: PlannedGroup) -> GroupReport:
 
 def _lines(lines: Iterator[str]) -> Text:
     return Text("\n".join(lines))
+
+
+def render_difference(difference: PlanDifference) -> Iterator[RenderableType]:
+    """Yield the difference as sentences and tables."""
+    before, after = difference.before, difference.after
+    policies = [(name, "new") for name in difference.added_policies]
+    policies += [(name, "gone") for name in difference.removed_policies]
+    moves = [(move, "new") for move in difference.added_moves] + [(move, "gone") for move in difference.removed_moves]
+    if not (policies or moves or difference.constraints):
+        yield Text("The plans are the same.")
+        return
+    yield Text(f"Violated constraints: {before.violated} before, {after.violated} now.")
+    yield Text(f"Evictions: {before.evictions} before, {after.evictions} now.")
+    if policies:
+        yield Text()
+        yield _table(("POLICY", ""), policies)
+    if difference.constraints:
+        yield Text()
+        headings = ("NAMESPACE", "WORKLOAD", "KEY", "BEFORE", "NOW")
+        yield _table(headings, map(_constraint_cells, difference.constraints))
+    if moves:
+        yield Text()
+        cells = ((move.namespace, move.pod, move.node, sign) for move, sign in moves)
+        yield _table(("NAMESPACE", "EVICTED POD", "NODE", ""), cells)
+
+
+def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _constraint_cells(each: ConstraintDifference) -> tuple[str, ...]:
+    workloads = ", ".join(map(str, each.workloads)) or each.selector
+    return each.namespace, workloads, short_topology_key(each.topology_key), _said(each.before), _said(each.after)
+
+
+def _said(state: ConstraintState | None) -> str:
+    if state is None:
+        return "nothing to do"
+    blocked = f", blocked by {state.reason}" if state.reason is not None else ""
+    return f"skew {state.skew} (maxSkew {state.max_skew}), {number_of(state.evictions, 'eviction')}{blocked}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,22 +13,13 @@ from rich.text import Text
 
 from respread.api.words import number_of
 from respread.planning.audit.finding import AuditState, When
-from respread_cli.render.domain_bars import (
+from respread_cli.render.tables import (
     FAINT,
     INEFFECTIVE,
-    MOST_DOMAINS,
-    MOST_DOMAINS_WIDE,
     OVER,
     SOFT,
     WITHIN,
     ConsoleView,
-    Domain,
-    domains_shown,
-    draw,
-    draw_in_line,
-)
-from respread_cli.render.domain_bars import natural_width as natural_width_of_domains
-from respread_cli.render.fitted_table import (
     GiveWay,
     column_widths,
     cut,
@@ -36,15 +28,9 @@ from respread_cli.render.fitted_table import (
     natural_width,
     table_of,
 )
-from respread_cli.report.scale_down_protection import ScaleDownReason
-from respread_cli.report.skew_report import (
-    GroupReport,
-    PendingPods,
-    ProtectionReport,
-    SkewReport,
-    WorkloadReference,
-    short_topology_key,
-)
+from respread_cli.report.scale_downs import ProtectionReport, ScaleDownReason
+from respread_cli.report.skew_report import GroupReport, PendingPods, SkewReport, short_topology_key
+from respread_cli.report.target import WorkloadReference
 
 SCALE_DOWNS: Final = "SCALE-DOWNS"
 DOMAINS: Final = "PODS PER DOMAIN"
@@ -63,17 +49,29 @@ _MOST_CAUSES: Final = 5
 _MOST_WORKLOADS: Final = 3
 
 
-class SkewTable(ConsoleView):
-    """Draws groups for one console."""
+class SkewView(ConsoleView):
+    """Shows groups on one console."""
 
-    def render(self, groups: Sequence[GroupReport], protections: Sequence[ProtectionReport] | None = None) -> Table:
-        """Return the table.
+    def render(self, report: SkewReport, *, all_causes: bool) -> Iterator[RenderableType]:
+        """Return the parts of the output, one below the other.
 
         Args:
-            groups: What to show.
-            protections: Whether their workloads are protected, if it is to be said.
+            report: what to show.
+            all_causes: whether to say why all constraints that can't work can't, and what cures it; else of some.
         """
-        keys = short_names(group.topology_key for group in groups)
+        if report.groups:
+            yield self._table(report.groups, report.protections)
+            if self._is_terminal:
+                yield _legend(report.groups, ascii_only=self._ascii)
+            yield Text()
+            yield from _causes(report, all_of_them=all_causes)
+        yield from pending_table(
+            report.pending, width=self._width, ascii_only=self._ascii, with_namespace=self._with_namespace
+        )
+        yield summary(report)
+
+    def _table(self, groups: Sequence[GroupReport], protections: Sequence[ProtectionReport] | None) -> Table:
+        keys = _short_names(group.topology_key for group in groups)
         reasons = {(each.namespace, each.workload): each.reason for each in protections or ()}
         rows = [
             self._texts(group, keys) | ({SCALE_DOWNS: _scale_downs(group, reasons)} if protections is not None else {})
@@ -200,7 +198,7 @@ def of_unworkable(unsatisfiable: int, ineffective: int, where: str) -> Text:
     return text.append(f"See {where}.")
 
 
-def causes(report: SkewReport, *, all_of_them: bool) -> Iterator[RenderableType]:
+def _causes(report: SkewReport, *, all_of_them: bool) -> Iterator[RenderableType]:
     """Yield why constraints can't work and what cures them: of all, or of the first few."""
     found = [(group, finding) for group in report.groups for finding in group.findings]
     shown = found if all_of_them else found[:_MOST_CAUSES]
@@ -234,7 +232,7 @@ _SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
 """For a terminal, and in ASCII: P for Pending."""
 
 
-def legend(groups: Sequence[GroupReport], *, ascii_only: bool) -> Text:
+def _legend(groups: Sequence[GroupReport], *, ascii_only: bool) -> Text:
     """Return what the signs of these groups mean, in one line."""
     meanings = {
         mark(group, ascii_only=ascii_only): _MEANINGS_OF_STATES.get(
@@ -304,7 +302,7 @@ def counts_shown(counts: Mapping[str, int]) -> str:
     return f"{min(values)}-{max(values)} in {len(values):,} domains"
 
 
-def short_names(keys: Iterable[str]) -> dict[str, str]:
+def _short_names(keys: Iterable[str]) -> dict[str, str]:
     """Return the last part of each topology key, or the full key if two have the same last part."""
     distinct = set(keys)
     parts = [short_topology_key(key) for key in distinct]
@@ -315,3 +313,111 @@ def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReferen
     """Return how scale-downs of a group's workloads choose pods, each word once."""
     found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
     return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))
+
+
+MOST_DOMAINS: Final = 6
+"""Up to this many domains are drawn one by one. If there are more, the overfull ones are drawn, and the others
+counted."""
+MOST_DOMAINS_WIDE: Final = 20
+LONGEST_BAR: Final = 24
+SHORTEST_BAR: Final = 6
+_MOST_COLUMNS: Final = 24
+_MOST_NUMBERS: Final = 8
+_LONGEST_NAME: Final = 44
+_FULL, _EIGHTHS = "█", " ▏▎▍▌▋▊▉█"
+_HEIGHTS: Final = "·▁▂▃▄▅▆▇█"
+_ASCII_BAR: Final = "#"
+
+
+class Domain(NamedTuple):
+    """A line: one domain with its pods, or how many domains have that many."""
+
+    name: str
+    pods: int
+    alike: int = 0
+    """The number of domains that the line represents without naming them; 0 for a named one."""
+
+
+def domains_shown(counts: Mapping[str, int], allowed: int, empty_domains: int, most: int) -> list[Domain]:
+    """Return the lines for a group's domains.
+
+    Args:
+        counts: Pods per domain, with or without empty ones.
+        allowed: The pods that a domain may have.
+        empty_domains: The number of domains without pods.
+        most: The most domains to name. If there are more, only those with too many pods are named.
+    """
+    occupied = {name: pods for name, pods in counts.items() if pods}
+    if len(occupied) + empty_domains <= most and len(counts) == len(occupied) + empty_domains:
+        return [Domain(name, pods) for name, pods in sorted(counts.items())]
+    over = sorted((-pods, name) for name, pods in occupied.items() if pods > allowed)[:most]
+    named = [Domain(name, -pods) for pods, name in over]
+    alike = Counter(occupied[name] for name in occupied.keys() - {each.name for each in named})
+    if empty_domains:
+        alike[0] = empty_domains
+    return [*named, *(Domain("", pods, domains) for pods, domains in sorted(alike.items(), reverse=True))]
+
+
+def natural_width_of_domains(domains: Sequence[Domain]) -> int:
+    """Return the columns that lines need."""
+    names = [len(each.name) for each in domains if not each.alike]
+    texts = [len(_alike(each)) for each in domains if each.alike]
+    most = max((each.pods for each in domains if not each.alike), default=0)
+    bars = min(max(names, default=0), _LONGEST_NAME) + len(f"{most:,}") + min(most, LONGEST_BAR) + 2 if names else 0
+    return max([bars, *texts])
+
+
+def draw(domains: Sequence[Domain], allowed: int, width: int, *, ascii_only: bool = False) -> Iterator[Text]:
+    """Draw lines: name, pods, and a bar that highlights what is above `allowed`."""
+    named = [each for each in domains if not each.alike]
+    most = max((each.pods for each in named), default=0)
+    digits = len(f"{most:,}")
+    longest = max((len(each.name) for each in named), default=0)
+    names = min(longest, _LONGEST_NAME, max(width - digits - 2 - min(most, LONGEST_BAR), width // 2))
+    columns = min(LONGEST_BAR, max(SHORTEST_BAR, width - names - digits - 2))
+    for each in domains:
+        if each.alike:
+            yield Text(_alike(each), style=FAINT)
+            continue
+        style = OVER if each.pods > allowed else "" if each.pods else FAINT
+        line = Text(f"{cut(each.name, names, ascii_only=ascii_only):<{names}} ").append(
+            f"{each.pods:>{digits},} ", style=style
+        )
+        yield line.append_text(bar(each.pods, allowed, most, columns, ascii_only=ascii_only))
+
+
+def draw_in_line(group: GroupReport, *, ascii_only: bool = False) -> Text:
+    """Draw a group in one line: small columns side by side, in the order of the domains' names, and the numbers."""
+    if group.domains > _MOST_COLUMNS:
+        domains = domains_shown(group.counts, group.pods, group.empty_domains, 0)
+        return Text(", ".join(_alike(each) for each in domains))
+    counts = list(group.counts.values())
+    numbers = " ".join(map(str, counts)) if group.domains <= _MOST_NUMBERS else f"{min(counts)}-{max(counts)}"
+    if ascii_only:
+        return Text(numbers)
+    text, most = Text(), max(*counts, 1)
+    for count in counts:
+        height = max(1, round(count * (len(_HEIGHTS) - 1) / most)) if count else 0
+        over = count > group.minimum + group.max_skew
+        text.append(_HEIGHTS[height], style=OVER if over else WITHIN if count else FAINT)
+    return text.append(f"  {numbers}")
+
+
+def bar(count: int, allowed: int, most: int, columns: int, *, ascii_only: bool = False) -> Text:
+    """Return a horizontal bar with one column per pod, or scaled if `most` pods don't fit."""
+    per_pod = 1.0 if most <= columns else columns / most
+    # A column can't have two colors: the part within is rounded, and the part above takes the rest.
+    within = round(min(count, allowed) * per_pod) if count > allowed else count * per_pod
+    over = count * per_pod - within if count > allowed else 0.0
+    if ascii_only:
+        return Text(_ASCII_BAR * round(within), style=WITHIN).append(_ASCII_BAR * round(over), style=OVER)
+    return Text(_blocks(within), style=WITHIN).append(_blocks(over), style=OVER)
+
+
+def _blocks(length: float) -> str:
+    whole, part = divmod(round(length * (len(_EIGHTHS) - 1)), len(_EIGHTHS) - 1)
+    return _FULL * whole + (_EIGHTHS[part] if part else "")
+
+
+def _alike(domain: Domain) -> str:
+    return f"{domain.pods:,} in {number_of(domain.alike, 'domain')}"

@@ -30,7 +30,8 @@ from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.planned import PaceReport, pace_report
-from respread_cli.report.skew_report import API_VERSION, WorkloadReference, short_topology_key
+from respread_cli.report.skew_report import API_VERSION, short_topology_key
+from respread_cli.report.target import WorkloadReference
 
 ZONE: Final = "topology.kubernetes.io/zone"
 Concentration: TypeAlias = Literal["OneNode", "OneZone", "Uneven"]
@@ -286,7 +287,7 @@ def _entry(candidate: _Candidate, cost: tuple[int, PaceReport], preset: Preset) 
     constraint = manifest_of(candidate.constraint)
     return AdviceEntry(
         namespace=candidate.name.namespace,
-        workload=WorkloadReference(candidate.name.kind, candidate.name.name),
+        workload=WorkloadReference.of(candidate.name),
         concentration=candidate.concentration,
         topology_key=candidate.key,
         pods=len(candidate.pods),

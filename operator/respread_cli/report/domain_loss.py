@@ -19,7 +19,8 @@ from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.budgets import BudgetBook
 from respread_cli.report.quota_refusals import quota_refusals
-from respread_cli.report.skew_report import API_VERSION, Origin, WorkloadReference
+from respread_cli.report.skew_report import API_VERSION, Origin
+from respread_cli.report.target import WorkloadReference
 from respread_cli.report.what_if import HypotheticalOutcome, stays_on_its_node
 
 MOST_DOMAINS: Final = 64
@@ -156,7 +157,7 @@ def workload_losses(
     losses = [
         WorkloadLoss(
             namespace=name.namespace,
-            workload=WorkloadReference(name.kind, name.name),
+            workload=WorkloadReference.of(name),
             damage=_damage(left=pods[name] - at_once[name], after=after[name], missing=missing[name]),
             pods=pods[name],
             left=pods[name] - at_once[name],
@@ -195,9 +196,7 @@ def domain_loss_report(
         refusals = quota_refusals(before, each.outcome.snapshot, namespace)
         domains.append(_domain_loss(each.domain, len(each.nodes), losses[each.domain], refusals))
     return DomainLossReport(
-        source=origin.source,
-        time=origin.time,
-        notes=origin.notes,
+        **origin._asdict(),
         topology_key=topology_key,
         domains=tuple(sorted(domains, key=_worst_domain_first)),
         namespaces=_by_namespace(before, losses, namespace),
@@ -354,6 +353,6 @@ def _pending(before: ClusterSnapshot, namespace: str | None) -> tuple[PendingWor
         if namespace in (None, pod.namespace) and not stays_on_its_node(pod)
     )
     return tuple(
-        PendingWorkload(namespace=name.namespace, workload=WorkloadReference(name.kind, name.name), pods=number)
+        PendingWorkload(namespace=name.namespace, workload=WorkloadReference.of(name), pods=number)
         for name, number in sorted(pods.items())
     )

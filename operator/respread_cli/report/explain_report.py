@@ -15,23 +15,16 @@ from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import MAX_WORKLOADS, AffectedWorkload, ConditionStatus, ConditionType, Violation
 from respread.cluster.meta import Labels
-from respread.cluster.pod import Pod, WorkloadName, workload_of
+from respread.cluster.pod import Pod, workload_of
 from respread.planning.audit.auditor import Auditor, WorkloadFinding
 from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.report.explaining import Explainer, Fate
+from respread_cli.report.explaining import DomainReport, Explainer, Fate, remedy_of
 from respread_cli.report.plan_report import MoveReport, group_after, move_report
 from respread_cli.report.planned import Planned, PolicyReport
-from respread_cli.report.remedies import remedy_of
-from respread_cli.report.scale_down_report import ScaleDownReport, scale_down_reports
-from respread_cli.report.skew_report import (
-    API_VERSION,
-    MOST_EMPTY_DOMAINS,
-    GroupReport,
-    WorkloadReference,
-    group_report,
-)
-from respread_cli.report.target import Target
+from respread_cli.report.scale_downs import ScaleDownReport, scale_down_reports
+from respread_cli.report.skew_report import API_VERSION, MOST_EMPTY_DOMAINS, GroupReport, group_report
+from respread_cli.report.target import Target, WorkloadReference
 
 _NODES_NAMED: Final = 3
 
@@ -41,18 +34,6 @@ class ExplainedPolicy(PolicyReport, frozen=True, kw_only=True, rename="camel"):
 
     conditions: tuple[ConditionReport, ...]
     """None if the operator has not seen the current generation, or does not run."""
-
-
-class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An eligible domain."""
-
-    domain: str
-    pods: int
-    nodes: int
-    too_full: bool
-    """Whether it has more pods than the minimum plus maxSkew."""
-    closed: str | None
-    """Why none of its nodes accepts a replacement now, not considering the spread itself; null if one does."""
 
 
 class IneligibleReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -177,7 +158,7 @@ def _subjects(target: Target) -> Iterable[str]:
     if target.policies:
         return (f"policy {policy.name}" for policy in target.policies)
     if target.whole_workloads:
-        return (f"{WorkloadReference(name.kind, name.name)} in {name.namespace}" for name in target.workloads)
+        return (f"{WorkloadReference.of(name)} in {name.namespace}" for name in target.workloads)
     return (f"pod/{pod.name} in {pod.namespace}" for pod in target.pods)
 
 
@@ -237,15 +218,7 @@ class _Constraint:
 
     def _domains(self) -> Iterable[DomainReport]:
         many = len(self._group.domains.nodes) > MOST_EMPTY_DOMAINS
-        for each in self._explainer.domains(self._group, self._carriers()):
-            if each.pods or not many:
-                yield DomainReport(
-                    domain=each.domain,
-                    pods=each.pods,
-                    nodes=len(each.nodes),
-                    too_full=each.too_full,
-                    closed=each.closed or None,
-                )
+        return (each for each in self._explainer.domains(self._group, self._carriers()) if each.pods or not many)
 
     def _carriers(self) -> list[Pod]:
         """Return one pod of each template that has the constraint and is counted by it."""
@@ -282,11 +255,10 @@ def _candidates(
 
 def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Sequence[SpreadGroup]) -> CandidateReport:
     verdict, policy = explainer.pod(pod, counting), explainer.policy_of(pod)
-    workload: WorkloadName = workload_of(pod)
     return CandidateReport(
         namespace=pod.namespace,
         pod=pod.name,
-        workload=WorkloadReference(workload.kind, workload.name),
+        workload=WorkloadReference.of(workload_of(pod)),
         node=pod.node_name or None,
         policy=None if policy is None else policy.name,
         too_full_domains=tuple(domain for group in counting if (domain := group.too_full(pod.node_name)) is not None),

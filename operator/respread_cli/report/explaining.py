@@ -1,13 +1,14 @@
-"""What a plan means for single constraints, domains and pods, and why, by the same rules as planning."""
+"""What a plan means for single constraints, domains and pods, why, and what a user can do, by the rules of planning."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from respread.api.conditions import PASSING_REASONS
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
@@ -27,6 +28,47 @@ from respread.scheduling.view.node_sets import node_set, union
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 
+_PASSES: Final = "nothing to do: it ends by itself"
+_REMEDIES: Final[Mapping[Reason, str]] = {
+    Reason.BARE_POD: "let a Deployment or StatefulSet own the pods",
+    Reason.CONFLICTING_CONSTRAINTS: "raise the maxSkew of one of them, or add nodes",
+    Reason.DAEMON_SET_POD: "select no pods of a DaemonSet",
+    Reason.DOMAIN_HAS_NO_NODE: "add a node there",
+    Reason.DRY_RUN: "set mode: Enforce in the policy",
+    Reason.EVICTION_REFUSED: "let the webhook or role allow evictions",
+    Reason.FINISHED_POD: "delete the finished pods",
+    Reason.GROUP_TOO_LARGE: "let the labelSelector match one workload only",
+    Reason.HELD_BY_BUDGET: "make more of the budget's pods Ready",
+    Reason.INVALID_POLICY: "correct the policy",
+    Reason.LOCAL_STORAGE: "set victims.localStorage: Evict, if the data may go",
+    Reason.MIRROR_POD: "move the manifest to another node",
+    Reason.NO_BUDGET: "create a PodDisruptionBudget for the pods",
+    Reason.NO_FEASIBLE_NODE: "uncordon, free or add nodes",
+    Reason.NOT_SELECTED: "select it in a policy",
+    Reason.OVERLAPPING_BUDGETS: "keep one PodDisruptionBudget for the pods",
+    Reason.PAUSED: "make the new pods Ready",
+    Reason.PERSISTENT_VOLUME_CLAIM: "set victims.persistentVolumeClaims: Evict",
+    Reason.PODS_NOT_READY: "make its pods Ready",
+    Reason.PRIORITY_TOO_HIGH: "raise victims.priorityThreshold in the policy",
+    Reason.PROTECTED_POD: "remove what protects the pods",
+    Reason.REPLACEMENT_REFUSED: "raise the ResourceQuota or LimitRange",
+    Reason.REPLACEMENT_WOULD_WAIT: "set podManagementPolicy: Parallel",
+    Reason.TEMPLATE_DIFFERS: "kubectl rollout restart the workload",
+    Reason.TOO_FEW_DOMAINS: "add nodes in more domains, or lower minDomains",
+    Reason.TOO_FEW_REPLICAS: "add replicas, or lower victims.minReplicas",
+    Reason.UNKNOWN_OWNER: "add its kind to victims.trustedControllers",
+    Reason.UNKNOWN_REPLACEMENT: "tell Respread of its scheduler or controller",
+    Reason.UNREAD_OBJECT: "correct the object that the message names",
+}
+_BY_NAME: Final[Mapping[Reason, str]] = {
+    Reason.DOMAIN_HAS_NO_NODE: "add a node in {}",
+    Reason.HELD_BY_BUDGET: "raise maxUnavailable of PodDisruptionBudget {}",
+    Reason.NO_FEASIBLE_NODE: "uncordon, free or add nodes in {}",
+    Reason.PROTECTED_POD: "remove the annotation {}",
+    Reason.UNKNOWN_REPLACEMENT: "{}",
+}
+"""Remedies where it is known what would have to be changed."""
+
 Fate: TypeAlias = Literal["Moves", "MayMove", "Held", "Stays"]
 """What happens to a pod: the plan evicts it; it could, but does not; the pod may not be evicted; there is no need
 to."""
@@ -42,16 +84,16 @@ class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
     move: Move | None = None
 
 
-class DomainVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """An eligible domain of a group."""
+class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An eligible domain."""
 
     domain: str
     pods: int
-    nodes: tuple[str, ...]
+    nodes: int
     too_full: bool
     """Whether it has more pods than the minimum plus maxSkew."""
-    closed: str = ""
-    """Why none of its nodes accepts a replacement now, not considering the spread itself; empty if one does."""
+    closed: str | None
+    """Why none of its nodes accepts a replacement now, not considering the spread itself; null if one does."""
 
 
 class Explainer:
@@ -130,7 +172,7 @@ class Explainer:
             "spec.constraints.topologyKeys",
         )
 
-    def domains(self, group: SpreadGroup, carriers: Sequence[Pod]) -> list[DomainVerdict]:
+    def domains(self, group: SpreadGroup, carriers: Sequence[Pod]) -> list[DomainReport]:
         """Return a group's domains by name.
 
         Args:
@@ -147,12 +189,12 @@ class Explainer:
             if replacements and not nodes & node_set([slot_of[name] for name in names]):
                 closed = why_none_there(replacements[0], names)
             verdicts.append(
-                DomainVerdict(
+                DomainReport(
                     domain=domain,
                     pods=group.count(domain),
-                    nodes=names,
+                    nodes=len(names),
                     too_full=group.count(domain) > most,
-                    closed=closed,
+                    closed=closed or None,
                 )
             )
         return verdicts
@@ -199,3 +241,10 @@ def _why_it_stays(counting: Sequence[SpreadGroup], violated: Sequence[SpreadGrou
     if any(group.violated for group in counting):
         return "no policy restores the violated constraints that count it"
     return "every constraint that counts it holds"
+
+
+def remedy_of(held: Held) -> str:
+    """Return what a user can do about what holds a constraint, in at most some 80 characters, without a full stop."""
+    if held.named and (remedy := _BY_NAME.get(held.reason)) is not None:
+        return remedy.format(held.named)
+    return _REMEDIES.get(held.reason, _PASSES if held.reason in PASSING_REASONS else "")

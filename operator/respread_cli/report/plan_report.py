@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -18,19 +19,20 @@ from respread.cluster.selectors import Selector
 from respread.planning.audit.auditor import Auditor
 from respread.planning.audit.finding import state_of
 from respread.planning.plan import BlockedGroup, Move, Plan
+from respread.program.command_line import CommandError
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.report.pending_pods import pending_pods, waiting_pods
 from respread_cli.report.planned import PaceReport, Planned, PolicyReport
 from respread_cli.report.skew_report import (
     API_VERSION,
     GroupReport,
     PendingPods,
-    WorkloadReference,
     group_report,
     has_pods_with,
+    pending_pods,
+    waiting_pods,
 )
-from respread_cli.report.target import Target
+from respread_cli.report.target import Target, WorkloadReference
 
 
 class HelpedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -162,9 +164,7 @@ def plan_report(
     touched = sorted((key for key in selected if key in plan.counts_after or groups[key].violated), key=str)
     waiting = waiting_pods(planned.view.snapshot, (group for key, group in groups.items() if shown(key)))
     return PlanReport(
-        source=origin.source,
-        time=origin.time,
-        notes=origin.notes,
+        **origin._asdict(),
         policies=planned.reports,
         default_policy=planned.default_policy,
         selected=len(selected),
@@ -194,7 +194,7 @@ def move_report(move: Move, spread: Spread) -> MoveReport:
         wave=move.wave + 1,
         namespace=move.pod.namespace,
         pod=move.pod.name,
-        workload=WorkloadReference(move.workload.kind, move.workload.name),
+        workload=WorkloadReference.of(move.workload),
         node=move.pod.node_name,
         policy=move.policy,
         constraints=tuple(
@@ -233,3 +233,117 @@ def group_after(group: SpreadGroup, plan: Plan) -> GroupReport:
     after = group_report(msgspec.structs.replace(group, counts=occupied))
     domains = group_report(group).counts.keys() | occupied.keys()
     return msgspec.structs.replace(after, counts={domain: counts.get(domain, 0) for domain in sorted(domains)})
+
+
+class ConstraintState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A constraint in one of the plans."""
+
+    violated: bool
+    skew: int
+    max_skew: int
+    evictions: int
+    """How many moves of the plan help it."""
+    skew_after: int
+    reason: Reason | None
+    """Why it stays violated; null if it does not."""
+
+
+class ConstraintDifference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A constraint that the plans treat differently."""
+
+    namespace: str
+    workloads: tuple[WorkloadReference, ...]
+    topology_key: str
+    when_unsatisfiable: WhenUnsatisfiable
+    selector: str
+    before: ConstraintState | None
+    """Null if the old plan says nothing about it: it held, no policy restored it, or it did not exist."""
+    after: ConstraintState | None
+    """Null if the new plan says nothing about it."""
+
+
+class PlanDifference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What differs between two plans."""
+
+    api_version: str = API_VERSION
+    kind: Literal["PlanDifference"] = "PlanDifference"
+    before: PlanReport
+    after: PlanReport
+    notes: tuple[str, ...] = ()
+    added_policies: tuple[str, ...]
+    removed_policies: tuple[str, ...]
+    constraints: tuple[ConstraintDifference, ...]
+    added_moves: tuple[MoveReport, ...]
+    """Of pods that the old plan does not evict."""
+    removed_moves: tuple[MoveReport, ...]
+    """Of pods that the new plan does not evict."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the pods that only the new plan evicts."""
+        return (f"pod/{move.pod}" for move in self.added_moves)
+
+
+class _Identity(NamedTuple):
+    namespace: str
+    workloads: tuple[WorkloadReference, ...]
+    topology_key: str
+    when_unsatisfiable: WhenUnsatisfiable
+    selector: str
+
+
+def read_plan(file: str) -> PlanReport:
+    """Return the plan that `respread plan -o json` wrote to a file.
+
+    Raises:
+        CommandError: it can't be read, or is something else.
+    """
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=PlanReport)
+    except OSError as error:
+        raise CommandError(f"{file} can't be read: {error.strerror or error}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CommandError(f"{file} is not what `respread plan -o json` writes: {error}.") from error
+
+
+def plan_difference(before: PlanReport, after: PlanReport) -> PlanDifference:
+    """Return what differs between two plans, constraints in the order of the new one."""
+    old, new = dict(_constraints(before)), dict(_constraints(after))
+    evicted_before = {(move.namespace, move.pod) for move in before.moves}
+    evicted = {(move.namespace, move.pod) for move in after.moves}
+    old_policies, new_policies = ({policy.name for policy in each.policies} for each in (before, after))
+    return PlanDifference(
+        before=before,
+        after=after,
+        notes=after.notes,
+        added_policies=tuple(sorted(new_policies - old_policies)),
+        removed_policies=tuple(sorted(old_policies - new_policies)),
+        constraints=tuple(
+            ConstraintDifference(**key._asdict(), before=old.get(key), after=new.get(key))
+            for key in dict.fromkeys((*new, *old))
+            if old.get(key) != new.get(key)
+        ),
+        added_moves=tuple(move for move in after.moves if (move.namespace, move.pod) not in evicted_before),
+        removed_moves=tuple(move for move in before.moves if (move.namespace, move.pod) not in evicted),
+    )
+
+
+def _constraints(plan: PlanReport) -> Iterator[tuple[_Identity, ConstraintState]]:
+    reasons = {_identity(each.group): each.reason for each in plan.blocked}
+    evictions = Counter(
+        (move.namespace, each.topology_key, each.selector) for move in plan.moves for each in move.constraints
+    )
+    for planned in plan.groups:
+        group = planned.group
+        state = ConstraintState(
+            violated=group.violated,
+            skew=group.skew,
+            max_skew=group.max_skew,
+            evictions=evictions[group.namespace, group.topology_key, group.selector],
+            skew_after=planned.skew_after,
+            reason=reasons.get(_identity(group)),
+        )
+        yield _identity(group), state
+
+
+def _identity(group: GroupReport) -> _Identity:
+    return _Identity(group.namespace, group.workloads, group.topology_key, group.when_unsatisfiable, group.selector)

@@ -15,8 +15,8 @@ from respread.cluster.objects import Node
 from respread.cluster.pod import WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.program.command_line import CommandError
-from respread_cli.report.skew_report import WorkloadReference, short_topology_key, workload_matches
-from respread_cli.suggestions import close_to, did_you_mean
+from respread_cli.report.skew_report import short_topology_key
+from respread_cli.report.target import WorkloadReference, close_to, did_you_mean, is_pattern, workload_matches
 
 _SLASHES_WITH_NAMESPACE: Final = 2
 """In `shop/deploy/web`."""
@@ -125,7 +125,7 @@ def _workloads(snapshot: ClusterSnapshot, namespaces: Iterable[str]) -> set[Work
 
 
 def _is_meant(typed: str, workload: WorkloadName) -> bool:
-    return not set("*?[") & set(typed) and workload_matches(typed, workload)
+    return not is_pattern(typed) and workload_matches(typed, workload)
 
 
 def _unknown(name: str, there: Iterable[WorkloadName], known: Iterable[WorkloadName], namespace: str | None) -> str:
@@ -151,7 +151,7 @@ def _ambiguous(found: Sequence[WorkloadName]) -> str:
 
 
 def _short(workload: WorkloadName) -> str:
-    return str(WorkloadReference(workload.kind, workload.name))
+    return str(WorkloadReference.of(workload))
 
 
 # Nodes

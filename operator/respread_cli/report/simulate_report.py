@@ -1,36 +1,49 @@
-"""The result of `respread simulate` as values. They are the JSON and YAML output, and the table is made from them.
+"""Simulates hypothetical changes of a planned cluster, and the result of `respread simulate` as values.
 
-docs/cli.md describes every field.
+They are the JSON and YAML output, and the table is made from them. docs/cli.md describes every field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.plan import Move, Plan
+from respread.moves.codec import moves_under_way
+from respread.planning.plan import Plan
+from respread.planning.planning_model import PlanningModel
+from respread.program.command_line import CommandError
+from respread.scheduling.predictor import Predictor
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.report.domain_loss import Damage, WorkloadLoss, was_pending, workload_losses
-from respread_cli.report.planned import PaceReport
-from respread_cli.report.quota_refusals import quota_refusals
-from respread_cli.report.scale_down_protection import ScaleDownProtection
-from respread_cli.report.scale_down_report import protection_report
-from respread_cli.report.simulate_changes import HypotheticalChanges
-from respread_cli.report.skew_report import (
-    API_VERSION,
-    GroupReport,
-    Origin,
-    ProtectionReport,
-    WorkloadReference,
-    group_report,
+from respread_cli.report.domain_loss import (
+    MOST_DOMAINS,
+    Damage,
+    DomainLossReport,
+    DomainOutcome,
+    WorkloadLoss,
+    domain_loss_report,
+    was_pending,
+    workload_losses,
 )
-from respread_cli.report.what_if import HypotheticalOutcome
+from respread_cli.report.planned import PaceReport, Planned, pace_report
+from respread_cli.report.quota_refusals import quota_refusals
+from respread_cli.report.scale_downs import (
+    NotForetoldError,
+    ProtectionReport,
+    Ranking,
+    WorkloadPods,
+    protection_of,
+    workloads_of,
+)
+from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, domains_of, find_changes
+from respread_cli.report.skew_report import API_VERSION, GroupReport, group_report
+from respread_cli.report.target import WorkloadReference
+from respread_cli.report.what_if import Cancellation, HypotheticalOutcome, WhatIf
 
 
 class ScaledReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
@@ -133,29 +146,162 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         return (f"pod/{pod.pod}" for pod in (*self.as_it_is.deleted, *self.as_it_is.lost))
 
 
-class Run(NamedTuple):
+LATER: Final = timedelta(days=365)
+"""After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""
+
+
+class _Run(NamedTuple):
     """The changes with some pod deletion costs."""
 
     outcome: HypotheticalOutcome
     plan: Plan
     """For the result."""
-    pace: Callable[[Sequence[Move]], PaceReport]
-    """Returns how long moves of the plan take."""
 
 
-class Runs(NamedTuple):
-    """The same changes under different pod deletion costs; see `SimulationReport`."""
+class Simulator:
+    """Simulates one set of changes after another, each at the cost of what differs from the last."""
 
-    as_it_is: Run
-    with_costs: Run | None = None
-    without_costs: Run | None = None
+    __slots__ = ("_model",)
+
+    def __init__(self, predictor: Predictor) -> None:
+        """Start without a cluster.
+
+        Args:
+            predictor: of the cluster's schedulers. Its view is changed.
+        """
+        self._model = PlanningModel(predictor)
+
+    def prepare(self, planned: Planned) -> None:
+        """Take over a cluster, which is most of what the first simulation costs."""
+        self._plan(planned, planned.view.snapshot, self._spread(planned))
+
+    def simulate(
+        self, planned: Planned, typed: Typed, namespace: str | None, cancellation: Cancellation
+    ) -> SimulationReport:
+        """Return what changes would do.
+
+        Args:
+            planned: the cluster. Its predictor is not used.
+            typed: the changes as on the command line.
+            namespace: where to look for workloads, and what to report; None is everywhere.
+            cancellation: ends it.
+
+        Raises:
+            CommandError: the changes name something that does not exist, or their effect can't be known.
+            CanceledError: it was canceled.
+        """
+        view, changes = planned.view, find_changes(typed, planned.view.snapshot, namespace)
+        spread = self._spread(planned)
+        workloads = workloads_of(view.snapshot, spread, {name.namespace for name, _ in changes.scale})
+        cancellation.check()
+        by_costs = any(
+            replicas < len(workloads[name].pods) and workloads[name].replica_sets for name, replicas in changes.scale
+        )
+        rankings: tuple[Ranking, ...] = ("as it is", "with costs", "without costs") if by_costs else ("as it is",)
+        runs = {each: self._run(planned, changes, each, cancellation) for each in rankings}
+        shown = _groups_shown(spread, runs.values(), frozenset(name for name, _ in changes.scale), namespace)
+        outcomes = {each: _outcome(run, shown, planned, namespace) for each, run in runs.items()}
+        outcome = runs["as it is"].outcome
+        return SimulationReport(
+            **planned.origin._asdict(),
+            added_nodes=outcome.added,
+            removed_nodes=changes.remove,
+            restored_nodes=changes.restore,
+            cordoned_nodes=changes.cordon,
+            drained_nodes=changes.drain,
+            scaled=tuple(_scaled(workloads[name], replicas, planned) for name, replicas in changes.scale),
+            as_it_is=outcomes["as it is"],
+            with_costs=outcomes.get("with costs"),
+            without_costs=outcomes.get("without costs"),
+            losses=tuple(
+                loss
+                for loss in workload_losses(view.snapshot, (*changes.remove, *changes.restore), outcome)
+                if loss.damage is not Damage.UNHARMED and namespace in (None, loss.namespace)
+            ),
+            quotas=quota_refusals(view.snapshot, outcome.snapshot, namespace),
+            groups=tuple(_simulated(group, runs) for group in shown),
+        )
+
+    def lose_each(
+        self, planned: Planned, typed: str, namespace: str | None, cancellation: Cancellation
+    ) -> DomainLossReport:
+        """Return what the loss of each domain of a topology key would do, one at a time.
+
+        Args:
+            planned: the cluster. Its predictor is not used.
+            typed: the key, or the part of it after the last slash.
+            namespace: tell of the workloads of this one only; None is everywhere.
+            cancellation: ends it.
+
+        Raises:
+            CommandError: no node has such a label, or it may be one of several, or there are too many domains.
+            CanceledError: it was canceled.
+        """
+        snapshot = planned.view.snapshot
+        key, domains = domains_of(typed, snapshot, MOST_DOMAINS)
+        self._spread(planned)
+
+        def lost() -> Iterator[DomainOutcome]:
+            for domain, nodes in domains.items():
+                what_if = self._what_if(planned, "as it is", cancellation)
+                what_if.remove_nodes(nodes)
+                yield DomainOutcome(domain, nodes, what_if.outcome())
+
+        return domain_loss_report(snapshot, key, lost(), namespace=namespace, origin=planned.origin)
+
+    def _what_if(self, planned: Planned, ranking: Ranking, cancellation: Cancellation) -> WhatIf:
+        return WhatIf(
+            planned.view.snapshot,
+            self._model.index,
+            self._model.predictor,
+            now=planned.view.time,
+            ranking=ranking,
+            cancellation=cancellation,
+        )
+
+    def _spread(self, planned: Planned) -> Spread:
+        """Return the spread groups of the cluster as it is."""
+        self._model.assume(planned.predictor.configuration, planned.setting.policies)
+        return self._model.index.update(planned.view.snapshot)
+
+    def _run(
+        self, planned: Planned, changes: HypotheticalChanges, ranking: Ranking, cancellation: Cancellation
+    ) -> _Run:
+        what_if = self._what_if(planned, ranking, cancellation)
+        what_if.add_nodes(changes.add)
+        what_if.remove_nodes(changes.remove)
+        what_if.restore_nodes(changes.restore)
+        what_if.cordon(changes.cordon)
+        for node in changes.drain:
+            what_if.drain(node)
+        for name, replicas in changes.scale:
+            workload = what_if.workload(name)
+            try:
+                if workload is not None:
+                    what_if.scale(workload, replicas)
+            except NotForetoldError as error:
+                raise CommandError(f"--scale {WorkloadReference.of(name)}={replicas}: {error}.") from error
+        outcome = what_if.outcome()
+        cancellation.check()
+        return _Run(outcome, self._plan(planned, outcome.snapshot, outcome.spread))
+
+    def _plan(self, planned: Planned, snapshot: ClusterSnapshot, spread: Spread) -> Plan:
+        now = planned.view.time
+        moves = moves_under_way(planned.view.records, snapshot, now)
+        return self._model.planner.plan(
+            moves.overlay(snapshot),
+            spread,
+            planned.setting,
+            now=now + LATER,
+            under_way=moves.for_planning(snapshot),
+        )
 
 
-def groups_shown(
-    before: Spread, runs: Runs, scaled: Iterable[WorkloadName], namespace: str | None
+def _groups_shown(
+    before: Spread, runs: Iterable[_Run], scaled: frozenset[WorkloadName], namespace: str | None
 ) -> tuple[SpreadGroup, ...]:
     """Return the groups that changes are about, as they were before them."""
-    names, spreads = set(scaled), [run.outcome.spread for run in runs if run is not None]
+    spreads = [run.outcome.spread for run in runs]
 
     def changes(group: SpreadGroup) -> bool:
         return any(_differs(group, spread.groups.get(group.key)) for spread in spreads)
@@ -163,7 +309,7 @@ def groups_shown(
     found = [
         group
         for group in before.groups.values()
-        if namespace in (None, group.key.namespace) and (not names.isdisjoint(group.workloads) or changes(group))
+        if namespace in (None, group.key.namespace) and (not scaled.isdisjoint(group.workloads) or changes(group))
     ]
     return tuple(sorted(found, key=lambda group: (group.key.namespace, group.workloads, str(group.key))))
 
@@ -177,87 +323,46 @@ def _differs(group: SpreadGroup, after: SpreadGroup | None) -> bool:
     return after.domains is not group.domains and after.domains.nodes.keys() != group.domains.nodes.keys()
 
 
-def simulation_report(
-    runs: Runs,
-    shown: tuple[SpreadGroup, ...],
-    changes: HypotheticalChanges,
-    protections: Mapping[WorkloadName, tuple[int, ScaleDownProtection]],
-    *,
-    before: ClusterSnapshot,
-    namespace: str | None,
-    origin: Origin,
-) -> SimulationReport:
-    """Return a simulation for the output.
+def _scaled(workload: WorkloadPods, replicas: int, planned: Planned) -> ScaledReport:
+    protection = protection_of(workload, planned.governing, planned.view.snapshot, planned.view.records)
+    return ScaledReport(**msgspec.structs.asdict(protection), pods=len(workload.pods), replicas=replicas)
 
-    Args:
-        runs: the results.
-        shown: the groups to report, before the changes.
-        changes: what was simulated.
-        protections: of each scaled workload, how many pods it has and whether they are protected.
-        before: the cluster before the changes.
-        namespace: tell of the pods of this one only.
-        origin: what it was made from.
-    """
-    with_costs, without_costs = runs.with_costs, runs.without_costs
-    return SimulationReport(
-        source=origin.source,
-        time=origin.time,
-        notes=origin.notes,
-        added_nodes=runs.as_it_is.outcome.added,
-        removed_nodes=changes.remove,
-        restored_nodes=changes.restore,
-        cordoned_nodes=changes.cordon,
-        drained_nodes=changes.drain,
-        scaled=tuple(_scaled(name, replicas, *protections[name]) for name, replicas in changes.scale),
-        as_it_is=_outcome(runs.as_it_is, shown, before, namespace),
-        with_costs=None if with_costs is None else _outcome(with_costs, shown, before, namespace),
-        without_costs=None if without_costs is None else _outcome(without_costs, shown, before, namespace),
-        losses=tuple(
-            loss
-            for loss in workload_losses(before, (*changes.remove, *changes.restore), runs.as_it_is.outcome)
-            if loss.damage is not Damage.UNHARMED and namespace in (None, loss.namespace)
-        ),
-        quotas=quota_refusals(before, runs.as_it_is.outcome.snapshot, namespace),
-        groups=tuple(
-            SimulatedGroup(
-                group=group_report(group),
-                as_it_is=_group_after(group, runs.as_it_is),
-                with_costs=None if with_costs is None else _group_after(group, with_costs),
-                without_costs=None if without_costs is None else _group_after(group, without_costs),
-            )
-            for group in shown
-        ),
+
+def _simulated(group: SpreadGroup, runs: Mapping[Ranking, _Run]) -> SimulatedGroup:
+    after = {ranking: _group_after(group, run) for ranking, run in runs.items()}
+    return SimulatedGroup(
+        group=group_report(group),
+        as_it_is=after["as it is"],
+        with_costs=after.get("with costs"),
+        without_costs=after.get("without costs"),
     )
 
 
-def _scaled(name: WorkloadName, replicas: int, pods: int, protection: ScaleDownProtection) -> ScaledReport:
-    report = protection_report(name, protection)
-    return ScaledReport(**msgspec.structs.asdict(report), pods=pods, replicas=replicas)
-
-
-def _group_after(before: SpreadGroup, run: Run) -> GroupAfter:
+def _group_after(before: SpreadGroup, run: _Run) -> GroupAfter:
     after = run.outcome.spread.groups.get(before.key)
     report = group_report(msgspec.structs.replace(before, counts={}) if after is None else after)
     return GroupAfter(violated=report.violated, skew=report.skew, excess=report.excess, counts=report.counts)
 
 
-def _outcome(run: Run, shown: Iterable[SpreadGroup], before: ClusterSnapshot, namespace: str | None) -> OutcomeReport:
+def _outcome(run: _Run, shown: Iterable[SpreadGroup], planned: Planned, namespace: str | None) -> OutcomeReport:
     outcome = run.outcome
 
     def told(pods: Iterable[PodReport]) -> tuple[PodReport, ...]:
         return tuple(pod for pod in pods if namespace in (None, pod.namespace))
 
-    keys = {group.key for group in shown}
+    keys, policies = {group.key for group in shown}, planned.setting.policies
     moves = [move for move in run.plan.moves if not keys.isdisjoint(move.groups)]
+    quiet = {policy.name: policy.spec.quiet_period for policy in policies}
+    longest = max((quiet[move.policy] for move in moves), default=timedelta())
     return OutcomeReport(
         violated=sum(_group_after(group, run).violated for group in shown),
         evictions=len(moves),
-        pace=run.pace(moves),
+        pace=pace_report(outcome.snapshot, policies, moves, after=longest),
         certain=outcome.certain,
         deleted=told(_pod(pod, certain=outcome.certain) for pod in outcome.deleted),
         placed=told(_pod(each.pod, certain=each.certain) for each in outcome.placed),
         unplaced=told(
-            _pod(each.pod, certain=True, message=each.why, pending_before=was_pending(each.pod, before))
+            _pod(each.pod, certain=True, message=each.why, pending_before=was_pending(each.pod, planned.view.snapshot))
             for each in outcome.unplaced
         ),
         lost=told(_pod(pod, certain=True) for pod in outcome.lost),
@@ -265,11 +370,10 @@ def _outcome(run: Run, shown: Iterable[SpreadGroup], before: ClusterSnapshot, na
 
 
 def _pod(pod: Pod, *, certain: bool, message: str = "", pending_before: bool = False) -> PodReport:
-    workload = workload_of(pod)
     return PodReport(
         namespace=pod.namespace,
         pod=pod.name,
-        workload=WorkloadReference(workload.kind, workload.name),
+        workload=WorkloadReference.of(workload_of(pod)),
         node=pod.node_name or None,
         certain=certain,
         message=message,

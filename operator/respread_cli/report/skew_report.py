@@ -8,40 +8,31 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 from immutables import Map
 
 from respread.api.policy import WhenUnsatisfiable
-from respread.cluster.pod import WorkloadName
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.selectors import Selector
+from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.auditor import Findings, WorkloadFinding
 from respread.planning.audit.finding import AuditRule, AuditState, PatchOperation, UnworkableState, When, state_of
-from respread.scheduling.verdict import Plugin
+from respread.planning.audit.pending import WhyPending, why_pending
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.verdict import Plugin, Unknown
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
-from respread_cli.report.scale_down_protection import ScaleDownReason
+from respread_cli.report.scale_downs import ProtectionReport
+from respread_cli.report.target import WorkloadReference, is_pattern, workload_matches
 
 API_VERSION: Final = "cli.respread.dev/v1"
 """Of the JSON output. Within a version, a field is never removed or changed in meaning."""
 MOST_EMPTY_DOMAINS: Final = 100
 """A group with more domains than this only lists those with pods."""
 
-SHORT_KINDS: Final[Mapping[str, str]] = {
-    "DaemonSet": "ds",
-    "Deployment": "deploy",
-    "Pod": "pod",
-    "ReplicaSet": "rs",
-    "ReplicationController": "rc",
-    "StatefulSet": "sts",
-}
-"""kubectl's short names."""
-_API_GROUPS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), "apps"),
-    **dict.fromkeys(("CronJob", "Job"), "batch"),
-}
 _ORDER: Final[Mapping[AuditState, int]] = {
     "Unsatisfiable": 0,
     "BlockedViolation": 1,
@@ -50,35 +41,6 @@ _ORDER: Final[Mapping[AuditState, int]] = {
     "Ineffective": 2,
     "Holds": 3,
 }
-_WILDCARDS: Final = frozenset("*?[")
-_KIND_WORDS: Final[Mapping[str, str]] = {
-    word: kind for kind, short in SHORT_KINDS.items() for word in (short, f"{short}s", kind.lower(), f"{kind.lower()}s")
-} | {
-    "deployments": "Deployment",
-    "po": "Pod",
-    "job": "Job",
-    "jobs": "Job",
-    "rollout": "Rollout",
-    "rollouts": "Rollout",
-    "clone": "CloneSet",
-    "cloneset": "CloneSet",
-    "clonesets": "CloneSet",
-}
-
-
-WORDS_OF_POLICIES: Final = frozenset(
-    {
-        "policy",
-        "crbp",
-        "rbp",
-        "clusterrebalancepolicy",
-        "clusterrebalancepolicies",
-        "rebalancepolicy",
-        "rebalancepolicies",
-    }
-)
-KINDS_OF_TARGETS: Final = frozenset(_KIND_WORDS) | WORDS_OF_POLICIES
-"""The words for kinds that may be before a name."""
 
 
 class Origin(NamedTuple):
@@ -89,23 +51,6 @@ class Origin(NamedTuple):
     time: datetime
     notes: tuple[str, ...] = ()
     """What the person should know besides, a sentence each."""
-
-
-class WorkloadReference(msgspec.Struct, frozen=True):
-    """A workload, in the namespace of its group."""
-
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        """Return the form that kubectl accepts: `deploy/web`."""
-        return f"{SHORT_KINDS.get(self.kind, self.kind.lower())}/{self.name}"
-
-    @property
-    def full_name(self) -> str:
-        """The form of kubectl's `-o name`: `deployment.apps/web`."""
-        group = _API_GROUPS.get(self.kind)
-        return f"{self.kind.lower()}{'' if group is None else f'.{group}'}/{self.name}"
 
 
 class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -135,19 +80,6 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`Violation` where there is no plan, which would tell whether it can be restored."""
     findings: tuple[FindingReport, ...] = ()
     """Why it can't work; empty if it can."""
-
-
-class ProtectionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whether a workload is protected."""
-
-    namespace: str
-    workload: WorkloadReference
-    protected: bool
-    """Whether a scale-down follows Respread's pod deletion costs."""
-    reason: ScaleDownReason
-    message: str
-    policy: str | None
-    """The policy that decides."""
 
 
 class RejectedNodesReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -237,21 +169,6 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def joined_words(words: Sequence[str]) -> tuple[str, ...]:
-    """Return arguments with each kind joined to the name after it: `deployment web` is `deployment/web`, as in kubectl.
-
-    A word that follows no kind, or is the last one, stays as it is, because a workload may be named like a kind.
-    """
-    joined: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        if left and word.partition(".")[0].lower() in KINDS_OF_TARGETS and "/" not in left[0]:
-            word = f"{word}/{left.pop(0)}"
-        joined.append(word)
-    return tuple(joined)
-
-
 def unknown_workloads(spread: Spread, wanted: GroupFilter) -> list[str]:
     """Return the workloads that were named but that no group has, because a typo must not look balanced."""
     there = {
@@ -263,17 +180,8 @@ def unknown_workloads(spread: Spread, wanted: GroupFilter) -> list[str]:
     return [
         pattern
         for pattern in wanted.workloads
-        if not _WILDCARDS.intersection(pattern) and not any(workload_matches(pattern, each) for each in there)
+        if not is_pattern(pattern) and not any(workload_matches(pattern, each) for each in there)
     ]
-
-
-def workload_matches(pattern: str, workload: WorkloadName) -> bool:
-    """Return whether an argument selects a workload: `web`, `deploy/web`, `deployments.apps/web`, `web-*`."""
-    kind, slash, name = pattern.rpartition("/")
-    word = kind.partition(".")[0].lower()
-    if slash and _KIND_WORDS.get(word, word) not in {workload.kind, workload.kind.lower()}:
-        return False
-    return fnmatchcase(workload.name, name)
 
 
 def has_pods_with(group: SpreadGroup, selector: Selector | None) -> bool:
@@ -319,9 +227,7 @@ def skew_report(
         groups.sort(key=place)
     shown = groups[:limit]
     return SkewReport(
-        source=origin.source,
-        time=origin.time,
-        notes=origin.notes,
+        **origin._asdict(),
         violated=sum(group.violated for group in groups),
         worst_skew=max((group.skew for group in groups), default=0),
         unsatisfiable=sum(group.state == "Unsatisfiable" for group in groups),
@@ -364,7 +270,7 @@ def group_report(
     counts = group.all_counts() if domains <= MOST_EMPTY_DOMAINS else dict(sorted(group.counts.items()))
     return GroupReport(
         namespace=key.namespace,
-        workloads=tuple(WorkloadReference(each.kind, each.name) for each in group.workloads),
+        workloads=tuple(map(WorkloadReference.of, group.workloads)),
         topology_key=key.topology_key,
         when_unsatisfiable=key.when_unsatisfiable,
         max_skew=key.max_skew,
@@ -439,3 +345,51 @@ def _report(namespace: str, found: WorkloadFinding) -> FindingReport:
 def _command(namespace: str, workload: WorkloadName, patch: tuple[PatchOperation, ...]) -> str:
     encoded = shlex.quote(msgspec.json.encode(patch).decode())
     return f"kubectl -n {namespace} patch {workload.kind.lower()}/{workload.name} --type=json -p {encoded}"
+
+
+def waiting_pods(snapshot: ClusterSnapshot, groups: Iterable[SpreadGroup]) -> list[Pod]:
+    """Return the pods without a node that have the constraint of one of some groups."""
+    templates = {
+        (group.key.namespace, template.labels, id(template.spec)) for group in groups for template in group.carriers
+    }
+    return [pod for pod in snapshot.waiting_pods.values() if (pod.namespace, pod.labels, id(pod.spec)) in templates]
+
+
+def pending_pods(pods: Iterable[Pod], predictor: Predictor | None) -> tuple[PendingPods, ...]:
+    """Return why pods have no node, by workload and reason, the most pods first.
+
+    Args:
+        pods: pods without a node.
+        predictor: of the cluster's schedulers, whose view shows the pods; None if not all is known that decides.
+    """
+    nodes = [] if predictor is None else sorted(predictor.view.snapshot.nodes)
+    known: dict[tuple[str, Labels, int, str], WhyPending] = {}
+    found: dict[tuple[WorkloadName, WhyPending], list[str]] = {}
+    for pod in pods:
+        own_volumes = pod.spec.stateful_claims or pod.spec.ephemeral_volumes
+        template = pod.namespace, pod.labels, id(pod.spec), pod.name if own_volumes else ""
+        if (why := known.get(template)) is None:
+            unread = WhyPending(0, (), Unknown("rights", "not all that decides where pods go may be read"))
+            why = known[template] = unread if predictor is None else why_pending(predictor.prepare(pod), nodes)
+        found.setdefault((workload_of(pod), why), []).append(pod.name)
+    reports = [_pending(name, why, names) for (name, why), names in found.items()]
+    return tuple(sorted(reports, key=lambda each: (-each.pods, each.namespace, str(each.workload), each.pod)))
+
+
+def _pending(name: WorkloadName, why: WhyPending, pods: list[str]) -> PendingPods:
+    return PendingPods(
+        namespace=name.namespace,
+        workload=WorkloadReference.of(name),
+        pods=len(pods),
+        pod=min(pods),
+        message=str(why),
+        rejections=tuple(
+            RejectedNodesReport(
+                plugin=each.plugin,
+                topology_key=each.topology_key,
+                nodes=each.nodes,
+                message=f"{each.why} ({each.example})",
+            )
+            for each in why.rejected
+        ),
+    )

@@ -1,11 +1,13 @@
-"""The workload, pod or policy that a command is about."""
+"""The words by which users name workloads, pods and policies: what they mean, and what was probably meant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
-from typing import Final
+from typing import Final, Self
 
 import click
 import msgspec
@@ -17,11 +19,102 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Move, Plan
 from respread.program.command_line import CommandError
 from respread.spread.group import SpreadGroup
-from respread_cli.report.skew_report import WORDS_OF_POLICIES, WorkloadReference, joined_words, workload_matches
-from respread_cli.suggestions import close_to, did_you_mean
 
+SHORT_KINDS: Final[Mapping[str, str]] = {
+    "DaemonSet": "ds",
+    "Deployment": "deploy",
+    "Pod": "pod",
+    "ReplicaSet": "rs",
+    "ReplicationController": "rc",
+    "StatefulSet": "sts",
+}
+"""kubectl's short names."""
+_API_GROUPS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), "apps"),
+    **dict.fromkeys(("CronJob", "Job"), "batch"),
+}
+_KIND_WORDS: Final[Mapping[str, str]] = {
+    word: kind for kind, short in SHORT_KINDS.items() for word in (short, f"{short}s", kind.lower(), f"{kind.lower()}s")
+} | {
+    "deployments": "Deployment",
+    "po": "Pod",
+    "job": "Job",
+    "jobs": "Job",
+    "rollout": "Rollout",
+    "rollouts": "Rollout",
+    "clone": "CloneSet",
+    "cloneset": "CloneSet",
+    "clonesets": "CloneSet",
+}
+_POLICIES: Final = frozenset(
+    {
+        "policy",
+        "crbp",
+        "rbp",
+        "clusterrebalancepolicy",
+        "clusterrebalancepolicies",
+        "rebalancepolicy",
+        "rebalancepolicies",
+    }
+)
 _PODS: Final = frozenset({"po", "pod", "pods"})
-_POLICIES: Final = WORDS_OF_POLICIES
+_WILDCARDS: Final = frozenset("*?[")
+_MOST: Final = 3
+_CLOSE: Final = 0.6
+"""The similarity, from 0 to 1, of words of three letters of which one is wrong, is above this."""
+_LETTERS_PER_MISSING: Final = 3
+"""One letter in so many may be missing or too many, and one in any case."""
+
+
+class WorkloadReference(msgspec.Struct, frozen=True):
+    """A workload, in the namespace of its group."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return the form that kubectl accepts: `deploy/web`."""
+        return f"{SHORT_KINDS.get(self.kind, self.kind.lower())}/{self.name}"
+
+    @classmethod
+    def of(cls, workload: WorkloadName) -> Self:
+        """Return the reference to a workload."""
+        return cls(workload.kind, workload.name)
+
+    @property
+    def full_name(self) -> str:
+        """The form of kubectl's `-o name`: `deployment.apps/web`."""
+        group = _API_GROUPS.get(self.kind)
+        return f"{self.kind.lower()}{'' if group is None else f'.{group}'}/{self.name}"
+
+
+def joined_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return arguments with each kind joined to the name after it: `deployment web` is `deployment/web`, as in kubectl.
+
+    A word that follows no kind, or is the last one, stays as it is, because a workload may be named like a kind.
+    """
+    joined: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if left and word.partition(".")[0].lower() in _KIND_WORDS.keys() | _POLICIES and "/" not in left[0]:
+            word = f"{word}/{left.pop(0)}"
+        joined.append(word)
+    return tuple(joined)
+
+
+def is_pattern(word: str) -> bool:
+    """Return whether a word has wildcards, as `web-*`."""
+    return not _WILDCARDS.isdisjoint(word)
+
+
+def workload_matches(pattern: str, workload: WorkloadName) -> bool:
+    """Return whether an argument selects a workload: `web`, `deploy/web`, `deployments.apps/web`, `web-*`."""
+    kind, slash, name = pattern.rpartition("/")
+    word = kind.partition(".")[0].lower()
+    if slash and _KIND_WORDS.get(word, word) not in {workload.kind, workload.kind.lower()}:
+        return False
+    return fnmatchcase(workload.name, name)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -125,7 +218,7 @@ def _meant(name: str, snapshot: ClusterSnapshot, policies: Iterable[Policy], nam
     for pod in _pods(snapshot, namespace):
         workload = workload_of(pod)
         words[pod.name] = f"pod/{pod.name}"
-        words[workload.name] = str(WorkloadReference(workload.kind, workload.name))
+        words[workload.name] = str(WorkloadReference.of(workload))
     for each in policies:
         words.setdefault(each.object_name, f"{'crbp' if each.is_cluster_policy else 'rbp'}/{each.object_name}")
     return [words[each] for each in close_to(name, words)]
@@ -169,3 +262,15 @@ def _pods(snapshot: ClusterSnapshot, namespace: str | None) -> Iterator[Pod]:
     parts = found.values() if namespace is None else [found[namespace]] if namespace in found else []
     named = chain.from_iterable(by_labels.values() for by_labels in parts)
     return (pod for pods in named for pod in pods.values() if not pod.finished)
+
+
+def close_to(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known words that a word is probably a misspelling of, the closest first."""
+    most = max(1, len(word) // _LETTERS_PER_MISSING)
+    alike = [each for each in known if abs(len(each) - len(word)) <= most]
+    return get_close_matches(word, alike, n=_MOST, cutoff=_CLOSE)
+
+
+def did_you_mean(words: Collection[str]) -> str:
+    """Return a question to append to an error, with a blank before it; nothing without words."""
+    return f" Did you mean {' or '.join(words)}?" if words else ""

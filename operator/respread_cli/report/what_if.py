@@ -23,12 +23,10 @@ from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import Change, ClusterSnapshot, ClusterState
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.node_sets import NodeSet, members, node_set
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.index import Spread, SpreadIndex
-from respread_cli.report.forecast import NotForetoldError, Ranking, foretell
-from respread_cli.report.scale_down_protection import WorkloadPods, workloads_of
+from respread_cli.report.scale_downs import NotForetoldError, Ranking, WorkloadPods, foretell, workloads_of
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})
@@ -253,8 +251,7 @@ class WhatIf:
                 unplaced.append(Unplaced(pod, said[template]))
                 continue
             node = self._pod_numbers.fewest(prepared.best_nodes(admitted))
-            found = likely_domains(prepared)
-            certain = isinstance(found, tuple) and all(len(each.sure) == 1 for each in found)
+            certain = _has_certain_domains(prepared, admitted)
             view.place(pod, node)
             self._pod_numbers.add(node)
             placed = msgspec.structs.replace(pod, node_name=node, phase="Running", ready=True)
@@ -333,36 +330,15 @@ def _in_turn(pods: Iterable[Pod]) -> list[Pod]:
     )
 
 
-class LikelyDomains(msgspec.Struct, frozen=True):
-    """Where a pod may go, as values of one topology key."""
-
-    topology_key: str
-    sure: frozenset[str]
-    """The domains of all feasible nodes. The pod goes to one of these, or nowhere if there are none.
+def _has_certain_domains(prepared: PreparedPod, feasible: NodeSet) -> bool:
+    """Return whether all feasible nodes are in the same domain, for each topology key of a pod's constraints.
 
     With more than 100 nodes, the scheduler examines only some of them, and it picks at random among equal scores. So
     the node itself can't be predicted.
     """
-    likely: frozenset[str]
-    """The domains of the nodes that PodTopologySpread scores highest, by the pod's ScheduleAnyway constraints.
-
-    Other scores (free resources, images, preferred affinity) may outweigh it. Without such constraints, or if they are
-    unknown, this equals `sure`.
-    """
-
-
-def likely_domains(prepared: PreparedPod) -> tuple[LikelyDomains, ...] | Unknown:
-    """Return the domains for each topology key of a pod's effective constraints, hard ones first, each key once.
-
-    A node without a key is in none of its domains. The pod can go there only if it has only ScheduleAnyway constraints.
-    """
-    if prepared.unknown is not None:
-        return prepared.unknown
     in_force = prepared.constraints
-    feasible = prepared.admitted()
-    best = prepared.best_nodes(feasible)
-    keys = dict.fromkeys(each.topology_key for each in (*in_force.hard, *in_force.soft))
-    return tuple(LikelyDomains(key, prepared.domains(feasible, key), prepared.domains(best, key)) for key in keys)
+    keys = {each.topology_key for each in (*in_force.hard, *in_force.soft)}
+    return all(len(prepared.domains(feasible, key)) == 1 for key in keys)
 
 
 class CanceledError(Exception):

@@ -11,12 +11,16 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread_cli.report.explain_report import ExplainReport
-from respread_cli.report.forecast import NotForetoldError, Ranking, foretell
 from respread_cli.report.planned import Planned
-from respread_cli.report.scale_down_protection import WorkloadPods, workloads_of
-from respread_cli.report.scale_down_report import MOST_FORETOLD
-from respread_cli.report.skew_report import WorkloadReference
-from respread_cli.report.target import Target
+from respread_cli.report.scale_downs import (
+    MOST_FORETOLD,
+    NotForetoldError,
+    Ranking,
+    WorkloadPods,
+    foretell,
+    workloads_of,
+)
+from respread_cli.report.target import Target, WorkloadReference
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -139,7 +143,7 @@ def _curve(workload: WorkloadPods, now: datetime) -> Curve:
             unknown = f"It is not known which pods a scale-down would delete: {error}."
     return Curve(
         namespace=workload.name.namespace,
-        workload=str(WorkloadReference(workload.name.kind, workload.name.name)),
+        workload=str(WorkloadReference.of(workload.name)),
         replicas=pods,
         points=points,
         unknown=unknown,

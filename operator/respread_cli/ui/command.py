@@ -23,13 +23,12 @@ from respread.kube.kubeconfig import contexts_in, current_context
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import planning_inputs
 from respread_cli.read.cluster_view import ClusterOptions
-from respread_cli.read.prometheus import read_past
+from respread_cli.render.output import has_screen
 from respread_cli.report.planned import Planning, PlanningOptions, check_standard_input
-from respread_cli.terminal import has_screen
-from respread_cli.ui.engine import Contexts, Engine
+from respread_cli.ui.engine import Contexts, Engine, open_source
 from respread_cli.ui.guard import Guard, new_token
+from respread_cli.ui.history import read_past
 from respread_cli.ui.server import HOST, PageServer, listener_on, listening
-from respread_cli.ui.sources import open_source
 
 ANY_PORT: Final = 0
 _OF_A_CONTEXT: Final = re.compile(r"(?:((?!https?://).+?)=)?(https?://.+)")

@@ -6,28 +6,43 @@ One thread at a time may use it, unless a method says otherwise.
 from __future__ import annotations
 
 import shlex
-from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from respread.program.command_line import CommandError
-from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.read.following import Lost
-from respread_cli.read.prometheus import PastPoint
+from respread_cli.read.cluster_view import OWNERS, ClusterOptions, ReadCluster, WantedKind
+from respread_cli.read.following import FollowedCluster, Lost
+from respread_cli.read.live import ApiReader
+from respread_cli.read.reading import wanted_for_plan
+from respread_cli.read.snapshot_file import read_snapshot
 from respread_cli.report.explain_report import explain_report
-from respread_cli.report.pending_pods import pending_pods
 from respread_cli.report.planned import Planned, Planning
-from respread_cli.report.skew_report import PendingPods
+from respread_cli.report.skew_report import PendingPods, pending_pods
 from respread_cli.report.target import Target, find_target
 from respread_cli.report.what_if import Cancellation
 from respread_cli.report.workload_view import WorkloadView, workload_view
-from respread_cli.ui.changes import Happening, OverviewChange, change_between, happenings
-from respread_cli.ui.events import EventsQuestion, ReadEvents, chosen, events_of_policies, events_of_workload
-from respread_cli.ui.history import PageHistory, history_of
+from respread_cli.ui.events import (
+    EventsQuestion,
+    ReadEvents,
+    chosen,
+    events_of_policies,
+    events_of_workload,
+    read_operator_events,
+)
+from respread_cli.ui.history import (
+    OverviewChange,
+    PageHistory,
+    PastPoint,
+    Timeline,
+    TimelineChange,
+    change_between,
+    happenings,
+    history_of,
+)
 from respread_cli.ui.overview import Overview, Overviews
 from respread_cli.ui.protections import Protections
 from respread_cli.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs
@@ -57,52 +72,6 @@ def node_choices(planned: Planned) -> tuple[NodeChoice, ...]:
         )
         for name, node in sorted(snapshot.nodes.items())
     )
-
-
-MOST_POINTS: Final = 600
-MOST_HAPPENINGS: Final = 200
-
-
-class TimePoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The cluster in numbers at one time."""
-
-    time: datetime
-    violated: int
-    excess: int
-    worst_skew: int
-    in_flight: int
-
-
-class TimelineChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The additions to the timeline since it was last sent."""
-
-    points: tuple[TimePoint, ...]
-    happenings: tuple[Happening, ...]
-
-
-class Timeline:
-    """Keeps the newest points and changes."""
-
-    def __init__(self) -> None:
-        self._points: deque[TimePoint] = deque(maxlen=MOST_POINTS)
-        self._happenings: deque[Happening] = deque(maxlen=MOST_HAPPENINGS)
-
-    def record(self, overview: Overview, found: tuple[Happening, ...]) -> TimelineChange:
-        """Add changes, and return the addition."""
-        point = TimePoint(
-            time=overview.time,
-            violated=overview.violated,
-            excess=overview.excess,
-            worst_skew=overview.worst_skew,
-            in_flight=sum(row.in_flight for row in overview.rows),
-        )
-        self._points.append(point)
-        self._happenings.extend(found)
-        return TimelineChange(points=(point,), happenings=found)
-
-    def everything(self) -> TimelineChange:
-        """Return all that is kept."""
-        return TimelineChange(points=tuple(self._points), happenings=tuple(self._happenings))
 
 
 def _of_kubectl(arguments: tuple[str, ...]) -> str:
@@ -354,3 +323,85 @@ class Contexts:
         """End the reading of every cluster."""
         while self._opened:
             self._opened.pop()[1].close()
+
+
+class FileSource:
+    """A snapshot file, which never changes."""
+
+    live = False
+    lost: Lost | None = None
+
+    def __init__(self, file: str) -> None:
+        """Read it.
+
+        Raises:
+            CommandError: it can't be read.
+        """
+        self._view = read_snapshot(file)
+
+    def take(self) -> ReadCluster:
+        """Return the cluster."""
+        return self._view
+
+    def read_owners(self) -> bool:
+        """Return False: the file contains them, or they are unknown."""
+        return False
+
+    def events(self, _namespaces: tuple[str, ...]) -> ReadEvents:
+        """Return none."""
+        return ReadEvents(unreadable="A snapshot contains no Events.")
+
+
+class LiveSource:
+    """An API server."""
+
+    live = True
+
+    def __init__(self, cluster: FollowedCluster, reader: ApiReader) -> None:
+        self._cluster = cluster
+        self._reader = reader
+
+    @property
+    def lost(self) -> Lost | None:
+        """The start of the outage; None if there is a connection."""
+        return self._cluster.lost
+
+    def take(self) -> ReadCluster | None:
+        """Return the cluster as it is now; None until everything was read."""
+        return self._cluster.take()
+
+    def read_owners(self) -> bool:
+        """Read the pods' owners from now on, and return True; False if they are read already."""
+        return self._cluster.add(WantedKind(kind, required=False) for kind in OWNERS)
+
+    def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
+        """Read the operator's Events in some namespaces."""
+        return read_operator_events(self._reader, namespaces)
+
+
+@contextmanager
+def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callable[[], None]) -> Iterator[Source]:
+    """Open the cluster that options select.
+
+    Args:
+        options: of the command.
+        with_policies: whether to read the cluster's policies.
+        changed: called when something has arrived, in any thread.
+
+    Raises:
+        CommandError: it can't be read.
+    """
+    if options.snapshot is not None:
+        yield FileSource(options.snapshot)
+        return
+    from respread_cli.read.connection import connect  # noqa: PLC0415 - the clients take long to import
+
+    wanted = wanted_for_plan(with_policies=with_policies)
+    connection = connect(options)
+    cluster = FollowedCluster(connection, changed)
+    try:
+        cluster.start(wanted)
+        yield LiveSource(cluster, ApiReader(connection))
+    finally:
+        cluster.close()
+        connection.close()

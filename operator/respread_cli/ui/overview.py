@@ -18,10 +18,11 @@ from respread.cluster.pod import WorkloadName
 from respread.planning.audit.auditor import Auditor, Findings, WorkloadFinding
 from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup
+from respread_cli.report.explaining import remedy_of
 from respread_cli.report.plan_report import group_after
 from respread_cli.report.planned import PaceReport, Planned, PolicyReport, pace_in_words
-from respread_cli.report.remedies import remedy_of
-from respread_cli.report.skew_report import GroupReport, ProtectionReport, group_report, worst_first
+from respread_cli.report.scale_downs import ProtectionReport
+from respread_cli.report.skew_report import GroupReport, group_report, worst_first
 
 MOST_COLUMNS: Final = 6
 """The most domains of a topology key that have a column each."""

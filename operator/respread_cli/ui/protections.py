@@ -12,9 +12,7 @@ from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.replica_set import ReplicaSetPods
 from respread_cli.report.planned import Planned
-from respread_cli.report.scale_down_protection import WorkloadPods, protection_of
-from respread_cli.report.scale_down_report import is_known, protection_report
-from respread_cli.report.skew_report import ProtectionReport
+from respread_cli.report.scale_downs import ProtectionReport, WorkloadPods, is_known, protection_of
 
 LONG_SECONDS: Final = 0.1
 REST: Final = 9.0
@@ -100,7 +98,7 @@ class Protections:
             replica_sets=replica_sets,
         )
         view = planned.view
-        return protection_report(name, protection_of(workload, self._policies, view.snapshot, view.records))
+        return protection_of(workload, self._policies, view.snapshot, view.records)
 
 
 _WITH_REPLICA_SETS = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "Rollout"})

@@ -13,7 +13,7 @@ import msgspec
 
 from respread.lean_imports import no_authorities
 from respread.program.command_line import CommandError
-from respread_cli.page.document import ASSETS
+from respread_cli.page import ASSETS
 from respread_cli.report.what_if import Cancellation
 from respread_cli.ui.engine import Contexts, Engine, Update
 from respread_cli.ui.guard import HEADERS, Guard

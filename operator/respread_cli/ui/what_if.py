@@ -12,8 +12,7 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread_cli.report.planned import Planned
 from respread_cli.report.simulate_changes import Typed
-from respread_cli.report.simulate_report import OutcomeReport, SimulatedGroup, SimulationReport
-from respread_cli.report.simulating import Simulator
+from respread_cli.report.simulate_report import OutcomeReport, SimulatedGroup, SimulationReport, Simulator
 from respread_cli.report.what_if import Cancellation
 
 MOST_GROUPS: Final = 30

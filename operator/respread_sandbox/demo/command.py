@@ -11,9 +11,8 @@ from rich.table import Table
 
 from respread.api.words import number_of
 from respread.program.command_line import ENVIRONMENT, CommandError
-from respread_cli.render.domain_bars import FAINT, OVER, WITHIN
-from respread_cli.render.output import make_console
-from respread_cli.terminal import ended_by_signals
+from respread_cli.render.output import ended_by_signals, make_console
+from respread_cli.render.tables import FAINT, OVER, WITHIN
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 from respread_sandbox.demo.ending import Ending
 from respread_sandbox.demo.picture import Pair, Picture

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from respread_cli.render.domain_bars import FAINT, OVER, WITHIN, is_ascii_only
+from respread_cli.render.tables import FAINT, OVER, WITHIN, is_ascii_only
 from respread_sandbox.demo.picture import Pair, Picture
 from respread_sandbox.demo.world import MAX_SKEW, NAME_PREFIX
 

@@ -3,30 +3,84 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
+import respread_cli
 from respread.api.policy import GROUP, PLURALS, Mode
 from respread.api.words import number_of
-from respread_cli.read.shipped_files import crds, manifests
-from respread_cli.render.domain_bars import FAINT, OVER, WITHIN
-from respread_cli.terminal import has_screen
+from respread_cli.render.output import has_screen
+from respread_cli.render.tables import FAINT, OVER, WITHIN
 from respread_sandbox import Sandbox, SandboxError
 from respread_sandbox.demo.ending import Ending, requests_of
-from respread_sandbox.demo.observer import PodObserver
-from respread_sandbox.demo.operator_process import (
-    OPERATOR_NAMESPACE,
-    SERVICE_ACCOUNT,
-    OperatorProcess,
-    environment_of_programs,
-    operator_process,
-)
-from respread_sandbox.demo.picture import Pair
+from respread_sandbox.demo.picture import Pair, PodObserver
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
+
+NAME: Final = "respread"
+OPERATOR_NAMESPACE: Final = "respread-system"
+SERVICE_ACCOUNT: Final = "respread"
+STOP_SECONDS: Final = 15
+LOG_LINES: Final = 12
+
+
+class OperatorProcess:
+    """A running `respread run`."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def check(self) -> None:
+        """Raise SandboxError, with the last lines of its log, if it has ended."""
+        code = self._sandbox.exit_code(NAME)
+        if code is not None:
+            raise SandboxError(f"the operator ended with exit code {code}:\n{self.last_lines()}")
+
+    def stop(self) -> int:
+        """Stop it, and return its exit code. It is killed if it does not stop."""
+        self._sandbox.signal_program(NAME, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while (code := self._sandbox.exit_code(NAME)) is None:
+            if time.monotonic() > deadline:
+                self._sandbox.signal_program(NAME, signal.SIGKILL)
+            time.sleep(0.05)
+        return code
+
+    def last_lines(self) -> str:
+        """Return the end of its log."""
+        lines = self._sandbox.log(NAME).read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(f"  {line}" for line in lines[-LOG_LINES:])
+
+
+@contextmanager
+def operator_process(sandbox: Sandbox) -> Iterator[OperatorProcess]:
+    """Run the operator until the context ends for any reason."""
+    kubeconfig = sandbox.kubeconfig_for_service_account(OPERATOR_NAMESPACE, SERVICE_ACCOUNT)
+    command = [sys.executable, "-m", "respread.program.main", "run", "--kubeconfig", str(kubeconfig)]
+    command += ["--leader-election", "--lease-namespace", OPERATOR_NAMESPACE]
+    command += ["--listen-address", "127.0.0.1:0", "--log-format", "json"]
+    sandbox.start_program(NAME, command, environment_of_programs())
+    running = OperatorProcess(sandbox)
+    try:
+        yield running
+    finally:
+        if sandbox.exit_code(NAME) is None:
+            running.stop()
+
+
+def environment_of_programs() -> dict[str, str]:
+    """Return our environment without variables that select a cluster or options."""
+    return {
+        name: value for name, value in os.environ.items() if name != "KUBECONFIG" and not name.startswith("RESPREAD_")
+    }
+
 
 LOOK_EVERY_SECONDS: Final = 0.1
 DEPLOY_SECONDS: Final = 120
@@ -97,9 +151,9 @@ class Story:
     def _install(self) -> None:
         with self._screen.step("Applying crds/ and manifests/ …") as step:
             sandbox = self._sandbox
-            sandbox.apply(crds())
+            sandbox.apply(shipped("crds"))
             sandbox.wait_for_definitions(*_DEFINITIONS)
-            sandbox.apply(manifests() / "overlays" / "prevention")
+            sandbox.apply(shipped("manifests") / "overlays" / "prevention")
             # Its pods would be simulated and do nothing; the operator is to be a process of this machine instead.
             sandbox.kubectl("scale", "deployment/respread", "--replicas=0", f"--namespace={OPERATOR_NAMESPACE}")
             for side in SIDES:
@@ -246,3 +300,16 @@ def serve_page(sandbox: Sandbox) -> str:
         if sandbox.exit_code(_PAGE) is not None or time.monotonic() > deadline:
             raise SandboxError(f"the page could not be served:\n{said}")
         time.sleep(0.05)
+
+
+def shipped(name: str) -> Path:
+    """Return the folder crds/ or manifests/: in the wheel inside the package of the commands, else in the checkout.
+
+    Raises:
+        SandboxError: there is none.
+    """
+    package = Path(respread_cli.__file__).parent
+    for root in (package, package.parents[1]):
+        if (root / name).is_dir():
+            return root / name
+    raise SandboxError(f"{name}/ came neither with the package in {package} nor is it beside a checkout of it")

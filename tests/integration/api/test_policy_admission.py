@@ -31,7 +31,7 @@ from respread.api.status import (
 from respread.api.structures import write_value
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
-from respread_sandbox.errors import SandboxError
+from respread_sandbox.options import SandboxError
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec, enforces
 from tests.processes import wait_until
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from respread_cli.main import respread
 from respread_sandbox import Sandbox
-from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from respread_sandbox.nodes import TERMINATE_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create
 from tests.integration.reused_sandbox import lay_out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
-from respread_sandbox.stages import NEVER, READY_AFTER_ANNOTATION
+from respread_sandbox.nodes import NEVER, READY_AFTER_ANNOTATION
 from tests.integration.operator_process import operated, policy
 from tests.integration.pools import POOL, Pool
 from tests.integration.reused_sandbox import POLICIES, ReusedSandbox

@@ -13,7 +13,7 @@ import pytest
 
 from respread.holds.other_evictions import ROUND, WAIT
 from respread_sandbox.binaries import cache_directory
-from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from respread_sandbox.nodes import TERMINATE_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, audited, evictions
 from tests.integration.pools import Pool
 from tests.integration.workloads import ZONE, constraint, evict_slowly, wait_until

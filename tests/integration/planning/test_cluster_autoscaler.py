@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from respread_sandbox.stages import READY_AFTER_ANNOTATION
+from respread_sandbox.nodes import READY_AFTER_ANNOTATION
 from tests.integration.pools import Pool
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, wait_until
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from respread_sandbox.nodes import TERMINATE_AFTER_ANNOTATION
 from tests.integration.pools import Pool
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, is_ready, wait_until
 

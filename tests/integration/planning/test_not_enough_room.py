@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from respread_sandbox.nodes import TERMINATE_AFTER_ANNOTATION
 from tests.integration.pools import NO_NODE, Pool
 from tests.integration.workloads import ZONE, constraint, scale, wait_until
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from respread_sandbox.nodes import TERMINATE_AFTER_ANNOTATION
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import (
     ZONE,

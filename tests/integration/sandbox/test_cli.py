@@ -16,7 +16,7 @@ import pytest
 
 from respread_sandbox import Binaries
 from respread_sandbox.command import up as up_command
-from respread_sandbox.named import running
+from respread_sandbox.directory import running
 from tests.go_programs import PROGRAMS, find_or_build
 from tests.processes import is_alive, wait_until, wait_until_dead
 

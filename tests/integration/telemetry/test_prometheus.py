@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from respread.prevention.prevention import REST_SECONDS
-from respread_cli.read.prometheus import read_past
+from respread_cli.ui.history import read_past
 from respread_sandbox import Sandbox
 from tests.integration.helm import CHART, helm_for
 from tests.integration.operator_process import OperatorProcess, policy

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread_cli.report.forecast import Forecast, Ranking, foretell
-from respread_cli.report.scale_down_protection import WorkloadPods
+from respread_cli.report.scale_downs import Forecast, Ranking, WorkloadPods, foretell
 from tests.properties.prevention.replica_set_model import ModelPod, Violation
 from tests.properties.prevention.test_ranks import World, disturbed, order_under, ranked, replica_set_of, worlds
 from tests.worlds import NOW

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from respread_cli.completion.scripts import SHELLS, cobra_lines
+from respread_cli.commands.completion import SHELLS, cobra_lines
 from respread_cli.main import COMMANDS, respread
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 
@@ -35,7 +35,7 @@ def offered(*words: str) -> list[str]:
 def test_commands_are_completed_with_their_help_and_without_importing_them() -> None:
     assert cobra_lines(respread, [""]) == [*(f"{entry.name}\t{entry.summary}" for entry in COMMANDS), ":4"]
     look = (
-        "import sys\nfrom respread_cli.completion.scripts import cobra_lines\nfrom respread_cli.main import respread\n"
+        "import sys\nfrom respread_cli.commands.completion import cobra_lines\nfrom respread_cli.main import respread\n"
         "cobra_lines(respread, [''])\n"
         "print(sorted({'aiohttp', 'kopf', 'requests', 'rich', 'yaml'} & set(sys.modules)))"
     )

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from respread.api.decoding import decode_manifest
-from respread_cli.read.shipped_files import crds, manifests
 from respread_sandbox.demo.ending import Ending, OperatorRequests, requests_of
 from respread_sandbox.demo.picture import Pair, Picture, fewest_evictions
 from respread_sandbox.demo.screen import Screen
+from respread_sandbox.demo.story import shipped
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy
 from tests.policy_specs import enforces
 
@@ -159,8 +159,8 @@ def test_the_policies_of_the_demo_are_valid(side: Side) -> None:
 
 
 def test_the_demo_finds_crds_and_manifests() -> None:
-    assert (crds() / "rebalancepolicies.respread.dev.yaml").is_file()
-    assert (manifests() / "base" / "kustomization.yaml").is_file()
+    assert (shipped("crds") / "rebalancepolicies.respread.dev.yaml").is_file()
+    assert (shipped("manifests") / "base" / "kustomization.yaml").is_file()
 
 
 def test_only_the_operators_lines_of_the_audit_log_count(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from respread_cli.main import respread
 from respread_cli.render.explain_text import ExplainText
 from respread_cli.report.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
-from respread_cli.report.scale_down_report import ScaleDownReport
+from respread_cli.report.scale_downs import ScaleDownReport
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
 
 ZONE = "topology.kubernetes.io/zone"

@@ -17,10 +17,9 @@ from respread.cluster.decode.decoder import KINDS
 from respread.growing_pause import GrowingPause
 from respread.stores.watched_kinds import CLUSTER_POLICIES
 from respread_cli.read import following
-from respread_cli.read.cluster_view import ConnectionOptions
+from respread_cli.read.cluster_view import ConnectionOptions, WantedKind
 from respread_cli.read.connection import connect
 from respread_cli.read.following import FollowedCluster
-from respread_cli.read.gathering import WantedKind
 from tests.unit.cli.snapshots import manifest_of_node
 
 LONG_SECONDS = 60

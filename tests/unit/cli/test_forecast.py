@@ -17,11 +17,14 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.spread.carried import DefaultConstraints
-from respread_cli.report.forecast import Forecast, NotForetoldError, Ranking, foretell
-from respread_cli.report.scale_down_protection import (
-    ScaleDownProtection,
+from respread_cli.report.scale_downs import (
+    Forecast,
+    NotForetoldError,
+    ProtectionReport,
+    Ranking,
     ScaleDownReason,
     WorkloadPods,
+    foretell,
     protection_of,
     workloads_of,
 )
@@ -64,7 +67,7 @@ def only(snapshot: ClusterSnapshot) -> WorkloadPods:
     return found
 
 
-def protection(*pods: Pod, policy: Policy | None = PREVENTS) -> ScaleDownProtection:
+def protection(*pods: Pod, policy: Policy | None = PREVENTS) -> ProtectionReport:
     snapshot = snapshot_of(*pods)
     return protection_of(only(snapshot), PolicyIndex([] if policy is None else [policy]), snapshot)
 

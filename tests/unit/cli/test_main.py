@@ -19,10 +19,18 @@ from click.testing import CliRunner
 from respread.program.command_line import CommandWithExamples
 from respread_cli import main as cli
 from respread_cli.lint.linting import LintFindingReport, LintReport
-from respread_cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
 from respread_cli.report.advice_report import AdviceEntry, AdviceReport
 from respread_cli.report.domain_loss import DomainLoss, DomainLossReport, NamespaceLoss, PendingWorkload, WorkloadLoss
-from respread_cli.report.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
+from respread_cli.report.plan_report import (
+    BlockedReport,
+    ConstraintDifference,
+    ConstraintState,
+    HelpedConstraint,
+    MoveReport,
+    PlanDifference,
+    PlannedGroup,
+    PlanReport,
+)
 from respread_cli.report.planned import PolicyReport
 from respread_cli.report.simulate_report import (
     GroupAfter,
@@ -32,7 +40,8 @@ from respread_cli.report.simulate_report import (
     SimulatedGroup,
     SimulationReport,
 )
-from respread_cli.report.skew_report import GroupReport, PendingPods, RejectedNodesReport, SkewReport, WorkloadReference
+from respread_cli.report.skew_report import GroupReport, PendingPods, RejectedNodesReport, SkewReport
+from respread_cli.report.target import WorkloadReference
 from tests.unit.cli.snapshots import snapshot_of
 from tests.unit.ui.clusters import web, zones
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from respread_cli.main import respread
-from respread_cli.render.jsonpath import JsonPathTemplate, TemplateError
-from respread_cli.render.markdown import markdown
+from respread_cli.render.formats import JsonPathTemplate, TemplateError
+from respread_cli.render.output import markdown
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 
 POD: dict[str, Any] = {

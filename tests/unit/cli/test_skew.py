@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from immutables import Map
 from rich.console import Console
+from rich.table import Table
 
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod, WorkloadName
@@ -19,22 +20,19 @@ from respread.planning.audit.auditor import Auditor
 from respread.spread.index import Spread
 from respread_cli.main import respread
 from respread_cli.read.cluster_view import ReadCluster
-from respread_cli.render.domain_bars import Domain, bar, domains_shown
 from respread_cli.render.output import print_parts
-from respread_cli.render.skew_table import SkewTable, causes, legend, summary
-from respread_cli.report.scale_down_report import protection_reports
+from respread_cli.render.skew_table import Domain, SkewView, bar, domains_shown, summary
+from respread_cli.report.scale_downs import protection_reports
 from respread_cli.report.skew_report import (
     GroupFilter,
     GroupReport,
     Origin,
     SkewReport,
     SortOrder,
-    WorkloadReference,
-    joined_words,
     skew_report,
     unknown_workloads,
-    workload_matches,
 )
+from respread_cli.report.target import WorkloadReference, joined_words, workload_matches
 from tests.spreads import spread_of
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec
@@ -110,9 +108,10 @@ def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command(capsys:
         """{"op":"add","path":"/spec/template/spec/topologySpreadConstraints/0/maxSkew","value":1}]'"""
     )
     console = Console(file=io.StringIO(), width=80)
-    print_parts(console, causes(report, all_of_them=True))
+    parts = [*SkewView(console, wide=False, with_namespace=True).render(report, all_causes=True)]
+    print_parts(console, parts)
     assert f"\n  {finding.command}\n  {finding.docs}\n" in capsys.readouterr().out  # in one piece, to be copied
-    assert SkewTable(console, wide=False, with_namespace=True).render(report.groups).columns[0].cells
+    assert isinstance(parts[0], Table)
     assert "1 has no effect." in summary(report).plain
 
 
@@ -258,7 +257,11 @@ def test_a_kind_and_a_name_may_be_two_words(words: tuple[str, ...], joined: tupl
 
 
 def test_the_legend_says_what_the_signs_of_the_table_mean() -> None:
-    assert legend(report_of(three_zones()).groups, ascii_only=False).plain == (
+    console = Console(file=io.StringIO(), width=160, force_terminal=True)
+    _, legend, *_ = SkewView(console, wide=False, with_namespace=True).render(
+        report_of(three_zones()), all_causes=False
+    )
+    assert str(legend) == (
         "✗ violated, ! violated, ScheduleAnyway, ✓ holds. SKEW/MAX: the skew and the maxSkew of the constraint."
     )
 
@@ -286,9 +289,9 @@ def printed(
 ) -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=stream, width=width, force_terminal=colors, highlight=False)
-    table = SkewTable(console, wide=wide, with_namespace=True)
+    table = next(SkewView(console, wide=wide, with_namespace=True).render(report, all_causes=False))
     with console.capture() as captured:
-        console.print(table.render(report.groups))
+        console.print(table)
         console.print(summary(report))
     return captured.get()
 
@@ -372,7 +375,7 @@ def test_without_unicode_the_table_is_ascii() -> None:
 def test_lines_have_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=100)
     report = report_of(three_zones())
-    print_parts(console, [SkewTable(console, wide=False, with_namespace=True).render(report.groups)])
+    print_parts(console, [next(SkewView(console, wide=False, with_namespace=True).render(report, all_causes=False))])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 11
     assert all(line == line.rstrip() for line in lines)

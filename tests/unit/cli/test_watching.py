@@ -19,7 +19,7 @@ from respread_cli.main import respread
 from respread_cli.render import watching
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.watch_screen import WatchScreen
+from respread_cli.render.watching import WatchScreen
 
 
 class Report(msgspec.Struct, frozen=True):

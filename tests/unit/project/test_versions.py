@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from respread_sandbox.modules import kubernetes_versions
+from respread_sandbox.binaries import kubernetes_versions
 from tests.versions import DATE, PAGE, PARTS, README, Matrix, read, results, suites, summary, table
 
 MATRIX: Matrix = {

@@ -18,10 +18,18 @@ import pytest
 from rich.console import Console
 
 from respread_sandbox import Binaries, BuildError, SandboxError, ToolchainError
-from respread_sandbox.binaries import cache_directory
-from respread_sandbox.build import COMPILER_MEMORY, SAME_PROGRAM_SOONER, build_environment
+from respread_sandbox.binaries import (
+    COMPILER_MEMORY,
+    COMPONENTS,
+    NEWEST,
+    SAME_PROGRAM_SOONER,
+    Module,
+    build_environment,
+    cache_directory,
+    kubernetes_versions,
+    modules_for,
+)
 from respread_sandbox.components import BINARIES
-from respread_sandbox.modules import COMPONENTS, NEWEST, Module, kubernetes_versions, modules_for
 from respread_sandbox.progress import PlainProgress, TerminalProgress
 from tests.makefile import make
 from tests.processes import is_alive, wait_until

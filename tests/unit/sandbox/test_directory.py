@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from respread_sandbox.directory import claim, living, root_directory
-from respread_sandbox.errors import SandboxError
+from respread_sandbox.options import SandboxError
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from respread_sandbox.directory import claim, root_directory
-from respread_sandbox.errors import SandboxError
+from respread_sandbox.options import SandboxError
 from respread_sandbox.supervised import SupervisedProcesses
 from tests.processes import is_alive, wait_until, wait_until_dead
 

@@ -24,9 +24,9 @@ from respread.scheduling.filters.topology_spread import (
     required_keys,
 )
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView
-from respread_cli.report.what_if import LikelyDomains, likely_domains
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
 
 # The effective selector
@@ -178,6 +178,11 @@ def test_an_empty_selector_matches_the_pod_and_counts_none() -> None:
 # The domains of a new pod
 
 
+def possible_and_likely(prepared: PreparedPod, key: str) -> tuple[frozenset[str], frozenset[str]]:
+    feasible = prepared.admitted()
+    return prepared.domains(feasible, key), prepared.domains(prepared.best_nodes(feasible), key)
+
+
 def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -> None:
     of = spec(constraint(ZONE, when="ScheduleAnyway"), constraint("rack", node_affinity_policy="Ignore"))
     nodes = [
@@ -189,33 +194,28 @@ def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -
     ]
     there = [pod("p1", "n1", of), pod("p2", "n2", of), pod("p3", "n2", of), pod("p4", "n4", of), pod("p5", "n5", of)]
     prepared = Predictor(ClusterView(cluster(nodes, there))).prepare(pod("new", "", of))
-    assert likely_domains(prepared) == (
-        LikelyDomains("rack", frozenset({"r1", "r4"}), frozenset({"r1"})),
-        LikelyDomains(ZONE, frozenset({"a", "c"}), frozenset({"c"})),
-    )
+    assert possible_and_likely(prepared, "rack") == ({"r1", "r4"}, {"r1"})
+    assert possible_and_likely(prepared, ZONE) == ({"a", "c"}, {"c"})
 
 
 def test_without_soft_constraints_all_possible_domains_are_likely() -> None:
     of = spec(constraint(ZONE))
     view = ClusterView(cluster([node("n1", "a"), node("n2", "b")], [pod("p", "n1", of)]))
-    assert likely_domains(Predictor(view).prepare(pod("new", "", of))) == (
-        LikelyDomains(ZONE, frozenset({"b"}), frozenset({"b"})),
-    )
+    assert possible_and_likely(Predictor(view).prepare(pod("new", "", of)), ZONE) == ({"b"}, {"b"})
 
 
 def test_a_pod_that_fits_no_node_has_no_likely_domain() -> None:
     of = spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000))
     view = ClusterView(cluster([node("n1", "a")], []))
-    assert likely_domains(Predictor(view).prepare(pod("new", "", of))) == (
-        LikelyDomains(ZONE, frozenset(), frozenset()),
-    )
+    assert possible_and_likely(Predictor(view).prepare(pod("new", "", of)), ZONE) == (set(), set())
 
 
-def test_an_unknown_rule_leaves_no_possible_or_likely_domain() -> None:
+def test_an_unknown_rule_leaves_no_possible_domain() -> None:
     prepared = Predictor(ClusterView(cluster([node("n1")], []))).prepare(
         pod("new", "", PodSpec(scheduler_name="volcano"))
     )
-    assert isinstance(likely_domains(prepared), Unknown)
+    assert isinstance(prepared.unknown, Unknown)
+    assert prepared.feasible_nodes() == []
 
 
 def test_scores_follow_the_documented_formula() -> None:

@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any
 
 from respread.scheduling.configuration import SchedulerConfiguration
-from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.read.cluster_view import READ_KINDS, Gathering, ReadCluster
 from respread_cli.read.following import Lost
-from respread_cli.read.gathering import READ_KINDS, Gathering
 from respread_cli.report.planned import Planning, PlanningOptions
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.events import ReadEvents

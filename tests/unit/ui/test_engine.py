@@ -18,12 +18,12 @@ from respread.api.reasons import Reason
 from respread.planning.held import Held
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
-from respread_cli.read.prometheus import read_past
+from respread_cli.report.explaining import remedy_of
 from respread_cli.report.planned import Planning
-from respread_cli.report.remedies import remedy_of
 from respread_cli.report.what_if import CanceledError, Cancellation
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.events import EventSubject, OperatorEvent, ReadEvents
+from respread_cli.ui.history import read_past
 from respread_cli.ui.overview import State
 from respread_cli.ui.what_if import MOST_GROUPS, WhatIfRequest
 from tests.unit.cli.snapshots import list_of, manifest_of_pod

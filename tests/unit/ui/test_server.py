@@ -13,7 +13,7 @@ from contextlib import closing
 import aiohttp
 import pytest
 
-from respread_cli.page.document import ASSETS
+from respread_cli.page import ASSETS
 from respread_cli.report.what_if import Cancellation
 from respread_cli.ui.engine import Engine
 from respread_cli.ui.guard import HEADERS

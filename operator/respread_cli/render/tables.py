@@ -1,20 +1,47 @@
-"""Tables as wide as a terminal: which columns give way where there is not room for all that they hold."""
+"""What a console can show: colors, characters, and tables of its width, whose columns give way."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+WITHIN: Final = "green"
+OVER: Final = "red"
+SOFT: Final = "yellow"
+INEFFECTIVE: Final = "magenta"
+FAINT: Final = "bright_black"
 GAP: Final = 2
 """Blanks between columns."""
-
 _SEPARATORS: Final = " -/."
-
 GiveWay = Mapping[str, tuple[int, int]]
 """The columns that give way, the first one first: all to the first width, then to the second."""
+
+
+def is_ascii_only(console: Console) -> bool:
+    """Whether a console can't show blocks."""
+    return not (console.encoding or "").lower().startswith("utf")
+
+
+class ConsoleView:
+    """Shows results on one console."""
+
+    def __init__(self, console: Console, *, wide: bool, with_namespace: bool) -> None:
+        """Prepare.
+
+        Args:
+            console: where it is going to be printed.
+            wide: whether to show everything.
+            with_namespace: whether to show namespaces.
+        """
+        self._width = console.width
+        self._is_terminal = console.is_terminal
+        self._ascii = is_ascii_only(console)
+        self._wide = wide
+        self._with_namespace = with_namespace
 
 
 def fitted_table(

@@ -1,1 +1,0 @@
-"""Completions of an incomplete command line."""
