@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from respread_cli.main import respread
-from respread_cli.render.explain_text import ExplainText
+from respread_cli.render.explain_text import ExplainText, with_relative_times
 from respread_cli.report.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
 from respread_cli.report.scale_downs import ScaleDownReport
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
+from tests.worlds import NOW
 
 ZONE = "topology.kubernetes.io/zone"
 NEVER = {"annotations": {"respread.dev/evict": "never"}}
@@ -408,3 +410,19 @@ def test_a_scale_down_is_not_said_to_depend_on_a_policy_that_does_not_exist(tmp_
     done = run(tmp_path, [*zones("a", "b", "c"), *web(2, 2, 2)], "deploy/web")
     assert "not protected. No policy selects the pods." in done.stdout
     assert "policy default" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (timedelta(seconds=34), "it will be in 34 s"),
+        (timedelta(hours=2, minutes=5), "it will be in 2 h 5 min"),
+        (timedelta(minutes=-3), "it will be 3 min ago"),
+    ],
+)
+def test_a_time_is_told_from_now(after: timedelta, said: str) -> None:
+    assert with_relative_times(f"it will be at {(NOW + after).isoformat(timespec='seconds')}", NOW) == said
+
+
+def test_a_text_without_a_time_stays_as_it_is() -> None:
+    assert with_relative_times("at maxSkew 1, at 12:00", NOW) == "at maxSkew 1, at 12:00"

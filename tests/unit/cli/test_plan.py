@@ -14,11 +14,13 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from respread.api.policy import Policy
+from respread.program.command_line import CommandError
 from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT
 from respread_cli.render.plan_table import PlanView, summary
 from respread_cli.report.plan_report import PlanReport
-from respread_cli.report.planned import PaceReport
+from respread_cli.report.planned import DEFAULT_POLICY, PaceReport, read_policies
 from tests.unit.cli.snapshots import (
     ENTRIES,
     deployment_pods,
@@ -419,3 +421,152 @@ def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node(tmp
     (move,) = msgspec.json.decode(done.stdout, type=PlanReport, strict=False).moves
     assert move.wave == 2
     assert "it waits until the replacement of pod default/api-node-a-9 has a node" in (move.waits_for or "")
+
+
+CLUSTER_POLICY = """
+apiVersion: respread.dev/v1alpha1
+kind: ClusterRebalancePolicy
+metadata: {name: all}
+spec: {mode: Enforce}
+"""
+POLICY = """
+apiVersion: respread.dev/v1alpha1
+kind: RebalancePolicy
+metadata: {name: own}
+spec: {quietPeriod: 1m}
+"""
+
+
+def read(directory: Path, *texts: str) -> tuple[Policy, ...]:
+    files = [directory / f"{number}.yaml" for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text, encoding="utf-8")
+    return read_policies([str(file) for file in files], default_namespace="shop")
+
+
+def error_of(directory: Path, *texts: str) -> str:
+    with pytest.raises(CommandError) as caught:
+        read(directory, *texts)
+    return caught.value.message.replace(f"{directory}/", "")
+
+
+def test_several_documents_in_several_files_are_read(tmp_path: Path) -> None:
+    other = POLICY.replace("own", "other")
+    assert [each.name for each in read(tmp_path, f"---{CLUSTER_POLICY}---{POLICY}---\n", other)] == [
+        "all",
+        "shop/own",
+        "shop/other",
+    ]
+
+
+def test_lists_from_kubectl_get_are_read(tmp_path: Path) -> None:
+    items = "\n".join(f"- {line}" if line.startswith("api") else f"  {line}" for line in POLICY.strip().splitlines())
+    assert [each.name for each in read(tmp_path, f"apiVersion: v1\nkind: List\nitems:\n{items}\n")] == ["shop/own"]
+    raw = (
+        '{"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicyList", "items": [{"metadata": {"name": "a"}}]}'
+    )
+    assert [each.name for each in read(tmp_path, raw)] == ["shop/a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "0.yaml holds no policy."),
+        ("a: [", "0.yaml is not YAML: "),
+        ("7", "0.yaml: a policy must be an object"),
+        ("kind: Deployment\napiVersion: apps/v1", "0.yaml: apiVersion: a policy's is respread.dev/v1alpha1"),
+        (
+            CLUSTER_POLICY.replace("{name: all}", "{}"),
+            "0.yaml: metadata.name: every ClusterRebalancePolicy needs a name",
+        ),
+        (
+            CLUSTER_POLICY.replace("Enforce", "Enforced"),
+            "0.yaml (ClusterRebalancePolicy all): spec.mode: ",
+        ),
+        (f"{POLICY}---{POLICY}", "0.yaml, document 2: there is a RebalancePolicy shop/own already"),
+    ],
+    ids=range(7),
+)
+def test_mistakes_are_reported_with_file_document_and_field(tmp_path: Path, text: str, message: str) -> None:
+    assert error_of(tmp_path, text).startswith(message)
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    wrong = CLUSTER_POLICY.replace("{mode: Enforce}", "{mode: Maybe, quietPeriod: soon}")
+    message = error_of(tmp_path, f"{wrong}---\nkind: Pod\n---{POLICY}")
+    assert message.startswith("3 mistakes:\n  0.yaml, document 1 (ClusterRebalancePolicy all): spec.mode: ")
+    assert "\n  0.yaml, document 1 (ClusterRebalancePolicy all): spec.quietPeriod: " in message
+    assert "\n  0.yaml, document 2: apiVersion: " in message
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"missing.yaml can't be read: No such file or directory"):
+        read_policies([str(tmp_path / "missing.yaml")], default_namespace="default")
+
+
+def test_a_binary_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(CommandError, match=r"policy.yaml is not text in UTF-8"):
+        read_policies([str(tmp_path / "policy.yaml")], default_namespace="default")
+
+
+def test_the_default_policy_has_an_empty_spec(tmp_path: Path) -> None:
+    text = CLUSTER_POLICY.replace("{mode: Enforce}", "{}")
+    assert read(tmp_path, text)[0].spec == DEFAULT_POLICY.spec
+
+
+def plan_of(cluster: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(respread, ["plan", "--snapshot", str(cluster), *arguments])
+
+
+def differ(tmp_path: Path, before: list[dict[str, Any]], after: list[dict[str, Any]], *arguments: str) -> Result:
+    old = snapshot_of(tmp_path, before, "before.json")
+    new = snapshot_of(tmp_path, after, "after.json")
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan_of(old, "-o", "json").stdout, encoding="utf-8")
+    done = plan_of(new, "--diff", str(plan), *arguments)
+    assert done.exit_code in {0, 1}, done.output
+    return done
+
+
+def test_the_same_cluster_has_the_same_plan(tmp_path: Path) -> None:
+    cluster = [*zones("a", "b"), *web(3, 1)]
+    assert differ(tmp_path, cluster, cluster).stdout == "The plans are the same.\n"
+    document = json.loads(differ(tmp_path, cluster, cluster, "-o", "json").stdout)
+    assert (document["constraints"], document["addedMoves"], document["removedMoves"]) == ([], [], [])
+
+
+def test_a_new_violation_is_named_with_its_evictions(tmp_path: Path) -> None:
+    before = [*zones("a", "b"), *web(3, 1), *web(2, 2, name="api")]
+    after = [*zones("a", "b"), *web(3, 1), *web(4, 0, name="api")]
+    document = json.loads(differ(tmp_path, before, after, "-o", "json").stdout)
+    (constraint,) = document["constraints"]
+    assert constraint["workloads"] == [{"kind": "Deployment", "name": "api"}]
+    assert constraint["before"] is None
+    assert (constraint["after"]["skew"], constraint["after"]["evictions"]) == (4, 2)
+    assert len(document["addedMoves"]) == 2
+    assert document["removedMoves"] == []
+    table = differ(tmp_path, before, after).stdout
+    assert "Violated constraints: 1 before, 2 now." in table
+    assert "nothing to do" in table
+    assert "skew 4 (maxSkew 1), 2 evictions" in table
+
+
+def test_restored_and_newly_blocked_groups_are_named(tmp_path: Path) -> None:
+    held = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+    before = [*zones("a", "b"), *web(3, 1), *web(3, 0, name="api")]
+    after = [*zones("a", "b"), *web(2, 2), *web(3, 0, name="api", metadata=held)]
+    document = json.loads(differ(tmp_path, before, after, "-o", "json").stdout)
+    found = {each["workloads"][0]["name"]: each for each in document["constraints"]}
+    assert found["web"]["after"] is None
+    assert found["api"]["before"]["reason"] is None
+    assert found["api"]["after"]["reason"] == "ProtectedPod"
+    assert len(document["removedMoves"]) == 2
+
+
+def test_a_file_that_is_not_a_plan_is_an_error(tmp_path: Path) -> None:
+    cluster = snapshot_of(tmp_path, [*zones("a"), *web(1)])
+    done = plan_of(cluster, "--diff", str(cluster))
+    assert done.exit_code == 2
+    assert "is not what `respread plan -o json` writes" in done.output
+    assert plan_of(cluster, "--diff", str(tmp_path / "none.json")).exit_code == 2

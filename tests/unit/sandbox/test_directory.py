@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from respread_sandbox.components import Files
 from respread_sandbox.directory import claim, living, root_directory
 from respread_sandbox.options import SandboxError
 
@@ -63,3 +64,13 @@ def test_a_root_that_is_a_symbolic_link_is_rejected(tmp_path: Path) -> None:
     (tmp_path / f"respread-sandboxes-{os.getuid()}").symlink_to(target)
     with pytest.raises(SandboxError, match="must be a directory of yours"):
         claim(None)
+
+
+def test_a_certificate_counts_only_if_it_is_complete(tmp_path: Path) -> None:
+    files = Files(directory=tmp_path)
+    files.serving_certificate.parent.mkdir()
+    assert not files.has_serving_certificate()
+    files.serving_certificate.touch()  # kube-apiserver has opened it and has not written a line
+    assert not files.has_serving_certificate()
+    files.serving_certificate.with_suffix(".key").touch()
+    assert files.has_serving_certificate()
