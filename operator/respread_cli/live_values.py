@@ -12,6 +12,7 @@ from typing import Final
 import click
 import msgspec
 
+from respread.cluster.decode.metadata import WireIdentity
 from respread.program.command_line import Items, offered
 
 _SECONDS: Final = 3.0
@@ -21,12 +22,8 @@ _WORKLOADS: Final = (("deployments", "deploy", "Deployment"), ("statefulsets", "
 _POLICIES: Final = (("clusterrebalancepolicies", "crbp"), ("rebalancepolicies", "rbp"))
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-
-
 class _Item(msgspec.Struct):
-    metadata: _Metadata
+    metadata: WireIdentity
 
 
 class _Items(msgspec.Struct):

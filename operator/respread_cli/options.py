@@ -85,28 +85,18 @@ class _Timeout(click.ParamType[float | None]):
         return seconds or None
 
 
-def _client_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options of a client, as `kubeconfig`, `context`, `as_user`, `as_groups` and `request_timeout`."""
-    decorators = (
-        connection_options,
-        click.option("--as", "as_user", metavar="USER", help="The user to impersonate."),
-        click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="A group to impersonate."),
-        click.option(
-            "--request-timeout",
-            type=_Timeout(),
-            metavar="DURATION",
-            help="How long to wait for each answer of the API server: 5s, 2m.  [default: 10 s to connect, then 60 s]",
-        ),
-    )
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
 def client_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `connection`, the ConnectionOptions."""
 
-    @_client_options
+    @connection_options
+    @click.option("--as", "as_user", metavar="USER", help="The user to impersonate.")
+    @click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="A group to impersonate.")
+    @click.option(
+        "--request-timeout",
+        type=_Timeout(),
+        metavar="DURATION",
+        help="How long to wait for each answer of the API server: 5s, 2m.  [default: 10 s to connect, then 60 s]",
+    )
     @wraps(command)
     def with_connection(
         *args: Any,
@@ -126,7 +116,7 @@ def client_options(command: Callable[..., R]) -> Callable[..., R]:
 def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `cluster`, the ClusterOptions."""
 
-    @_client_options
+    @client_options
     @click.option(
         "--snapshot",
         metavar="FILE",
@@ -135,17 +125,8 @@ def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
         "standard input.",
     )
     @wraps(command)
-    def with_cluster(
-        *args: Any,
-        kubeconfig: str | None,
-        context: str | None,
-        as_user: str | None,
-        as_groups: tuple[str, ...],
-        request_timeout: float | None,
-        snapshot: str | None,
-        **options: Any,
-    ) -> R:
-        chosen = ClusterOptions(kubeconfig, context, as_user, as_groups, request_timeout, snapshot)
+    def with_cluster(*args: Any, connection: ConnectionOptions, snapshot: str | None, **options: Any) -> R:
+        chosen = ClusterOptions(**msgspec.structs.asdict(connection), snapshot=snapshot)
         return command(*args, cluster=_chosen(chosen), **options)
 
     return with_cluster

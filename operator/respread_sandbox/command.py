@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from respread.api.words import number_of
 from respread.program.command_line import CommandError
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
 from respread_sandbox.binaries import kubernetes_versions
@@ -132,7 +133,7 @@ def _errors_for_people() -> Iterator[None]:
 def _show_how_to_use(started: NamedSandbox, version: str, took_seconds: float) -> None:
     console = Console()
     sizes = started.nodes_per_zone
-    size = f"{_count(sum(sizes.values()), 'node')} in {_count(len(sizes), 'zone')}"
+    size = f"{number_of(sum(sizes.values()), 'node')} in {number_of(len(sizes), 'zone')}"
     console.print(
         f"[green]✓[/] Sandbox [bold]{started.name}[/] is up: Kubernetes {version}, {size}, {took_seconds:.1f} s",
         highlight=False,
@@ -188,10 +189,6 @@ def _show_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["state"] != "Starting":
             click.echo(f"kubeconfig of {row['name']}: {row['kubeconfig']}")  # whole, whatever the terminal's width
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _age(seconds: float) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 import click
-from rich.console import Console, RenderableType
 
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
 from respread_cli import live_values
 from respread_cli.options import planning_options
 from respread_cli.read.cluster_view import ClusterOptions
-from respread_cli.render.explain_text import ExplainText
+from respread_cli.render.explain_text import ExplainView
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
 from respread_cli.render.watching import show_results
@@ -59,13 +57,10 @@ def explain(
         found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
         return planned, found, explain_report(planned, found)
 
+    view = partial(ExplainView, wide=output.wide, with_namespace=namespace is None)
+
     def shown(result: tuple[Planned, Target, ExplainReport]) -> Shown:
-        _, _, report = result
-        return Shown(report, partial(_text, report, wide=output.wide), partial(workload_view, *result))
+        return Shown(result[2], view, partial(workload_view, *result))
 
     _, _, report = show_results(look, output, shown)
     ctx.exit(output.code(violated=report.violated > 0))
-
-
-def _text(report: ExplainReport, console: Console, *, wide: bool) -> Iterator[RenderableType]:
-    return ExplainText(console, wide=wide, now=report.time).render(report)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
 import click
-from rich.console import Console, RenderableType
 
 from respread.cluster.selectors import Selector
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
@@ -16,9 +14,9 @@ from respread_cli.options import planning_options, selector_option
 from respread_cli.read.cluster_view import ClusterOptions
 from respread_cli.render.formats import OutputOptions
 from respread_cli.render.output import Shown
-from respread_cli.render.plan_table import PlanView, render_difference
+from respread_cli.render.plan_table import DifferenceView, PlanView
 from respread_cli.render.watching import show_results
-from respread_cli.report.plan_report import PlanDifference, PlanReport, plan_difference, plan_report, read_plan
+from respread_cli.report.plan_report import PlanReport, plan_difference, plan_report, read_plan
 from respread_cli.report.planned import PlanningOptions, plan_cluster_of
 from respread_cli.report.target import check_namespace, find_target, one_target
 
@@ -75,18 +73,10 @@ def plan(
             wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
         return plan_report(planned, namespace=namespace, selector=selector, target=wanted)
 
-    def render(report: PlanReport, console: Console) -> Iterator[RenderableType]:
-        return PlanView(console, wide=output.wide, with_namespace=namespace is None).render(report)
-
     def shown(report: PlanReport) -> Shown:
         if before is None:
-            return Shown(report, partial(render, report))
-        difference = plan_difference(before, report)
-        return Shown(difference, partial(_difference, difference))
+            return Shown(report, partial(PlanView, wide=output.wide, with_namespace=namespace is None))
+        return Shown(plan_difference(before, report), DifferenceView)
 
     report = show_results(look, output, shown)
     ctx.exit(output.code(violated=report.violated > 0))
-
-
-def _difference(difference: PlanDifference, _console: Console) -> Iterable[RenderableType]:
-    return render_difference(difference)

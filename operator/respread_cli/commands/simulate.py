@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Final, NoReturn
 
 import click
-from rich.console import Console, RenderableType
 
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
 from respread_cli import live_values
@@ -18,7 +16,7 @@ from respread_cli.render.output import Shown
 from respread_cli.render.simulate_table import DomainLossView, SimulationView
 from respread_cli.render.watching import show_results
 from respread_cli.report.domain_loss import DomainLossReport, loss_metrics
-from respread_cli.report.planned import Planned, PlanningOptions, plan_cluster_of
+from respread_cli.report.planned import PlanningOptions, plan_cluster_of
 from respread_cli.report.simulate_changes import Typed
 from respread_cli.report.simulate_report import SimulationReport, Simulator
 from respread_cli.report.target import check_namespace
@@ -130,12 +128,12 @@ def simulate(
 
     def look() -> SimulationReport:
         planned = plan_cluster_of(cluster, planning, namespace, all_owners=True)
-        return _simulated(planned, typed, namespace)
+        report = Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
+        check_namespace(namespace, planned.view.snapshot)
+        return report
 
-    def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
-        return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)
-
-    report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
+    view = partial(SimulationView, wide=output.wide, with_namespace=namespace is None)
+    report = show_results(look, output, lambda found: Shown(found, view))
     ctx.exit(output.code(violated=report.harms))
 
 
@@ -155,20 +153,12 @@ def _lose_each(
         planned = plan_cluster_of(cluster, planning, namespace)
         return Simulator(planned.predictor).lose_each(planned, key, namespace, Cancellation())
 
-    def render(report: DomainLossReport, console: Console) -> Iterator[RenderableType]:
-        return DomainLossView(console, wide=output.wide, with_namespace=namespace is None).render(report)
-
     if metrics:
         if output.format != "table" or output.watch:
             raise click.UsageError("--metrics is a format of its own: leave out -o and --watch.")
         report = look()
         click.echo(loss_metrics(report), nl=False)
     else:
-        report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
+        view = partial(DomainLossView, wide=output.wide, with_namespace=namespace is None)
+        report = show_results(look, output, lambda found: Shown(found, view))
     ctx.exit(output.code(violated=any(each.missing for each in report.domains)))
-
-
-def _simulated(planned: Planned, typed: Typed, namespace: str | None) -> SimulationReport:
-    report = Simulator(planned.predictor).simulate(planned, typed, namespace, Cancellation())
-    check_namespace(namespace, planned.view.snapshot)
-    return report

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Final, Literal
 
 import click
-from rich.console import Console, RenderableType
 
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.selectors import Selector
@@ -156,11 +154,8 @@ def skew(
             limit=limit,
         )
 
-    def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
-        view = SkewView(console, wide=output.wide, with_namespace=namespace is None)
-        return view.render(report, all_causes=problems or output.wide)
-
-    report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
+    view = partial(SkewView, wide=output.wide, with_namespace=namespace is None, problems=problems)
+    report = show_results(look, output, lambda found: Shown(found, view))
     unworkable = report.unsatisfiable + report.ineffective if problems else 0
     ctx.exit(output.code(violated=report.violated + unworkable > 0))
 

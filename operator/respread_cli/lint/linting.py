@@ -114,13 +114,7 @@ def _unreadable(manifests: Manifests, settings: Settings) -> Iterator[LintFindin
                 level=level,
                 file=each.file,
                 line=each.line,
-                kind="",
-                namespace="",
-                name="",
-                field="",
                 message=each.message,
-                cure="",
-                patch=(),
                 docs=RULES["Unreadable"].docs,
             )
 
@@ -180,15 +174,15 @@ class LintFindingReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     file: str
     """As given, or `standard input`."""
     line: int
-    kind: str
+    kind: str = ""
     """Of the object; empty if the document holds none."""
-    namespace: str
-    name: str
-    field: str
+    namespace: str = ""
+    name: str = ""
+    field: str = ""
     """Empty for the object itself."""
     message: str
-    cure: str
-    patch: tuple[PatchOperation, ...]
+    cure: str = ""
+    patch: tuple[PatchOperation, ...] = ()
     """A JSON patch of the object, empty if there is a choice."""
     docs: str
     switched_off_by: Literal["annotation", "settings"] | None = None

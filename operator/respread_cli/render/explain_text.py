@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +16,7 @@ from respread.api.words import number_of
 from respread.eviction.limits.remaining import in_words
 from respread_cli.render.plan_table import move_path
 from respread_cli.render.skew_table import MOST_DOMAINS_WIDE, bar, mark, style_of, style_of_state, workloads
-from respread_cli.render.tables import FAINT, GAP, OVER, SOFT, WITHIN, cut, is_ascii_only
+from respread_cli.render.tables import FAINT, GAP, OVER, SOFT, WITHIN, ConsoleView, cut
 from respread_cli.report.explain_report import (
     CandidateReport,
     ConstraintReport,
@@ -36,20 +36,8 @@ _REPEATED: Final = 40
 """A longer reason is not repeated for other pods."""
 
 
-class ExplainText:
+class ExplainView(ConsoleView):
     """Shows explanations on one console."""
-
-    def __init__(self, console: Console, *, wide: bool, now: datetime) -> None:
-        """Prepare.
-
-        Args:
-            console: Where it is going to be printed.
-            wide: Whether to show all there is.
-            now: The time from which others are told.
-        """
-        self._ascii = is_ascii_only(console)
-        self._wide = wide
-        self._now = now
 
     def render(self, report: ExplainReport) -> Iterator[RenderableType]:
         """Return the parts of the output, one below the other."""
@@ -57,7 +45,7 @@ class ExplainText:
         yield from _policies(report)
         for constraint in report.constraints:
             yield Text()
-            yield from self._constraint(constraint)
+            yield from self._constraint(constraint, report.time)
         if not report.constraints:
             yield Text()
             yield Text(_none_listed(report))
@@ -66,14 +54,14 @@ class ExplainText:
             yield Text(_others(report.others_that_hold), style=FAINT)
         if report.pods:
             yield Text()
-            yield from self._pods(report.pods)
+            yield from self._pods(report.pods, report.time)
         if report.scale_downs:
             yield Text()
             yield Text("Scale-downs:", style="bold")
             for each in report.scale_downs:
                 yield Padding(_scale_down(each), (0, 0, 0, 2))
 
-    def _constraint(self, constraint: ConstraintReport) -> Iterator[RenderableType]:
+    def _constraint(self, constraint: ConstraintReport, now: datetime) -> Iterator[RenderableType]:
         group = constraint.group
         title = Text(mark(group, ascii_only=self._ascii), style=style_of(group))
         title.append(f" {group.topology_key}", style="bold")
@@ -93,7 +81,7 @@ class ExplainText:
             domain = nodes.domain or "no domain"
             line = f"not counted: {domain} ({named.replace('…', '...') if self._ascii else named}), which {nodes.why}"
             yield Padding(Text(line, style=FAINT), (0, 0, 0, 2))
-        yield Padding(self._what_comes_of_it(constraint), (0, 0, 0, 2))
+        yield Padding(self._what_comes_of_it(constraint, now), (0, 0, 0, 2))
 
     def _domains(self, domains: Sequence[DomainReport], allowed: int) -> Table:
         most = max((each.pods for each in domains), default=0)
@@ -114,7 +102,7 @@ class ExplainText:
             )
         return table
 
-    def _what_comes_of_it(self, constraint: ConstraintReport) -> Text:
+    def _what_comes_of_it(self, constraint: ConstraintReport, now: datetime) -> Text:
         text = Text()
         if constraint.evictions:
             arrow = "->" if self._ascii else "→"
@@ -126,13 +114,13 @@ class ExplainText:
         elif not constraint.group.violated:
             text.append("It holds: nothing to do.\n" if constraint.reason is None else "It holds.\n", style=WITHIN)
         if constraint.reason is not None:
-            message = with_relative_times(constraint.message or "", self._now)
+            message = with_relative_times(constraint.message or "", now)
             text.append(f"{constraint.reason}: ", style="bold").append(f"{message}.\n")
         if constraint.operator is not None and constraint.operator.reason != constraint.reason:
             time = constraint.operator.time
-            at = "" if time is None else f", {relative(time, self._now)}"
+            at = "" if time is None else f", {relative(time, now)}"
             text.append(f"The operator says{at}: ").append(f"{constraint.operator.reason}: ", style="bold")
-            text.append(f"{with_relative_times(constraint.operator.message, self._now)}.\n")
+            text.append(f"{with_relative_times(constraint.operator.message, now)}.\n")
         if not constraint.counts_own_pods and not constraint.group.findings:
             text.append(
                 "Its selector matches none of the pods that have it, so it does not keep them apart: "
@@ -150,7 +138,7 @@ class ExplainText:
                 text.append(f"{each.command}\n", style=FAINT)
             text.append(f"{each.docs}\n", style=FAINT)
 
-    def _pods(self, pods: Sequence[CandidateReport]) -> Iterator[RenderableType]:
+    def _pods(self, pods: Sequence[CandidateReport], now: datetime) -> Iterator[RenderableType]:
         shown = pods if self._wide else pods[:MOST_PODS]
         several = len({each.namespace for each in pods}) > 1
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
@@ -161,7 +149,7 @@ class ExplainText:
         table.add_column("WHY", ratio=1, overflow="fold")
         said: dict[str, str] = {}
         for each in shown:
-            why = with_relative_times(self._why(each), self._now)
+            why = with_relative_times(self._why(each), now)
             first = said.setdefault(why, each.pod)
             if first != each.pod and len(why) > _REPEATED:
                 why = f"{each.reason}: as {first}" if each.reason is not None else f"as {first}"

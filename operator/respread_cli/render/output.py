@@ -68,15 +68,26 @@ class Report(Protocol):
         """Yield what `-o name` prints, as arguments for kubectl: `pod/web-1`."""
 
 
+class ReportView(Protocol):
+    """Shows reports on one console."""
+
+    def render(self, report: Any, /) -> Iterable[RenderableType]:
+        """Return tables and texts, one below the other."""
+
+
 class Shown(NamedTuple):
     """What is shown of the result of a command."""
 
     report: Report
     """A `msgspec.Struct`."""
-    render: Callable[[Console], Iterable[RenderableType]]
-    """Creates the tables and texts for a console."""
+    view: Callable[[Console], ReportView]
+    """Creates what shows it on a console."""
     page: Callable[[], msgspec.Struct] | None = None
     """Creates what `-o html` shows, if that is more than the report."""
+
+    def render(self, console: Console) -> Iterable[RenderableType]:
+        """Return the tables and texts for a console."""
+        return self.view(console).render(self.report)
 
 
 def show(shown: Shown, output: OutputOptions) -> None:
@@ -87,7 +98,7 @@ def show(shown: Shown, output: OutputOptions) -> None:
     Raises:
         CommandError: the template of jsonpath does not fit the report.
     """
-    report, render, page = shown
+    report, page = shown.report, shown.page
     if output.format == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     elif output.format == "yaml":
@@ -95,7 +106,7 @@ def show(shown: Shown, output: OutputOptions) -> None:
     elif output.template is not None:
         _show_template(report, output.template, whole_lines=output.watch)
     elif output.format == "markdown":
-        click.echo(markdown(render(Console(width=_UNCUT_COLUMNS)), report.notes), nl=False)
+        click.echo(markdown(shown.render(Console(width=_UNCUT_COLUMNS)), report.notes), nl=False)
     elif output.format == "html":
         from respread_cli.page import html_document  # noqa: PLC0415 - rarely needed
 
@@ -109,7 +120,7 @@ def show(shown: Shown, output: OutputOptions) -> None:
                 click.echo(name)
             return
         console = make_console(no_color=output.no_color, wide=output.wide)
-        print_parts(console, render(console))
+        print_parts(console, shown.render(console))
 
 
 def _plain(report: Report) -> Any:

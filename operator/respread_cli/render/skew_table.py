@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -52,19 +52,27 @@ _MOST_WORKLOADS: Final = 3
 class SkewView(ConsoleView):
     """Shows groups on one console."""
 
-    def render(self, report: SkewReport, *, all_causes: bool) -> Iterator[RenderableType]:
-        """Return the parts of the output, one below the other.
+    def __init__(self, console: Console, *, wide: bool, with_namespace: bool, problems: bool = False) -> None:
+        """Prepare; as ConsoleView.
 
         Args:
-            report: what to show.
-            all_causes: whether to say why all constraints that can't work can't, and what cures it; else of some.
+            console: where it is going to be printed.
+            wide: whether to show everything.
+            with_namespace: whether to show namespaces.
+            problems: whether to say why all constraints that can't work can't, and what cures it; else of some.
         """
+        super().__init__(console, wide=wide, with_namespace=with_namespace)
+        self._is_terminal = console.is_terminal
+        self._all_causes = problems or wide
+
+    def render(self, report: SkewReport) -> Iterator[RenderableType]:
+        """Return the parts of the output, one below the other."""
         if report.groups:
             yield self._table(report.groups, report.protections)
             if self._is_terminal:
                 yield _legend(report.groups, ascii_only=self._ascii)
             yield Text()
-            yield from _causes(report, all_of_them=all_causes)
+            yield from _causes(report, all_of_them=self._all_causes)
         yield from pending_table(
             report.pending, width=self._width, ascii_only=self._ascii, with_namespace=self._with_namespace
         )

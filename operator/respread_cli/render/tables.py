@@ -38,7 +38,6 @@ class ConsoleView:
             with_namespace: whether to show namespaces.
         """
         self._width = console.width
-        self._is_terminal = console.is_terminal
         self._ascii = is_ascii_only(console)
         self._wide = wide
         self._with_namespace = with_namespace

@@ -297,15 +297,6 @@ def _notes(policies: Iterable[PolicyReport], *, default_policy: bool) -> list[st
     return notes
 
 
-class PolicyFiles(NamedTuple):
-    """The content of files."""
-
-    policies: tuple[Policy, ...]
-    """Those that can be read, with their problems."""
-    mistakes: tuple[str, ...]
-    """All of them, each with its file, document and field."""
-
-
 def read_policies(files: Iterable[str], *, default_namespace: str) -> tuple[Policy, ...]:
     """Read the policies of YAML or JSON files with several documents or a List.
 
@@ -314,23 +305,8 @@ def read_policies(files: Iterable[str], *, default_namespace: str) -> tuple[Poli
         default_namespace: of RebalancePolicies without one.
 
     Raises:
-        CommandError: a file can't be read, or a policy is invalid. The message contains all problems.
-    """
-    found = check_policies(files, default_namespace=default_namespace)
-    if found.mistakes:
-        count = len(found.mistakes)
-        raise CommandError("\n  ".join([f"{count} mistakes:", *found.mistakes]) if count > 1 else found.mistakes[0])
-    if not found.policies:
-        raise CommandError(f"{', '.join(files)} holds no policy.")
-    return found.policies
-
-
-def check_policies(files: Iterable[str], *, default_namespace: str) -> PolicyFiles:
-    """Return the policies of files, and all mistakes in them, also of files that can't be read.
-
-    Args:
-        files: their paths, `-` for standard input.
-        default_namespace: of RebalancePolicies without one.
+        CommandError: a file can't be read, or a policy is invalid. The message contains all problems, each with its
+            file, document and field.
     """
     policies: dict[tuple[str, str], Policy] = {}
     mistakes: list[str] = []
@@ -350,4 +326,8 @@ def check_policies(files: Iterable[str], *, default_namespace: str) -> PolicyFil
             if (policy.kind, policy.name) in policies:
                 mistakes.append(f"{where}: there is a {policy.kind} {policy.name} already")
             policies[policy.kind, policy.name] = policy
-    return PolicyFiles(tuple(policies.values()), tuple(mistakes))
+    if mistakes:
+        raise CommandError("\n  ".join([f"{len(mistakes)} mistakes:", *mistakes]) if len(mistakes) > 1 else mistakes[0])
+    if not policies:
+        raise CommandError(f"{', '.join(files)} holds no policy.")
+    return tuple(policies.values())

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from respread.api.words import number_of
 from respread.cluster.pod import WorkloadName
 from respread.planning.audit.auditor import Auditor, Findings, WorkloadFinding
 from respread.planning.plan import BlockedGroup
@@ -260,7 +261,7 @@ def _sentence(rows: Collection[Row], evictions: int, pace: PaceReport) -> str:
         return "No pod of this cluster has a topology spread constraint."
     violated = [row for row in rows if row.group.violated]
     flying = sum(row.state is State.UNDER_WAY for row in rows)
-    moving = f" The operator is restoring {_counted(flying, 'constraint')} now." if flying else ""
+    moving = f" The operator is restoring {number_of(flying, 'constraint')} now." if flying else ""
     unworkable = _unworkable(rows)
     if not violated and unworkable:
         return f"No constraint of {len(rows):,} is violated.{unworkable}{moving}"
@@ -268,7 +269,7 @@ def _sentence(rows: Collection[Row], evictions: int, pace: PaceReport) -> str:
         all_hold = "The only constraint holds" if len(rows) == 1 else f"All {len(rows):,} constraints hold"
         return f"{all_hold}: every pod is spread as it should be.{moving}"
     be = "is" if len(violated) == 1 else "are"
-    said = f"{len(violated):,} of {_counted(len(rows), 'constraint')} {be} violated"
+    said = f"{len(violated):,} of {number_of(len(rows), 'constraint')} {be} violated"
     restored = sum(row.evictions > 0 and row.skew_after <= row.group.max_skew for row in violated)
     blocked = sum(row.state is State.BLOCKED for row in violated)
     ignored = sum(row.state is State.NOT_SELECTED for row in violated)
@@ -278,7 +279,7 @@ def _sentence(rows: Collection[Row], evictions: int, pace: PaceReport) -> str:
             "it" if restored == len(violated) == 1 else "all of them" if restored == len(violated) else f"{restored:,}"
         )
         took = "" if pace.seconds is None else f" ({pace_in_words(pace)})"
-        parts.append(f"{_counted(evictions, 'eviction')} would restore {which}{took}")
+        parts.append(f"{number_of(evictions, 'eviction')} would restore {which}{took}")
     if blocked:
         parts.append(f"{blocked:,} {'is' if blocked == 1 else 'are'} blocked")
     if ignored:
@@ -296,10 +297,6 @@ def _unworkable(rows: Iterable[Row]) -> str:
     if idle:
         parts.append(f"{idle:,} {'has' if idle == 1 else 'have'} no effect")
     return f" {', and '.join(parts)}." if parts else ""
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _keys(groups: Iterable[SpreadGroup]) -> tuple[KeySummary, ...]:

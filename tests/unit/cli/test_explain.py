@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from respread_cli.main import respread
-from respread_cli.render.explain_text import ExplainText, with_relative_times
+from respread_cli.render.explain_text import ExplainView, with_relative_times
 from respread_cli.report.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
 from respread_cli.report.scale_downs import ScaleDownReport
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
@@ -388,7 +388,7 @@ def test_an_explanation_fits_the_terminal(tmp_path: Path, width: int, encoding: 
     report = explained(tmp_path, [*nodes, *deployment_pods(name, placed)], name)
     console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=width, highlight=False)
     with console.capture() as captured:
-        for part in ExplainText(console, wide=False, now=report.time).render(report):
+        for part in ExplainView(console, wide=False, with_namespace=True).render(report):
             console.print(part)
     text = captured.get()
     text.encode(encoding)

@@ -108,7 +108,7 @@ def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command(capsys:
         """{"op":"add","path":"/spec/template/spec/topologySpreadConstraints/0/maxSkew","value":1}]'"""
     )
     console = Console(file=io.StringIO(), width=80)
-    parts = [*SkewView(console, wide=False, with_namespace=True).render(report, all_causes=True)]
+    parts = [*SkewView(console, wide=False, with_namespace=True, problems=True).render(report)]
     print_parts(console, parts)
     assert f"\n  {finding.command}\n  {finding.docs}\n" in capsys.readouterr().out  # in one piece, to be copied
     assert isinstance(parts[0], Table)
@@ -258,9 +258,7 @@ def test_a_kind_and_a_name_may_be_two_words(words: tuple[str, ...], joined: tupl
 
 def test_the_legend_says_what_the_signs_of_the_table_mean() -> None:
     console = Console(file=io.StringIO(), width=160, force_terminal=True)
-    _, legend, *_ = SkewView(console, wide=False, with_namespace=True).render(
-        report_of(three_zones()), all_causes=False
-    )
+    _, legend, *_ = SkewView(console, wide=False, with_namespace=True).render(report_of(three_zones()))
     assert str(legend) == (
         "✗ violated, ! violated, ScheduleAnyway, ✓ holds. SKEW/MAX: the skew and the maxSkew of the constraint."
     )
@@ -289,7 +287,7 @@ def printed(
 ) -> str:
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=stream, width=width, force_terminal=colors, highlight=False)
-    table = next(SkewView(console, wide=wide, with_namespace=True).render(report, all_causes=False))
+    table = next(SkewView(console, wide=wide, with_namespace=True).render(report))
     with console.capture() as captured:
         console.print(table)
         console.print(summary(report))
@@ -375,7 +373,7 @@ def test_without_unicode_the_table_is_ascii() -> None:
 def test_lines_have_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=100)
     report = report_of(three_zones())
-    print_parts(console, [next(SkewView(console, wide=False, with_namespace=True).render(report, all_causes=False))])
+    print_parts(console, [next(SkewView(console, wide=False, with_namespace=True).render(report))])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 11
     assert all(line == line.rstrip() for line in lines)
