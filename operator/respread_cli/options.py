@@ -50,39 +50,27 @@ class _Output(click.ParamType[tuple[str, Any]]):
         return [CompletionItem(each) for each in (*FORMATS, f"{JSONPATH}=") if each.startswith(incomplete)]
 
 
-class _Selector(click.ParamType[Selector]):
-    """A label selector as kubectl takes it."""
+def _selector(value: str) -> Selector:
+    """Read a label selector as kubectl takes it."""
+    from respread_cli.selector_text import parse_selector  # noqa: PLC0415 - rarely needed
 
-    name = "selector"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, Selector):
-            return value
-        from respread_cli.selector_text import parse_selector  # noqa: PLC0415 - rarely needed
-
-        try:
-            return parse_selector(value)
-        except SelectorError as error:
-            self.fail(f"{error}.", param, ctx)
+    try:
+        return parse_selector(value)
+    except SelectorError as error:
+        raise click.BadParameter(f"{error}.") from error
 
 
-class _Timeout(click.ParamType[float | None]):
-    """A Go duration or a number of seconds, as kubectl takes them. Its value is in seconds, None for 0."""
+def _timeout(value: str) -> float | None:
+    """Read a Go duration or a number of seconds, as kubectl takes them. The result is in seconds, None for 0."""
+    from respread.api.fields import parse_duration  # noqa: PLC0415 - rarely needed
 
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        from respread.api.fields import parse_duration  # noqa: PLC0415 - rarely needed
-
-        try:
-            seconds = float(value) if value.isdecimal() else parse_duration(value).total_seconds()
-        except ValueError:
-            self.fail(f"{value!r} is not a duration such as 30s, 2m or 1h.", param, ctx)
-        if seconds < 0:
-            self.fail(f"{value!r} is below 0.", param, ctx)
-        return seconds or None
+    try:
+        seconds = float(value) if value.isdecimal() else parse_duration(value).total_seconds()
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a duration such as 30s, 2m or 1h.") from None
+    if seconds < 0:
+        raise click.BadParameter(f"{value!r} is below 0.")
+    return seconds or None
 
 
 def client_options(command: Callable[..., R]) -> Callable[..., R]:
@@ -93,7 +81,7 @@ def client_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="A group to impersonate.")
     @click.option(
         "--request-timeout",
-        type=_Timeout(),
+        type=_timeout,
         metavar="DURATION",
         help="How long to wait for each answer of the API server: 5s, 2m.  [default: 10 s to connect, then 60 s]",
     )
@@ -209,7 +197,7 @@ def selector_option(command: Callable[..., R]) -> Callable[..., R]:
         "-l",
         "--selector",
         metavar="SELECTOR",
-        type=_Selector(),
+        type=_selector,
         help="Only results for pods with these labels: app=web, 'tier in (a,b)', '!canary'.",
     )(command)
     return decorated

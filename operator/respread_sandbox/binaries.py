@@ -38,6 +38,20 @@ COMPONENTS: Final = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 }
 """The programs of the requested version, with their packages."""
+GO_MINIMUM: Final = (1, 26)
+FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN")
+"""Environment variables of the user that would build for another machine or break this build."""
+SAME_PROGRAM_SOONER: Final = ("-gcflags=all=-dwarf=false",)
+"""A flag of the compiler only: the linker leaves what debuggers read out of the programs anyway."""
+COMPILER_MEMORY: Final = {"GOGC": "1000", "GOMEMLIMIT": "2GiB"}
+"""How much garbage a compiler or linker may have, in percent of what it uses, and in all, unless the user's environment
+says it. With 400 %, a build takes a tenth longer."""
+LOCK_POLL_SECONDS: Final = 0.3
+TICK_SECONDS: Final = 1.0
+ERROR_LINES: Final = 15
+PARTIAL_SUFFIX: Final = ".partial"
+ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
+"""envtest's convention: a folder with etcd, kube-apiserver and kubectl, or more of them."""
 
 
 class Module(msgspec.Struct, frozen=True):
@@ -85,6 +99,11 @@ REAL_NODE: Final = Module(
     {"kubelet": "k8s.io/kubernetes/cmd/kubelet", "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"},
 )
 """What a real node runs besides its container runtime. The sandbox itself has simulated nodes only."""
+_REMEDY: Final = (
+    "The sandbox builds a Kubernetes control plane once, for which it needs Go"
+    f" {'.'.join(map(str, GO_MINIMUM))} or newer. Install it (see https://go.dev/dl) so that `go` is on the PATH, or"
+    f" set KUBEBUILDER_ASSETS to a folder that holds {', '.join(NEWEST.packages)}."
+)
 
 
 def kubernetes_versions() -> dict[str, str]:
@@ -131,25 +150,6 @@ class ToolchainError(SandboxError):
 
 class BuildError(SandboxError):
     """Go could not build a program; the message ends with the last lines of its output."""
-
-
-GO_MINIMUM: Final = (1, 26)
-FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN")
-"""Environment variables of the user that would build for another machine or break this build."""
-SAME_PROGRAM_SOONER: Final = ("-gcflags=all=-dwarf=false",)
-"""A flag of the compiler only: the linker leaves what debuggers read out of the programs anyway."""
-COMPILER_MEMORY: Final = {"GOGC": "1000", "GOMEMLIMIT": "2GiB"}
-"""How much garbage a compiler or linker may have, in percent of what it uses, and in all, unless the user's environment
-says it. With 400 %, a build takes a tenth longer."""
-_REMEDY: Final = (
-    "The sandbox builds a Kubernetes control plane once, for which it needs Go"
-    f" {'.'.join(map(str, GO_MINIMUM))} or newer. Install it (see https://go.dev/dl) so that `go` is on the PATH, or"
-    f" set KUBEBUILDER_ASSETS to a folder that holds {', '.join(NEWEST.packages)}."
-)
-LOCK_POLL_SECONDS: Final = 0.3
-TICK_SECONDS: Final = 1.0
-ERROR_LINES: Final = 15
-PARTIAL_SUFFIX: Final = ".partial"
 
 
 def build_missing(
@@ -316,10 +316,6 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
-"""envtest's convention: a folder with etcd, kube-apiserver and kubectl, or more of them."""
 
 
 class Binaries(msgspec.Struct, frozen=True):

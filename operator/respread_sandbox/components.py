@@ -42,6 +42,9 @@ Deployment."""
 NODE_LEASE_SECONDS: Final = 40
 AUDIT_LOG_MEGABYTES: Final = 1_000_000
 """More than there will be: at the default of 100 the log is rotated, and earlier lines are in another file."""
+P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+P256_OBJECT_IDENTIFIER: Final = bytes.fromhex("06082a8648ce3d030107")
+INTEGER, OCTET_STRING, SEQUENCE, CONTEXT_0 = 0x02, 0x04, 0x30, 0xA0
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -259,11 +262,6 @@ def _scheduler_configuration(text: str, kubeconfig: Path) -> str:
     configuration["leaderElection"] = {"leaderElect": False}
     filled_in: str = yaml.safe_dump(configuration, sort_keys=False)
     return filled_in
-
-
-P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-P256_OBJECT_IDENTIFIER: Final = bytes.fromhex("06082a8648ce3d030107")
-INTEGER, OCTET_STRING, SEQUENCE, CONTEXT_0 = 0x02, 0x04, 0x30, 0xA0
 
 
 def signing_key_pem() -> str:

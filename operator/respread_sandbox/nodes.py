@@ -62,6 +62,11 @@ initContainerStatuses:
   {{- end }}
 {{- end }}
 """
+NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
+REGION: Final = "region-1"
+PARALLEL_REQUESTS: Final = 8
+MANAGED_KEY, MANAGED_VALUE = MANAGED_NODE_LABEL.split("=")
+DEFAULT_SHAPE: Final = NodeShape()
 
 
 def stage_documents(options: SandboxOptions) -> str:
@@ -187,13 +192,6 @@ def _pod_status(*, ready: bool, starts: bool) -> str:
         "{{- end }}\n"
     )
     return (CONDITIONS if starts else "conditions:\n") + conditions + containers + (RUNNING if starts else "")
-
-
-NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
-REGION: Final = "region-1"
-PARALLEL_REQUESTS: Final = 8
-MANAGED_KEY, MANAGED_VALUE = MANAGED_NODE_LABEL.split("=")
-DEFAULT_SHAPE: Final = NodeShape()
 
 
 class SimulatedNodes:

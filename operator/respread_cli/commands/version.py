@@ -105,7 +105,7 @@ def version(
             with closing(connect(connection)) as opened:
                 reader = ApiReader(opened)
                 report = msgspec.structs.replace(report, server_version=reader.version() or None)
-                leader = find_leader(reader, lease_namespace=lease_namespace, lease_name=lease_name)
+                leader = _find_leader(reader, lease_namespace=lease_namespace, lease_name=lease_name)
                 report = msgspec.structs.replace(report, operator=leader)
         except NotKnownError as error:
             unknown = f"unknown: {error}"
@@ -133,18 +133,8 @@ def _said(leader: Leader | None) -> str:
     return f"{leader.version or 'unknown'} ({leader.identity} holds Lease {leader.lease}{renewed})"
 
 
-def find_leader(reader: ApiReader, *, lease_namespace: str | None, lease_name: str) -> Leader | None:
-    """Return the operator that leads; None if no Lease has a holder.
-
-    Args:
-        reader: for the API server.
-        lease_namespace: where the Lease is; None to look where operators put it.
-        lease_name: its name.
-
-    Raises:
-        CommandError: the API server can't be reached, or rejects our credentials.
-        NotKnownError: the Lease may not be read.
-    """
+def _find_leader(reader: ApiReader, *, lease_namespace: str | None, lease_name: str) -> Leader | None:
+    """Return the operator that leads; None if no Lease has a holder. Without a namespace, look where they put it."""
     places = [lease_namespace] if lease_namespace is not None else _places(reader)
     for namespace in places:
         response = reader.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease_name}")

@@ -23,24 +23,24 @@ _FLAGS: Final = {
 """The deprecated fields: the kind of pods, and whether true means that they are protected."""
 
 
-class EvictorProtection(NamedTuple):
+class _Protection(NamedTuple):
     """Whether a kind of pods is protected, as a line of the policy says."""
 
     on: bool
     place: SourcePlace
 
 
-def read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> Mapping[str, EvictorProtection]:
+def _read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> Mapping[str, _Protection]:
     """Return the setting for each kind of pods, by the names in podProtections.
 
     The deprecated fields mean the same as podProtections. As in descheduler, using both is an error.
     """
     args, places = evictor
-    said: dict[str, EvictorProtection] = {}
+    said: dict[str, _Protection] = {}
     for field, (kind, protected_if_true) in _FLAGS.items():
         flag: bool | None = getattr(args, field)
         if flag is not None:
-            said[kind] = EvictorProtection(protected_if_true if flag else not protected_if_true, places[field])
+            said[kind] = _Protection(protected_if_true if flag else not protected_if_true, places[field])
     listed = args.pod_protections
     if listed is None or not (listed.default_disabled or listed.extra_enabled):
         return said
@@ -49,13 +49,13 @@ def read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
         if getattr(args, field):
             reading.mistake(places[field], f"is deprecated, and can't be set beside {at.path}: say it there")
     for index, name in enumerate(listed.default_disabled or ()):
-        said[name] = EvictorProtection(False, at.at("defaultDisabled").item(index))
+        said[name] = _Protection(False, at.at("defaultDisabled").item(index))
     for index, extra in enumerate(listed.extra_enabled or ()):
-        said[extra] = EvictorProtection(True, at.at("extraEnabled").item(index))
+        said[extra] = _Protection(True, at.at("extraEnabled").item(index))
     return said
 
 
-def lines_of_protections(said: Mapping[str, EvictorProtection], evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
+def _lines_of_protections(said: Mapping[str, _Protection], evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
     """Yield the result for each, except SystemCriticalPods, which the priority threshold covers."""
     if storage := said.get("PodsWithLocalStorage"):
         yield Setting("victims.localStorage", _word(on=storage.on), "", (storage.place,))
@@ -86,7 +86,7 @@ def lines_of_protections(said: Mapping[str, EvictorProtection], evictor: Sourced
         )
 
 
-def _claims(protection: EvictorProtection | None, evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
+def _claims(protection: _Protection | None, evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
     listed = evictor.args.pod_protections
     config = listed.config.pods_with_pvc if listed and listed.config else None
     classes = config.protected_storage_classes if config else None
@@ -127,9 +127,9 @@ def lines_of_evictor(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
     args, places = evictor
     yield _min_age(args.min_pod_age, places.get("min_pod_age"), reading)
     yield _min_replicas(args.min_replicas, places.get("min_replicas"))
-    said = read_protections(evictor, reading)
+    said = _read_protections(evictor, reading)
     yield from _priority(evictor, said.get("SystemCriticalPods"), reading)
-    yield from lines_of_protections(said, evictor)
+    yield from _lines_of_protections(said, evictor)
     if args.node_fit is not None:
         yield Remark(
             (places["node_fit"],),
@@ -181,9 +181,7 @@ def _min_replicas(count: int | None, place: SourcePlace | None) -> Setting:
     return Setting("victims.minReplicas", min(max(count, 1), _MOST_REPLICAS), why, (place,))
 
 
-def _priority(
-    evictor: Sourced[DefaultEvictorArgs], critical: EvictorProtection | None, reading: Reading
-) -> Iterator[Line]:
+def _priority(evictor: Sourced[DefaultEvictorArgs], critical: _Protection | None, reading: Reading) -> Iterator[Line]:
     threshold, place = evictor.args.priority_threshold, evictor.places.get("priority_threshold")
     given = (place,) if threshold and place else ()
     if threshold and place and threshold.name and threshold.value is not None:

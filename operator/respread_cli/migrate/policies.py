@@ -30,13 +30,7 @@ _FIELDS: Final = {
 }
 
 
-def lines_of_limits(policy: Sourced[DeschedulerPolicy], runs_per_hour: Fraction | None) -> Iterator[Line]:
-    """Yield the result for the limits and the grace period of a policy.
-
-    Args:
-        policy: the settings for all profiles.
-        runs_per_hour: how often descheduler runs; None if unknown.
-    """
+def _lines_of_limits(policy: Sourced[DeschedulerPolicy], runs_per_hour: Fraction | None) -> Iterator[Line]:
     args, places = policy
     for source, field in _FIELDS.items():
         count: int | None = getattr(args, source)
@@ -70,8 +64,7 @@ def lines_of_limits(policy: Sourced[DeschedulerPolicy], runs_per_hour: Fraction 
             yield Setting("eviction.gracePeriodSeconds", min(grace, _LONGEST_GRACE_SECONDS), why, (place,))
 
 
-def lines_of_spread(spread: Sourced[SpreadArgs]) -> Iterator[Line]:
-    """Yield the result for each argument that is set."""
+def _lines_of_spread(spread: Sourced[SpreadArgs]) -> Iterator[Line]:
     args, places = spread
     kinds = list(dict.fromkeys(args.constraints or ("DoNotSchedule",)))
     if args.include_soft_constraints and "ScheduleAnyway" not in kinds:
@@ -90,7 +83,7 @@ def lines_of_spread(spread: Sourced[SpreadArgs]) -> Iterator[Line]:
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class PolicyScope(NamedTuple):
+class _PolicyScope(NamedTuple):
     """The kind of policy that fits, its namespace, and the settings that select."""
 
     kind: PolicyKind
@@ -100,7 +93,7 @@ class PolicyScope(NamedTuple):
     settings: tuple[Setting, ...]
 
 
-def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading) -> PolicyScope:
+def _selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading) -> _PolicyScope:
     """Return which policy selects the pods of a profile.
 
     A single included namespace gets a RebalancePolicy of its own. For everything else, a ClusterRebalancePolicy selects
@@ -119,7 +112,7 @@ def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArg
     by_label = evictor.args.namespace_label_selector
     label_at = evictor.places.get("namespace_label_selector")
     if at and len(included) == 1 and by_label is None:
-        return PolicyScope("RebalancePolicy", included[0], (at.at("include"),), pods)
+        return _PolicyScope("RebalancePolicy", included[0], (at.at("include"),), pods)
     selectors: list[dict[str, Any]] = [write_value(by_label)] if by_label else []
     places = [label_at] if label_at else []
     for operator, names, field in (("In", included, "include"), ("NotIn", excluded, "exclude")):
@@ -135,7 +128,7 @@ def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArg
             "kube-system, kube-public and kube-node-lease."
         )
     setting = Setting("namespaceSelector", _all_of(selectors), why, tuple(places))
-    return PolicyScope("ClusterRebalancePolicy", "", (), (setting, *pods))
+    return _PolicyScope("ClusterRebalancePolicy", "", (), (setting, *pods))
 
 
 def _check_names(names: Iterable[str] | None, place: SourcePlace, reading: Reading) -> None:
@@ -253,7 +246,7 @@ def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
     pace = pace_of(found.runs, reading)
     drafts: list[Draft] = []
     remarks: list[Remark] = [*found.remarks, *_about_policy(policy), *_remarks(pace.lines)]
-    limits = list(lines_of_limits(policy, pace.runs_per_hour))
+    limits = list(_lines_of_limits(policy, pace.runs_per_hour))
     for profile in profiles:
         spread = profile.spread
         if spread is None:
@@ -287,11 +280,11 @@ def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPoli
 
 def _draft(profile: ProfileParts, spread: Sourced[SpreadArgs], shared: Iterable[Line], reading: Reading) -> Draft:
     """Return the policy for a profile. `shared` contains what all policies get from elsewhere."""
-    selection = selection_of(profile.evictor, spread, reading)
+    selection = _selection_of(profile.evictor, spread, reading)
     own: list[Line] = [
         Setting("mode", "DryRun", _MODE),
         *selection.settings,
-        *lines_of_spread(spread),
+        *_lines_of_spread(spread),
         *lines_of_evictor(profile.evictor, reading),
     ]
     settings = tuple(line for line in (*own, *shared) if isinstance(line, Setting))

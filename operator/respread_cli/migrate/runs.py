@@ -36,7 +36,7 @@ _FIELDS: Final = 5
 _HOURS, _DAYS, _MONTHS, _WEEKDAYS = 24, 31, 12, 7
 
 
-class Times(NamedTuple):
+class _Times(NamedTuple):
     """When a CronJob runs."""
 
     windows: tuple[dict[str, Any], ...]
@@ -45,17 +45,10 @@ class Times(NamedTuple):
     """In an hour in which it runs."""
 
 
-def times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading: Reading) -> Times | None:
-    """Read the schedule of a CronJob.
+def _times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading: Reading) -> _Times | None:
+    """Read a CronJob's schedule, which a time zone may precede, as older clusters accept it.
 
-    Args:
-        schedule: five fields, or a word such as @daily. A time zone may come before them, as older clusters accept it.
-        time_zone: None if the CronJob does not set one.
-        place: of the schedule. The field timeZone is beside it.
-        reading: collects errors.
-
-    Returns:
-        None for an `@every …`, which is not a time of day, and for an invalid schedule, which is an error.
+    Returns None for an `@every …`, which is not a time of day, and for an invalid schedule, which is an error.
     """
     if given := _ZONE.match(schedule):
         time_zone, schedule = given.group(1), schedule[given.end() :]
@@ -80,7 +73,7 @@ def times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading: 
         and {*range(_WEEKDAYS)} <= {*cron.weekdays}
     )
     if every_hour:
-        return Times((), len(cron.minutes))
+        return _Times((), len(cron.minutes))
     window = {"schedule": " ".join([str(min(cron.minutes)), *fields[1:]]), "duration": WINDOW}
     if time_zone:
         window["timeZone"] = time_zone
@@ -90,7 +83,7 @@ def times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading: 
     for problem in problems:
         beside = problem.field.endswith(".timeZone") and not given
         reading.mistake(place.beside("timeZone") if beside else place, problem.message)
-    return Times((window,), len(cron.minutes))
+    return _Times((window,), len(cron.minutes))
 
 
 _SECONDS_PER_HOUR: Final = 3600
@@ -144,7 +137,7 @@ class RunPace(NamedTuple):
     """In an hour in which it runs, for all ways in which it runs; None if unknown."""
 
 
-def read_options(arguments: Iterable[tuple[str, SourcePlace]]) -> Iterator[CommandOption]:
+def _read_options(arguments: Iterable[tuple[str, SourcePlace]]) -> Iterator[CommandOption]:
     """Read `--name=value`, `--name value` and `--name`, as for Go's flags. Everything else is ignored."""
     pending: CommandOption | None = None
     for argument, place in arguments:
@@ -172,7 +165,7 @@ def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
         rates += _rates_of_intervals(run, reading)
         times = None
         if run.schedule is not None and run.schedule_place is not None:
-            times = times_of(run.schedule, run.time_zone, run.schedule_place, reading)
+            times = _times_of(run.schedule, run.time_zone, run.schedule_place, reading)
             rates += [Fraction(times.runs_per_hour)] if times else []
         if times and times.windows and run.schedule_place:
             windows += times.windows
@@ -270,7 +263,7 @@ def read_manifest(document: Mapping[str, Any], place: SourcePlace, reading: Read
         time_zone=zone if isinstance(zone, str) else None,
         time_zone_place=at.at("timeZone") if schedule is not None and zone is not None else None,
         suspended=suspended,
-        options=tuple(read_options(arguments)),
+        options=tuple(_read_options(arguments)),
         config_maps=frozenset(
             (namespace, str(name))
             for volume, _ in reading.items(pod.get("volumes"), pod_at.at("volumes"))

@@ -1,4 +1,4 @@
-"""The cluster that a command reads: which, from an API server or a file, and what was read."""
+"""The cluster that a command reads: which, from an API server or a file, and how what is read of it is collected."""
 
 from __future__ import annotations
 
@@ -35,6 +35,19 @@ from respread.stores.watched_kinds import (
 
 NOT_INSTALLED: Final = "Respread is not installed in this cluster: its CustomResourceDefinitions are missing."
 """The note about a cluster without them."""
+OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
+"""The owners of pods. The operator reads single ones when it needs them; a snapshot contains all of them."""
+QUOTAS: Final = KINDS["resourcequotas"]
+"""The operator reads those of a namespace when it needs them."""
+OPTIONAL: Final = (*OWNERS, QUOTAS, *RECORDS.values())
+"""What a snapshot may do without."""
+READ_KINDS: Final = (
+    *sorted(KINDS.values(), key=lambda kind: (kind.resource != "pods", kind.resource)),
+    PRIORITY_CLASSES,
+    *POLICY_KINDS,
+    *RECORDS.values(),
+)
+"""Everything that a snapshot contains, in its order."""
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True):
@@ -98,21 +111,6 @@ class WantedKind(NamedTuple):
     def path(self) -> str:
         """The path of its list."""
         return self.kind.path_in_namespace.format(namespace=self.namespace) if self.namespace else self.kind.path
-
-
-OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
-"""The owners of pods. The operator reads single ones when it needs them; a snapshot contains all of them."""
-QUOTAS: Final = KINDS["resourcequotas"]
-"""The operator reads those of a namespace when it needs them."""
-OPTIONAL: Final = (*OWNERS, QUOTAS, *RECORDS.values())
-"""What a snapshot may do without."""
-READ_KINDS: Final = (
-    *sorted(KINDS.values(), key=lambda kind: (kind.resource != "pods", kind.resource)),
-    PRIORITY_CLASSES,
-    *POLICY_KINDS,
-    *RECORDS.values(),
-)
-"""Everything that a snapshot contains, in its order."""
 
 
 class Gathering:

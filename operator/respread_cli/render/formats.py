@@ -30,6 +30,11 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 PathStep = Callable[[Sequence[Any]], list[Any]]
 """Goes from values to what is found in them."""
+FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
+"""The values of `-o`, besides `jsonpath=TEMPLATE`."""
+JSONPATH: Final = "jsonpath"
+VIOLATED: Final = 1
+"""The exit code for violated constraints, if it is requested."""
 
 
 class TemplateError(ValueError):
@@ -344,13 +349,6 @@ def _descendants(values: Sequence[Any]) -> list[Any]:
         if children := _children([value]):
             found += [value, *_descendants(children)]
     return found
-
-
-FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
-"""The values of `-o`, besides `jsonpath=TEMPLATE`."""
-JSONPATH: Final = "jsonpath"
-VIOLATED: Final = 1
-"""The exit code for violated constraints, if it is requested."""
 
 
 class OutputOptions(msgspec.Struct, frozen=True):

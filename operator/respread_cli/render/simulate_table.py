@@ -27,6 +27,15 @@ from respread_cli.report.skew_report import short_topology_key
 
 _MOST_PODS: Final = 5
 _GIVE_WAY: Final[GiveWay] = {"WHY": (60, 14), "NAMESPACE": (14, 9), "WORKLOAD": (22, 12), "PODS PER DOMAIN": (40, 16)}
+_MOST_WORKLOADS: Final = 20
+_MOST_NAMESPACES: Final = 10
+_TO_THE_RIGHT: Final = ("PODS", "AT ONCE", "THEN", "MISSING")
+_WORDS: Final = {
+    Damage.GONE: "no pod left",
+    Damage.OUTAGE: "none for a time",
+    Damage.MISSING: "fewer pods",
+    Damage.UNHARMED: "all back",
+}
 
 
 class _State(NamedTuple):
@@ -166,17 +175,6 @@ def _needed(report: SimulationReport) -> Iterator[Text]:
     pace = f" They take {pace_in_words(as_it_is.pace)}." if as_it_is.evictions else ""
     style = OVER if report.harms else WITHIN
     yield Text(f"Evictions needed afterwards: {as_it_is.evictions}.{pace}", style=style)
-
-
-_MOST_WORKLOADS: Final = 20
-_MOST_NAMESPACES: Final = 10
-_TO_THE_RIGHT: Final = ("PODS", "AT ONCE", "THEN", "MISSING")
-_WORDS: Final = {
-    Damage.GONE: "no pod left",
-    Damage.OUTAGE: "none for a time",
-    Damage.MISSING: "fewer pods",
-    Damage.UNHARMED: "all back",
-}
 
 
 class DomainLossView(ConsoleView):

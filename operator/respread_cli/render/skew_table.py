@@ -47,6 +47,34 @@ _MOST_COUNTS: Final = 8
 _MOST_CAUSES: Final = 5
 """Causes that are shown without --problems."""
 _MOST_WORKLOADS: Final = 3
+_SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
+    "Ineffective": ("○", "o"),
+    "Unsatisfiable": ("⧗", "P"),
+}
+"""For a terminal, and in ASCII: P for Pending."""
+_MEANINGS: Final[Mapping[tuple[bool, bool], str]] = {
+    (True, True): "violated",
+    (True, False): "violated, ScheduleAnyway",
+    (False, True): "holds",
+    (False, False): "holds",
+}
+"""By whether a constraint is violated, and whether it is a DoNotSchedule constraint."""
+_MEANINGS_OF_STATES: Final[Mapping[AuditState, str]] = {
+    "Ineffective": "has no effect",
+    "Unsatisfiable": "keeps pods Pending",
+}
+MOST_DOMAINS: Final = 6
+"""Up to this many domains are drawn one by one. If there are more, the overfull ones are drawn, and the others
+counted."""
+MOST_DOMAINS_WIDE: Final = 20
+LONGEST_BAR: Final = 24
+SHORTEST_BAR: Final = 6
+_MOST_COLUMNS: Final = 24
+_MOST_NUMBERS: Final = 8
+_LONGEST_NAME: Final = 44
+_FULL, _EIGHTHS = "█", " ▏▎▍▌▋▊▉█"
+_HEIGHTS: Final = "·▁▂▃▄▅▆▇█"
+_ASCII_BAR: Final = "#"
 
 
 class SkewView(ConsoleView):
@@ -233,13 +261,6 @@ def _to_copy(line: str) -> RenderableType:
     return Group(Text(f"  {line}", style=FAINT, no_wrap=True, overflow="ignore"))  # Alone, a console would wrap it.
 
 
-_SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
-    "Ineffective": ("○", "o"),
-    "Unsatisfiable": ("⧗", "P"),
-}
-"""For a terminal, and in ASCII: P for Pending."""
-
-
 def _legend(groups: Sequence[GroupReport], *, ascii_only: bool) -> Text:
     """Return what the signs of these groups mean, in one line."""
     meanings = {
@@ -250,19 +271,6 @@ def _legend(groups: Sequence[GroupReport], *, ascii_only: bool) -> Text:
     }
     signs = ", ".join(f"{sign} {meaning}" for sign, meaning in meanings.items())
     return Text(f"{signs}. {SKEW}: the skew and the maxSkew of the constraint.", style=FAINT)
-
-
-_MEANINGS: Final[Mapping[tuple[bool, bool], str]] = {
-    (True, True): "violated",
-    (True, False): "violated, ScheduleAnyway",
-    (False, True): "holds",
-    (False, False): "holds",
-}
-"""By whether a constraint is violated, and whether it is a DoNotSchedule constraint."""
-_MEANINGS_OF_STATES: Final[Mapping[AuditState, str]] = {
-    "Ineffective": "has no effect",
-    "Unsatisfiable": "keeps pods Pending",
-}
 
 
 def mark(group: GroupReport, *, ascii_only: bool = False) -> str:
@@ -321,20 +329,6 @@ def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReferen
     """Return how scale-downs of a group's workloads choose pods, each word once."""
     found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
     return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))
-
-
-MOST_DOMAINS: Final = 6
-"""Up to this many domains are drawn one by one. If there are more, the overfull ones are drawn, and the others
-counted."""
-MOST_DOMAINS_WIDE: Final = 20
-LONGEST_BAR: Final = 24
-SHORTEST_BAR: Final = 6
-_MOST_COLUMNS: Final = 24
-_MOST_NUMBERS: Final = 8
-_LONGEST_NAME: Final = 44
-_FULL, _EIGHTHS = "█", " ▏▎▍▌▋▊▉█"
-_HEIGHTS: Final = "·▁▂▃▄▅▆▇█"
-_ASCII_BAR: Final = "#"
 
 
 class Domain(NamedTuple):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -30,7 +29,7 @@ from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.planned import PaceReport, pace_report
-from respread_cli.report.skew_report import API_VERSION, short_topology_key
+from respread_cli.report.skew_report import ClusterReport, short_topology_key
 from respread_cli.report.target import WorkloadReference
 
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -93,14 +92,10 @@ class AdviceEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why, and what to know before the patch is applied."""
 
 
-class AdviceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class AdviceReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
     """Advice for workloads without topology spread constraints, worst first."""
 
-    api_version: str = API_VERSION
     kind: Literal["AdviceReport"] = "AdviceReport"
-    source: str
-    time: datetime
-    notes: tuple[str, ...] = ()
     preset: Preset
     looked_at: int
     """How many workloads have several pods and no constraint."""

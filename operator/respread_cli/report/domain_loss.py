@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
@@ -19,7 +18,7 @@ from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.budgets import BudgetBook
 from respread_cli.report.quota_refusals import quota_refusals
-from respread_cli.report.skew_report import API_VERSION, Origin
+from respread_cli.report.skew_report import ClusterReport, Origin
 from respread_cli.report.target import WorkloadReference
 from respread_cli.report.what_if import HypotheticalOutcome, stays_on_its_node
 
@@ -103,14 +102,10 @@ class NamespaceLoss(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Its workloads that have none for a time."""
 
 
-class DomainLossReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class DomainLossReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
     """The loss of each domain of a topology key, one at a time."""
 
-    api_version: str = API_VERSION
     kind: Literal["DomainLossReport"] = "DomainLossReport"
-    source: str
-    time: datetime
-    notes: tuple[str, ...] = ()
     topology_key: str
     domains: tuple[DomainLoss, ...]
     """The worst first."""

@@ -23,7 +23,7 @@ from respread_cli.report.explaining import DomainReport, Explainer, Fate, remedy
 from respread_cli.report.plan_report import MoveReport, group_after, move_report
 from respread_cli.report.planned import Planned, PolicyReport
 from respread_cli.report.scale_downs import ScaleDownReport, scale_down_reports
-from respread_cli.report.skew_report import API_VERSION, MOST_EMPTY_DOMAINS, GroupReport, group_report
+from respread_cli.report.skew_report import MOST_EMPTY_DOMAINS, ClusterReport, GroupReport, group_report
 from respread_cli.report.target import Target, WorkloadReference
 
 _NODES_NAMED: Final = 3
@@ -90,14 +90,10 @@ class CandidateReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     move: MoveReport | None
 
 
-class ExplainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ExplainReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
     """The result for everything that was requested."""
 
-    api_version: str = API_VERSION
     kind: Literal["ExplainReport"] = "ExplainReport"
-    source: str
-    time: datetime
-    notes: tuple[str, ...] = ()
     subjects: tuple[str, ...]
     """What is explained, such as `deploy/web in shop`."""
     policies: tuple[ExplainedPolicy, ...]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,6 +24,7 @@ from respread.spread.index import Spread
 from respread_cli.report.planned import PaceReport, Planned, PolicyReport
 from respread_cli.report.skew_report import (
     API_VERSION,
+    ClusterReport,
     GroupReport,
     PendingPods,
     group_report,
@@ -88,14 +88,10 @@ class BlockedReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str
 
 
-class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PlanReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
     """The moves that would restore the spread in their order, and what they leave."""
 
-    api_version: str = API_VERSION
     kind: Literal["PlanReport"] = "PlanReport"
-    source: str
-    time: datetime
-    notes: tuple[str, ...] = ()
     policies: tuple[PolicyReport, ...]
     default_policy: bool
     """Whether there is no policy in the cluster, so that a default one is used."""

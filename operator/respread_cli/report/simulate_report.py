@@ -6,7 +6,7 @@ They are the JSON and YAML output, and the table is made from them. docs/cli.md 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -41,9 +41,12 @@ from respread_cli.report.scale_downs import (
     workloads_of,
 )
 from respread_cli.report.simulate_changes import HypotheticalChanges, Typed, domains_of, find_changes
-from respread_cli.report.skew_report import API_VERSION, GroupReport, group_report
+from respread_cli.report.skew_report import ClusterReport, GroupReport, group_report
 from respread_cli.report.target import WorkloadReference
 from respread_cli.report.what_if import Cancellation, HypotheticalOutcome, WhatIf
+
+LATER: Final = timedelta(days=365)
+"""After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""
 
 
 class ScaledReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
@@ -108,14 +111,10 @@ class SimulatedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     without_costs: GroupAfter | None
 
 
-class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SimulationReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
     """The hypothetical cluster."""
 
-    api_version: str = API_VERSION
     kind: Literal["SimulationReport"] = "SimulationReport"
-    source: str
-    time: datetime
-    notes: tuple[str, ...] = ()
     added_nodes: tuple[str, ...]
     removed_nodes: tuple[str, ...]
     restored_nodes: tuple[str, ...] = ()
@@ -144,10 +143,6 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     def names(self) -> Iterator[str]:
         """Yield the pods that the changes delete."""
         return (f"pod/{pod.pod}" for pod in (*self.as_it_is.deleted, *self.as_it_is.lost))
-
-
-LATER: Final = timedelta(days=365)
-"""After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""
 
 
 class _Run(NamedTuple):

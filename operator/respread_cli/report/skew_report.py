@@ -106,14 +106,21 @@ class PendingPods(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Each reason; empty if none is known."""
 
 
-class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All requested groups, worst first."""
+class ClusterReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What every result about a cluster begins with."""
 
     api_version: str = API_VERSION
-    kind: Literal["SkewReport"] = "SkewReport"
+    kind: str
     source: str
+    """What was read."""
     time: datetime
     notes: tuple[str, ...] = ()
+
+
+class SkewReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
+    """All requested groups, worst first."""
+
+    kind: Literal["SkewReport"] = "SkewReport"
     violated: int
     """The number of violated groups."""
     worst_skew: int

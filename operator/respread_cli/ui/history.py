@@ -1,4 +1,8 @@
-"""What happened before the page was opened: from the operator's Events and records, and from a Prometheus if given."""
+"""What happens in a cluster, and what happened before the page was opened.
+
+The former are the differences between overviews; the latter is from the operator's Events and records, and from a
+Prometheus if one is given.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,12 @@ _MOST_AT_ONCE: Final = 50
 """The most happenings in one update. If more happens at once, the rest is counted."""
 _MOST_POINTS: Final = 600
 _MOST_HAPPENINGS: Final = 200
+HOURS: Final = 6
+_STEP_SECONDS: Final = 60
+_TIMEOUT_SECONDS: Final = (3, 10)
+_VIOLATED: Final = "sum(max by (policy_namespace, policy, when_unsatisfiable) (respread_spread_groups_violated))"
+_IN_FLIGHT: Final = "sum(max by (policy_namespace, policy) (respread_evictions_in_flight))"
+"""Without what tells the replicas of the operator apart, of which the leader alone knows these."""
 
 
 class PageHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -103,14 +113,6 @@ def _of_last_hour(view: ReadCluster) -> int | None:
         if view.time - each.minute <= _HOUR
     ]
     return sum(counts) if counts else None
-
-
-HOURS: Final = 6
-_STEP_SECONDS: Final = 60
-_TIMEOUT_SECONDS: Final = (3, 10)
-_VIOLATED: Final = "sum(max by (policy_namespace, policy, when_unsatisfiable) (respread_spread_groups_violated))"
-_IN_FLIGHT: Final = "sum(max by (policy_namespace, policy) (respread_evictions_in_flight))"
-"""Without what tells the replicas of the operator apart, of which the leader alone knows these."""
 
 
 class PastPoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

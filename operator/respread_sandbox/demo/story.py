@@ -29,6 +29,18 @@ OPERATOR_NAMESPACE: Final = "respread-system"
 SERVICE_ACCOUNT: Final = "respread"
 STOP_SECONDS: Final = 15
 LOG_LINES: Final = 12
+LOOK_EVERY_SECONDS: Final = 0.1
+DEPLOY_SECONDS: Final = 120
+PAGE_SECONDS: Final = 60.0
+_PAGE: Final = "respread-ui"
+_SERVING: Final = "Serving "
+_DEFINITIONS: Final = tuple(f"{plural}.{GROUP}" for plural in PLURALS.values())
+AGE_SECONDS: Final = 9.0
+"""The age of the youngest pod before the scale-down. A ReplicaSet compares the logarithms of its pods' ages: of pods
+that are some seconds old it deletes the youngest, which the scheduler has just spread; all older ones are equal, as in
+real clusters."""
+QUIET_SECONDS: Final = 5.0
+"""How long nothing may happen after the spread is restored, so that an unnecessary eviction would be seen."""
 
 
 class OperatorProcess:
@@ -80,20 +92,6 @@ def environment_of_programs() -> dict[str, str]:
     return {
         name: value for name, value in os.environ.items() if name != "KUBECONFIG" and not name.startswith("RESPREAD_")
     }
-
-
-LOOK_EVERY_SECONDS: Final = 0.1
-DEPLOY_SECONDS: Final = 120
-PAGE_SECONDS: Final = 60.0
-_PAGE: Final = "respread-ui"
-_SERVING: Final = "Serving "
-_DEFINITIONS: Final = tuple(f"{plural}.{GROUP}" for plural in PLURALS.values())
-AGE_SECONDS: Final = 9.0
-"""The age of the youngest pod before the scale-down. A ReplicaSet compares the logarithms of its pods' ages: of pods
-that are some seconds old it deletes the youngest, which the scheduler has just spread; all older ones are equal, as in
-real clusters."""
-QUIET_SECONDS: Final = 5.0
-"""How long nothing may happen after the spread is restored, so that an unnecessary eviction would be seen."""
 
 
 class Story:

@@ -178,9 +178,9 @@ def test_an_empty_selector_matches_the_pod_and_counts_none() -> None:
 # The domains of a new pod
 
 
-def possible_and_likely(prepared: PreparedPod, key: str) -> tuple[frozenset[str], frozenset[str]]:
+def possible_and_likely(prepared: PreparedPod, key: str) -> tuple[set[str], set[str]]:
     feasible = prepared.admitted()
-    return prepared.domains(feasible, key), prepared.domains(prepared.best_nodes(feasible), key)
+    return {*prepared.domains(feasible, key)}, {*prepared.domains(prepared.best_nodes(feasible), key)}
 
 
 def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -> None:
