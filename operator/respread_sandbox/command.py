@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from respread.api.words import number_of
-from respread.program.command_line import CommandError
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
 from respread_sandbox.binaries import kubernetes_versions
 from respread_sandbox.directory import NamedSandbox, running, stop
@@ -80,17 +77,16 @@ def up(
         scheduler_configuration=scheduler_configuration.read_text("utf-8") if scheduler_configuration else "",
     )
     progress = Console(stderr=True)
-    with _errors_for_people():
-        binaries = Binaries.find_or_build(kubernetes_version=kubernetes_version)
-        if karpenter:
-            Karpenter.find_or_build()
-        begun = time.monotonic()
-        with (
-            progress.status("Starting etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK …"),
-            Sandbox.start(options, name=name, binaries=binaries) as started,
-        ):
-            version = started.api.get("/version")["gitVersion"]
-            description = started.leave_running()
+    binaries = Binaries.find_or_build(kubernetes_version=kubernetes_version)
+    if karpenter:
+        Karpenter.find_or_build()
+    begun = time.monotonic()
+    with (
+        progress.status("Starting etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK …"),
+        Sandbox.start(options, name=name, binaries=binaries) as started,
+    ):
+        version = started.api.get("/version")["gitVersion"]
+        description = started.leave_running()
     _show_how_to_use(description, version, time.monotonic() - begun)
 
 
@@ -98,8 +94,7 @@ def up(
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(*, output: str) -> None:
     """Show the sandboxes that are up."""
-    with _errors_for_people():
-        rows = [_row(each) for each in running()]
+    rows = [_row(each) for each in running()]
     if output == "json":
         click.echo(json.dumps(rows, indent=2))
     elif rows:
@@ -113,21 +108,12 @@ def status(*, output: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Stop all of them.")
 def down(*, name: str, everything: bool) -> None:
     """Stop a sandbox, and delete everything that belongs to it."""
-    with _errors_for_people():
-        names = [each.name for each in running()] if everything else [name]
-        for each in names:
-            stop(each)
-            click.echo(f"Sandbox {each} is down.")
+    names = [each.name for each in running()] if everything else [name]
+    for each in names:
+        stop(each)
+        click.echo(f"Sandbox {each} is down.")
     if not names:
         click.echo("No sandbox is up.")
-
-
-@contextlib.contextmanager
-def _errors_for_people() -> Iterator[None]:
-    try:
-        yield
-    except SandboxError as error:
-        raise CommandError(str(error)) from error
 
 
 def _show_how_to_use(started: NamedSandbox, version: str, took_seconds: float) -> None:

@@ -7,11 +7,13 @@ from typing import Final
 
 import msgspec
 
+from respread.program.command_line import CommandError
+
 LOOPBACK: Final = "127.0.0.1"
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 
 
-class SandboxError(Exception):
+class SandboxError(CommandError):
     """A sandbox cannot be built, started or used; the message says what to do."""
 
 

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final
 
 import click
 import msgspec
@@ -26,13 +27,6 @@ from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError,
 from respread_cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About, snapshot_content
 
 STANDARD_OUTPUT: Final = STANDARD_INPUT
-
-
-class Writable(Protocol):
-    """A destination for bytes."""
-
-    def write(self, data: bytes, /) -> object:
-        """Write them."""
 
 
 _SHOWN_KINDS: Final = ("pods", "nodes", "namespaces", "poddisruptionbudgets")
@@ -107,7 +101,7 @@ def _items(reader: ApiReader, wanted: WantedKind) -> Iterator[bytes]:
 
 
 @contextmanager
-def _written(file: str) -> Iterator[Writable]:
+def _written(file: str) -> Iterator[BinaryIO | BufferedIOBase]:
     """Open the destination. A file is written in full or not at all."""
     if file == STANDARD_OUTPUT:
         yield sys.stdout.buffer

@@ -70,8 +70,7 @@ def _lines_of_protections(said: Mapping[str, _Protection], evictor: Sourced[Defa
         yield Remark(
             (bare.place,),
             "Respread never evicts pods without a controller, and failed pods count for nothing in a spread. For "
-            "cleaning "
-            "up leave RemoveFailedPods to descheduler."
+            "cleaning up leave RemoveFailedPods to descheduler."
             if not bare.on
             else "Respread never evicts pods without a controller either.",
         )
@@ -101,9 +100,8 @@ def _claims(protection: _Protection | None, evictor: Sourced[DefaultEvictorArgs]
         yield Setting(
             "victims.persistentVolumeClaims",
             "Protect",
-            "Respread does not tell storage classes apart, so it leaves all pods with a PersistentVolumeClaim "
-            "alone and "
-            f"not those of {names} only. Evict would allow all of them; they only are where their volumes can be "
+            "Respread does not tell storage classes apart, so it leaves all pods with a PersistentVolumeClaim alone "
+            f"and not those of {names} only. Evict would allow all of them; they only are where their volumes can be "
             "reached.",
             (protection.place, at.at("protectedStorageClasses")),
         )

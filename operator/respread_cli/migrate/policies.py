@@ -177,13 +177,11 @@ _NAME: Final = "descheduler"
 _LONGEST_NAME: Final = 63
 _MODE: Final = (
     "DryRun plans and reports, and evicts nothing. When the plan is what you expect (see `respread plan` and this "
-    "policy's "
-    f"status), take {SPREAD} out of descheduler and write Enforce here."
+    f"policy's status), take {SPREAD} out of descheduler and write Enforce here."
 )
 _PRIORITY: Final = (
     "descheduler runs all profiles; here exactly one policy governs a pod: of those that select it the one of the "
-    "highest "
-    "priority."
+    "highest priority."
 )
 
 

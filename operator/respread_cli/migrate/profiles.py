@@ -32,9 +32,8 @@ from respread_cli.migrate.reading import Reading, Remark, Sourced, SourcePlace, 
 
 _ADVICE: Final = {
     "RemoveDuplicates": (
-        "Respread restores the constraints that pods have and adds none. Give the workload a "
-        "topologySpreadConstraint on "
-        "kubernetes.io/hostname, which Respread then restores, or leave this plugin to descheduler."
+        "Respread restores the constraints that pods have and adds none. Give the workload a topologySpreadConstraint "
+        "on kubernetes.io/hostname, which Respread then restores, or leave this plugin to descheduler."
     ),
     "LowNodeUtilization": (
         "Respread does not look at how full nodes are. Leave this plugin to descheduler; where it moves pods out of a "
@@ -46,14 +45,12 @@ _ADVICE: Final = {
         "where it moves pods out of a domain against their constraint, the condition Oscillating of the policy says so."
     ),
     "RemovePodsViolatingInterPodAntiAffinity": (
-        "Respread evicts for topology spread only, and never to where anti-affinity would be broken. Leave this "
-        "plugin to "
-        "descheduler."
+        "Respread evicts for topology spread only, and never to where anti-affinity would be broken. Leave this plugin "
+        "to descheduler."
     ),
     "RemovePodsViolatingNodeAffinity": (
-        "Respread evicts for topology spread only, and places replacements by their node affinity. Leave this "
-        "plugin to "
-        "descheduler."
+        "Respread evicts for topology spread only, and places replacements by their node affinity. Leave this plugin "
+        "to descheduler."
     ),
     "RemovePodsViolatingNodeTaints": (
         "Respread evicts for topology spread only. Leave this plugin to descheduler; a taint with the effect NoExecute "
@@ -67,8 +64,7 @@ _ADVICE: Final = {
     ),
     "RemoveFailedPods": (
         "Respread evicts for topology spread only, and pods that have failed count for nothing there. Leave this "
-        "plugin "
-        "to descheduler."
+        "plugin to descheduler."
     ),
 }
 """By the plugins of descheduler 0.36. In v1alpha1 they are called strategies and have the same names."""

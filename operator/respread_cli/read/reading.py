@@ -12,6 +12,7 @@ from immutables import Map
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.objects import Node
 from respread.cluster.state import ClusterState
+from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
 from respread_cli.read.cluster_view import OWNERS, QUOTAS, ClusterOptions, ReadCluster, WantedKind
@@ -19,7 +20,6 @@ from respread_cli.read.snapshot_file import read_snapshot
 
 LEFT_OUT: Final = "Left out:"
 """How a note begins that says that a kind could not be read."""
-HOSTNAME: Final = "kubernetes.io/hostname"
 _COPIED_TO_PODS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _ROOM_FOR_ALL: Final = Map(pods=1_000_000, cpu=10**9, memory=10**15)
 

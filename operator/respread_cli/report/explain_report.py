@@ -133,9 +133,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
         notes=planned.notes,
         subjects=tuple(_subjects(target)),
         policies=tuple(
-            ExplainedPolicy(
-                name=report.name, mode=report.mode, wrong=report.wrong, conditions=conditions_of(policy, view)
-            )
+            ExplainedPolicy(**msgspec.structs.asdict(report), conditions=conditions_of(policy, view))
             for policy, report in zip(planned.setting.policies, planned.reports, strict=True)
             if report.name in names
         ),

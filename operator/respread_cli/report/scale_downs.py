@@ -43,9 +43,13 @@ MOST_FORETOLD: Final = 200
 """No forecast for workloads with more pods, because one forecast for each number of replicas takes too long."""
 _DEPENDS_ON: Final = frozenset({"namespaces", *(kind.resource for kind in POLICY_KINDS)})
 """Resources without which protection is unknown."""
-_NEVER_SCALED: Final = frozenset({"DaemonSet", "Job", "Node", "Pod"})
-"""A DaemonSet has one pod per node, and a Job ends. Static pods and pods without a controller are never scaled."""
-
+NEVER_SCALED: Final = {
+    "DaemonSet": "a DaemonSet has a pod on every node that takes one",
+    "Job": "a Job runs to its end",
+    "Node": "a static pod belongs to its node",
+    "Pod": "it has no controller",
+}
+"""By the kind of a pod's controller, why a number of replicas says nothing about its pods."""
 _BY_RULES_OF_THEIR_OWN: Final[Mapping[str, str]] = {
     "CloneSet": (
         "of OpenKruise deletes pods of the lowest pod deletion costs first, and without any costs those of the fullest "
@@ -192,7 +196,7 @@ def _reason(
             ScaleDownReason.HIGHEST_ORDINAL,
             "A StatefulSet deletes its pods of the highest ordinals first, whatever their pod deletion costs.",
         )
-    if kind in _NEVER_SCALED:
+    if kind in NEVER_SCALED:
         return _Reason(ScaleDownReason.NOT_SCALED_DOWN, f"A {kind} is not scaled down by a number of replicas.")
     if kind in _BY_RULES_OF_THEIR_OWN:
         return _Reason(ScaleDownReason.UNKNOWN_CONTROLLER, f"A {kind} {_BY_RULES_OF_THEIR_OWN[kind]}")

@@ -15,17 +15,12 @@ from respread.cluster.objects import Node
 from respread.cluster.pod import WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.program.command_line import CommandError
+from respread_cli.report.scale_downs import NEVER_SCALED
 from respread_cli.report.skew_report import short_topology_key
 from respread_cli.report.target import WorkloadReference, close_to, did_you_mean, is_pattern, workload_matches
 
 _SLASHES_WITH_NAMESPACE: Final = 2
 """In `shop/deploy/web`."""
-_NEVER_SCALED: Final = {
-    "DaemonSet": "a DaemonSet has a pod on every node that takes one",
-    "Job": "a Job runs to its end",
-    "Node": "a static pod belongs to its node",
-    "Pod": "it has no controller",
-}
 
 
 class Typed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -107,8 +102,8 @@ def _scaled(typed: str, snapshot: ClusterSnapshot, namespace: str | None) -> tup
     if len(found) > 1:
         raise CommandError(f"--scale {typed}: {_ambiguous(found)}")
     (workload,) = found
-    if workload.kind in _NEVER_SCALED:
-        raise CommandError(f"--scale {typed}: {_short(workload)} is not scaled: {_NEVER_SCALED[workload.kind]}.")
+    if workload.kind in NEVER_SCALED:
+        raise CommandError(f"--scale {typed}: {_short(workload)} is not scaled: {NEVER_SCALED[workload.kind]}.")
     return workload, int(number)
 
 

@@ -21,6 +21,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import Change, ClusterSnapshot, ClusterState
+from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.node_sets import NodeSet, members, node_set
@@ -28,7 +29,6 @@ from respread.scheduling.view.node_table import NodeTable
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.report.scale_downs import NotForetoldError, Ranking, WorkloadPods, foretell, workloads_of
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})
 """Controllers whose pods come and go with their node, and that a drain leaves alone."""
 

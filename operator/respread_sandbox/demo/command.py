@@ -10,10 +10,10 @@ import click
 from rich.table import Table
 
 from respread.api.words import number_of
-from respread.program.command_line import ENVIRONMENT, CommandError
+from respread.program.command_line import ENVIRONMENT
 from respread_cli.render.output import ended_by_signals, make_console
 from respread_cli.render.tables import FAINT, OVER, WITHIN
-from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from respread_sandbox.demo.ending import Ending
 from respread_sandbox.demo.picture import Pair, Picture
 from respread_sandbox.demo.screen import Screen
@@ -67,12 +67,9 @@ def demo(
     the evictions were the fewest possible, 1 if not, 2 for an error.
     """
     screen = Screen(make_console(no_color=no_color))
-    try:
-        with ended_by_signals():
-            world = World.make(deployments, seed)
-            ending = play(screen, world, patience_seconds=patience_seconds, with_page=with_page)
-    except SandboxError as error:
-        raise CommandError(str(error)) from error
+    with ended_by_signals():
+        world = World.make(deployments, seed)
+        ending = play(screen, world, patience_seconds=patience_seconds, with_page=with_page)
     ctx.exit(1 if ending.missing else 0)
 
 
