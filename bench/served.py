@@ -19,7 +19,7 @@ import yaml
 from aiohttp import web
 
 from respread.stores.watched_kinds import RECORDS, watched_kinds
-from respread_cli.selector_text import parse_selector
+from respread_cli.report.target import parse_selector
 
 Json: TypeAlias = dict[str, Any]
 _Key: TypeAlias = tuple[str, str]

@@ -21,7 +21,7 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 
 from respread_cli.render.tables import FAINT, WITHIN
 from respread_sandbox.demo.command import play
-from respread_sandbox.demo.picture import Pair
+from respread_sandbox.demo.ending import Pair
 from respread_sandbox.demo.screen import DemoStep, LivePicture, Screen
 from respread_sandbox.demo.world import World
 

@@ -52,7 +52,7 @@ class _Output(click.ParamType[tuple[str, Any]]):
 
 def _selector(value: str) -> Selector:
     """Read a label selector as kubectl takes it."""
-    from respread_cli.selector_text import parse_selector  # noqa: PLC0415 - rarely needed
+    from respread_cli.report.target import parse_selector  # noqa: PLC0415 - rarely needed
 
     try:
         return parse_selector(value)

@@ -60,22 +60,25 @@ def fitted_table(
         ascii_only: whether it can't show other characters.
         to_the_right: headings of columns that are aligned to the right.
     """
-    headings = list(rows[0])
-    natural = {heading: natural_width(heading, (row[heading].plain for row in rows)) for heading in headings}
+    natural = _natural_widths(rows)
     widths = column_widths(natural, give_way, width)
     table = table_of(widths, ascii_only=ascii_only, to_the_right=to_the_right)
     for row in rows:
-        table.add_row(*(_folded_lines(row[heading], widths[heading]) for heading in headings))
+        table.add_row(*(_folded_lines(row[heading], widths[heading]) for heading in natural))
     return table
 
 
 def keeps_whole(rows: Sequence[Mapping[str, Text]], give_way: GiveWay, width: int, headings: Collection[str]) -> bool:
     """Return whether the cells of some columns stay in one line in a table of this width."""
-    natural = {heading: natural_width(heading, (row[heading].plain for row in rows)) for heading in rows[0]}
+    natural = _natural_widths(rows)
     widths = column_widths(natural, give_way, width)
     return sum(widths.values()) + GAP * (len(widths) - 1) <= width and all(
         widths[each] == natural[each] for each in headings if each in natural
     )
+
+
+def _natural_widths(rows: Sequence[Mapping[str, Text]]) -> dict[str, int]:
+    return {heading: natural_width(heading, (row[heading].plain for row in rows)) for heading in rows[0]}
 
 
 def table_of(widths: Mapping[str, int], *, ascii_only: bool, to_the_right: Collection[str] = ()) -> Table:

@@ -14,8 +14,7 @@ from respread.program.command_line import ENVIRONMENT
 from respread_cli.render.output import ended_by_signals, make_console
 from respread_cli.render.tables import FAINT, OVER, WITHIN
 from respread_sandbox import Binaries, Sandbox, SandboxOptions
-from respread_sandbox.demo.ending import Ending
-from respread_sandbox.demo.picture import Pair, Picture
+from respread_sandbox.demo.ending import Ending, Pair, Picture
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.story import Story
 from respread_sandbox.demo.world import World

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from respread_cli.render.tables import FAINT, OVER, WITHIN, is_ascii_only
-from respread_sandbox.demo.picture import Pair, Picture
+from respread_sandbox.demo.ending import Pair, Picture
 from respread_sandbox.demo.world import MAX_SKEW, NAME_PREFIX
 
 HEIGHTS: Final = " ▁▂▃▄▅▆▇█"

@@ -19,8 +19,7 @@ from respread.api.words import number_of
 from respread_cli.render.output import has_screen
 from respread_cli.render.tables import FAINT, OVER, WITHIN
 from respread_sandbox import Sandbox, SandboxError
-from respread_sandbox.demo.ending import Ending, requests_of
-from respread_sandbox.demo.picture import Pair, PodObserver
+from respread_sandbox.demo.ending import Ending, Pair, PodObserver, requests_of
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from respread.api.decoding import decode_manifest
-from respread_sandbox.demo.ending import Ending, OperatorRequests, requests_of
-from respread_sandbox.demo.picture import Pair, Picture, fewest_evictions
+from respread_sandbox.demo.ending import Ending, OperatorRequests, Pair, Picture, fewest_evictions, requests_of
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.story import shipped
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy

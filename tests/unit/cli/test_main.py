@@ -42,8 +42,7 @@ from respread_cli.report.simulate_report import (
     SimulationReport,
 )
 from respread_cli.report.skew_report import GroupReport, PendingPods, RejectedNodesReport, SkewReport
-from respread_cli.report.target import WorkloadReference
-from respread_cli.selector_text import parse_selector
+from respread_cli.report.target import WorkloadReference, parse_selector
 from tests.unit.cli.snapshots import snapshot_of
 from tests.unit.ui.clusters import web, zones
 

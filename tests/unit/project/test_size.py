@@ -17,7 +17,7 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 365, 64_410),  # (300, 44,000)
+        ("operator", 363, 64_340),  # (300, 44,000)
         ("operator/respread", 270, 45_200),  # (-, 31,000)
         ("tests", 451, 73_890),  # (-, 75,000)
     ],
