@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
@@ -11,6 +11,7 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.cluster.meta import Labels
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.eviction.limits.hour import Begun
@@ -130,16 +131,15 @@ def left_to_do(
 
 
 class _Needed(NamedTuple):
-    """Spread groups of the same pods, and the fewest evictions that they still need."""
+    """A spread group and the fewest evictions that it still needs."""
 
     policy: str
     group: SpreadGroup
-    """One of them."""
     evictions: int
 
 
 def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> Iterator[Begun]:
-    """Yield those for which evictions were made, those of the same pods as one, because an eviction may improve all.
+    """Yield those for which evictions were made, of those with common pods one, because an eviction may improve all.
 
     Args:
         blocked: the groups that a plan leaves alone, with the reasons.
@@ -183,18 +183,26 @@ def _entries(observation: Observation) -> _Entries:
     return entries
 
 
-def _needed(blocked: Iterable[BlockedGroup], observation: Observation, entries: _Entries) -> Iterator[_Needed]:
-    needed: Counter[tuple[str, str, tuple[object, ...]]] = Counter()
-    groups: dict[tuple[str, str, tuple[object, ...]], SpreadGroup] = {}
-    for each in blocked:
-        group = observation.spread.groups.get(each.group)
-        if group is None or not group.matched:
-            continue
-        pods = each.policy, each.group.namespace, group.matched
-        groups[pods] = group
-        needed[pods] = max(needed[pods], _still_needed(group, entries.get(each.group, ()), observation.snapshot))
-    for key, evictions in needed.items():
-        yield _Needed(key[0], groups[key], evictions)
+def _needed(blocked: Iterable[BlockedGroup], observation: Observation, entries: _Entries) -> list[_Needed]:
+    """Return what groups need. Where one counts the pods of others, that one or those, whichever needs more."""
+    found = [
+        _Needed(each.policy, group, _still_needed(group, entries.get(each.group, ()), observation.snapshot))
+        for each in blocked
+        if (group := observation.spread.groups.get(each.group)) is not None and group.matched
+    ]
+    found.sort(key=lambda needed: len(needed.group.matched))
+    outermost: set[int] = set()
+    of_labels: defaultdict[tuple[str, str, Labels], set[int]] = defaultdict(set)
+    for number, (policy, group, evictions) in enumerate(found):
+        pods, matched = [(policy, group.key.namespace, labels) for labels in group.matched], set(group.matched)
+        there = outermost & set[int]().union(*(of_labels[labels] for labels in pods))
+        inside = {other for other in there if matched.issuperset(found[other].group.matched)}
+        if not inside or sum(found[other].evictions for other in inside) < evictions:
+            outermost -= inside
+            outermost.add(number)
+            for labels in pods:
+                of_labels[labels].add(number)
+    return [found[number] for number in sorted(outermost)]
 
 
 def _still_needed(group: SpreadGroup, entries: Iterable[tuple[str, MoveEntry]], snapshot: ClusterSnapshot) -> int:

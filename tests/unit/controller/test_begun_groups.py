@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.choosing import begun_groups
+from respread.controller.choosing import begun_groups, later_moves
 from respread.controller.records.history import History
 from respread.moves.entry import Counting, Outcome
 from respread.moves.ledger import Ledger
@@ -75,3 +76,31 @@ def test_evictions_are_kept_only_for_groups_that_were_begun_and_will_be_continue
 def test_groups_that_hold_need_none() -> None:
     evenly = cluster(NODES, [web(f"web-{number}", f"{'abc'[number % 3]}1") for number in range(6)])
     assert needed(evenly, Ledger()) == [0]
+
+
+@pytest.mark.parametrize(
+    ("per_app", "expected"),
+    [
+        ((6, 6), 8),  # each needs 4, and so do all together
+        ((2, 2), 2),  # each needs one, and so do all together
+        ((1, 1, 1, 1, 1, 1), 4),  # only all together do
+    ],
+)
+def test_an_eviction_counts_once_for_a_selector_and_one_that_contains_it(
+    per_app: tuple[int, ...], expected: int
+) -> None:
+    pods = [
+        pod(f"{app}-{number}", "a1", _own_and_shared(f"{app}"), labels=Map(app=f"{app}", tier="web"))
+        for app, count in enumerate(per_app)
+        for number in range(count)
+    ]
+    observed = observation(cluster(NODES, pods), history=History(NOW.timestamp))
+    blocked = [
+        BlockedGroup(group=key, policy="default", reason=Reason.QUIET_PERIOD, message="")
+        for key in observed.spread.groups
+    ]
+    assert sum(each.evictions for each in later_moves(blocked, observed)) == expected
+
+
+def _own_and_shared(app: str) -> PodSpec:
+    return spec(constraint(selector=Map(app=app)), constraint(when="ScheduleAnyway", selector=Map(tier="web")))
