@@ -15,7 +15,17 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-_ENDS_OF_A_NAME: Final = frozenset(" \t\r\n.,[]$@{}")
+FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
+"""The values of `-o`, besides `jsonpath=TEMPLATE`."""
+JSONPATH: Final = "jsonpath"
+VIOLATED: Final = 1
+"""The exit code for violated constraints, if it is requested."""
+_BLANKS: Final = re.compile(r"\s*")
+_NAME: Final = re.compile(r"(?:\\.?|[^ \t\r\n.,\[\]$@{}\\])*", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.?)", re.DOTALL)
+_QUOTED: Final = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_INSIDE: Final = re.compile(rf"(?:{_QUOTED.pattern}|[^\]'\"])*", re.DOTALL)
+"""What is in brackets."""
 _SLICE: Final = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
 _COMPARISON: Final = re.compile(r"([^!<>=]+)([!<>=]+)(.+)", re.DOTALL)
 _QUOTES: Final = "'\""
@@ -30,11 +40,6 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 PathStep = Callable[[Sequence[Any]], list[Any]]
 """Goes from values to what is found in them."""
-FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
-"""The values of `-o`, besides `jsonpath=TEMPLATE`."""
-JSONPATH: Final = "jsonpath"
-VIOLATED: Final = 1
-"""The exit code for violated constraints, if it is requested."""
 
 
 class TemplateError(ValueError):
@@ -120,7 +125,7 @@ class _Reader:
                 self._at = until
                 continue
             self._at += 1
-            self._skip_blanks()
+            self._taken(_BLANKS)
             if self._word("end"):
                 self._close()
                 if not in_range:
@@ -133,7 +138,7 @@ class _Reader:
 
     def _action(self) -> _Part:
         """Return what follows an opening brace, up to its closing one."""
-        if self._peek() in _QUOTES:
+        if self._peek() in ("'", '"'):
             text = self._quoted()
             self._close()
             return text
@@ -148,7 +153,7 @@ class _Reader:
     def _path(self) -> _Path:
         steps: list[PathStep] = []
         while True:
-            self._skip_blanks()
+            self._taken(_BLANKS)
             character = self._peek()
             if character in {"@", "$"}:  # client-go ignores both: a path starts at the current object
                 self._at += 1
@@ -157,7 +162,7 @@ class _Reader:
                 steps.append(_descendants)
             elif character == ".":
                 self._at += 1
-                if name := self._name():
+                if name := _ESCAPED.sub(r"\1", self._taken(_NAME)):
                     steps.append(_children if name == "*" else _field(name))
             elif character == "[":
                 steps.append(self._bracket())
@@ -166,29 +171,15 @@ class _Reader:
             else:
                 raise TemplateError(f"a path starts with a dot, unlike {self._text[self._at :].split('}')[0]!r}")
 
-    def _name(self) -> str:
-        name = ""
-        while (character := self._peek()) not in _ENDS_OF_A_NAME and character:
-            self._at += 1
-            if character == "\\":
-                character = self._peek()
-                self._at += 1
-            name += character
-        return name
-
     def _bracket(self) -> PathStep:
         self._at += 1
         if self._text.startswith("?(", self._at):
             return self._filter()
-        start = self._at
-        while (character := self._peek()) != "]":
-            if not character:
-                raise TemplateError("a [ is not closed")
-            if character in _QUOTES:
-                self._quoted()
-            else:
-                self._at += 1
-        inside = self._text[start : self._at]
+        inside = self._taken(_INSIDE)
+        if self._peek() != "]":
+            if self._peek():
+                self._quoted()  # which is not closed
+            raise TemplateError("a [ is not closed")
         self._at += 1
         steps = [_selection(each.strip()) for each in _split(inside)]
         return steps[0] if len(steps) == 1 else _union(steps)
@@ -212,17 +203,12 @@ class _Reader:
         return _filtered(condition)
 
     def _quoted(self) -> str:
-        start, quote = self._at, self._peek()
-        self._at += 1
-        while (character := self._peek()) != quote:
-            if not character:
-                raise TemplateError(f"a {quote} is not closed")
-            self._at += 2 if character == "\\" else 1
-        self._at += 1
+        if not (text := self._taken(_QUOTED)):
+            raise TemplateError(f"a {self._peek()} is not closed")
         try:
-            return str(ast.literal_eval(self._text[start : self._at].replace("\n", "\\n")))
+            return str(ast.literal_eval(text.replace("\n", "\\n")))
         except (SyntaxError, ValueError) as error:
-            raise TemplateError(f"{self._text[start : self._at]} is no text") from error
+            raise TemplateError(f"{text} is no text") from error
 
     def _word(self, word: str) -> bool:
         """Consume a word, if it is the next one."""
@@ -233,14 +219,16 @@ class _Reader:
         return True
 
     def _close(self) -> None:
-        self._skip_blanks()
+        self._taken(_BLANKS)
         if self._peek() != "}":
             raise TemplateError("a { is not closed")
         self._at += 1
 
-    def _skip_blanks(self) -> None:
-        while self._peek().isspace():
-            self._at += 1
+    def _taken(self, pattern: re.Pattern[str]) -> str:
+        """Consume what comes next and matches, and return it; nothing, if nothing does."""
+        found = pattern.match(self._text, self._at)
+        self._at = self._at if found is None else found.end()
+        return "" if found is None else found[0]
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
