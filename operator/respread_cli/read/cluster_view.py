@@ -16,8 +16,8 @@ from respread.cluster.decode.decoder import KINDS, Decoder, Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.program.command_line import CommandError
 from respread.stores.stores import (
-    DecodedPage,
     KindStore,
     PolicyKindStore,
     PolicyStore,
@@ -132,13 +132,22 @@ class Gathering:
             **dict(self._records),
         }
 
-    def decode_page(self, kind: Kind, body: bytes) -> DecodedPage:
-        """Decode a page of a LIST, without adding it.
+    def decode_list(self, kind: Kind, pages: Iterable[bytes]) -> tuple[list[tuple[Any, Any]], list[DecodeError]]:
+        """Decode the pages of a LIST, without adding them, and return the objects, and what can't be decoded in full.
 
         Raises:
-            DecodeError: it is not a list.
+            CommandError: they are no list.
         """
-        return self._stores[kind].decode_page(body)
+        objects: list[tuple[Any, Any]] = []
+        faults: list[DecodeError] = []
+        for body in pages:
+            try:
+                page = self._stores[kind].decode_page(body)
+            except DecodeError as error:
+                raise CommandError(f"the API server did not answer with a list: {error}.") from error
+            objects += page.objects
+            faults += page.errors
+        return objects, faults
 
     def decode_object(self, kind: Kind, body: bytes) -> tuple[Any, Any]:
         """Decode one object, without adding it, and return its key and the object.

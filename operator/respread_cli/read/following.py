@@ -169,15 +169,7 @@ class FollowedCluster:
 
     def _replace(self, listed: _Listed) -> None:
         kind = listed.wanted.kind
-        objects: list[tuple[Any, Any]] = []
-        faults: list[DecodeError] = []
-        for body in listed.pages:
-            try:
-                page = self._gathering.decode_page(kind, body)
-            except DecodeError as error:
-                raise CommandError(f"the API server did not answer with a list: {error}.") from error
-            objects += page.objects
-            faults += page.errors
+        objects, faults = self._gathering.decode_list(kind, listed.pages)
         self._gathering.replace(kind, objects)
         self._gathering.note_decodable(kind, self._faulty.pop(kind, set()))
         self._note_faults(kind, faults)

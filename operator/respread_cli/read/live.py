@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import requests
@@ -239,18 +239,11 @@ def _take(
 ) -> list[DecodeError]:
     """Read a whole list and add it. Return what could not be read."""
     for _ in range(_MOST_RELISTS):
-        objects: list[tuple[Any, Any]] = []
-        faults: list[DecodeError] = []
         try:
-            for body in begin():
-                page = gathering.decode_page(wanted.kind, body)
-                objects += page.objects
-                faults += page.errors
+            objects, faults = gathering.decode_list(wanted.kind, begin())
         except ListExpiredError:
             begin = begin_again
             continue
-        except DecodeError as error:
-            raise CommandError(f"the API server did not answer with a list: {error}.") from error
         gathering.take(wanted.kind, objects)
         gathering.note_undecodable(wanted.kind, faults)
         return faults

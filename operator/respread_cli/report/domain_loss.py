@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -124,14 +124,6 @@ class DomainLossReport(ClusterReport, frozen=True, kw_only=True, rename="camel")
         return (str(loss.workload) for domain in self.domains for loss in domain.workloads)
 
 
-class DomainOutcome(NamedTuple):
-    """What the loss of a domain left."""
-
-    domain: str
-    nodes: tuple[str, ...]
-    outcome: HypotheticalOutcome
-
-
 def workload_losses(
     before: ClusterSnapshot, nodes: Collection[str], outcome: HypotheticalOutcome
 ) -> tuple[WorkloadLoss, ...]:
@@ -169,7 +161,7 @@ def workload_losses(
 def domain_loss_report(
     before: ClusterSnapshot,
     topology_key: str,
-    lost: Iterable[DomainOutcome],
+    lost: Iterable[tuple[str, tuple[str, ...], HypotheticalOutcome]],
     *,
     namespace: str | None,
     origin: Origin,
@@ -179,17 +171,17 @@ def domain_loss_report(
     Args:
         before: the cluster.
         topology_key: the key of the domains.
-        lost: what the loss of each domain left.
+        lost: each domain with its nodes, and what its loss left.
         namespace: tell of its workloads only; None is all.
         origin: what it was made from.
     """
     domains: list[DomainLoss] = []
     losses: dict[str, tuple[WorkloadLoss, ...]] = {}
-    for each in lost:
-        found = workload_losses(before, each.nodes, each.outcome)
-        losses[each.domain] = tuple(loss for loss in found if namespace in (None, loss.namespace))
-        refusals = quota_refusals(before, each.outcome.snapshot, namespace)
-        domains.append(_domain_loss(each.domain, len(each.nodes), losses[each.domain], refusals))
+    for domain, nodes, outcome in lost:
+        found = workload_losses(before, nodes, outcome)
+        losses[domain] = tuple(loss for loss in found if namespace in (None, loss.namespace))
+        refusals = quota_refusals(before, outcome.snapshot, namespace)
+        domains.append(_domain_loss(domain, len(nodes), losses[domain], refusals))
     return DomainLossReport(
         **origin._asdict(),
         topology_key=topology_key,

@@ -24,7 +24,6 @@ from respread_cli.report.domain_loss import (
     MOST_DOMAINS,
     Damage,
     DomainLossReport,
-    DomainOutcome,
     WorkloadLoss,
     domain_loss_report,
     was_pending,
@@ -236,11 +235,11 @@ class Simulator:
         key, domains = domains_of(typed, snapshot, MOST_DOMAINS)
         self._spread(planned)
 
-        def lost() -> Iterator[DomainOutcome]:
+        def lost() -> Iterator[tuple[str, tuple[str, ...], HypotheticalOutcome]]:
             for domain, nodes in domains.items():
                 what_if = self._what_if(planned, "as it is", cancellation)
                 what_if.remove_nodes(nodes)
-                yield DomainOutcome(domain, nodes, what_if.outcome())
+                yield domain, nodes, what_if.outcome()
 
         return domain_loss_report(snapshot, key, lost(), namespace=namespace, origin=planned.origin)
 
