@@ -124,7 +124,10 @@ class PageServer:
         refusal = self._guard.refusal(request.headers, token)
         if refusal is not None:
             return web.Response(status=403, text=f"Refused: {refusal}.\n")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except CommandError as error:
+            return _error(422, error.message)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         asset = ASSETS.get(request.match_info.get("file", "index.html"))
@@ -151,10 +154,7 @@ class PageServer:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")
-        try:
-            question = await self._ask(lambda: self._engine.events_question(namespace, workload))
-        except CommandError as error:
-            return _error(422, error.message)
+        question = await self._ask(lambda: self._engine.events_question(namespace, workload))
         events = await asyncio.to_thread(self._engine.events, question)  # The engine's thread does not wait for it.
         return _json(msgspec.json.encode(events))
 
@@ -163,13 +163,7 @@ class PageServer:
 
     async def _change_context(self, request: web.Request) -> web.StreamResponse:
         """Show the cluster of another context, in every open page, once it has been read."""
-        if request.content_type != "application/json":
-            return web.Response(status=415, text="Send JSON.\n")
-        try:
-            name = msgspec.json.decode(await request.read(), type=_ContextRequest).context
-        except msgspec.DecodeError as error:
-            return _error(400, str(error))
-        contexts = self._contexts
+        name, contexts = (await _posted(request, _ContextRequest)).context, self._contexts
         if contexts is None or name not in contexts.names:
             return _error(422, f"there is no context {name}")
         async with self._changing:
@@ -179,8 +173,6 @@ class PageServer:
                     await self._ask(engine.refresh)
                     await asyncio.sleep(GATHER_SECONDS)
                 self._engine = engine
-            except CommandError as error:
-                return _error(422, error.message)
             finally:  # After what the old engine does: in its thread, one after the other.
                 await asyncio.shield(self._ask(lambda: contexts.close_all_but(self._engine)))
         for waiting in tuple(self._listeners):
@@ -191,12 +183,7 @@ class PageServer:
         return _json(msgspec.json.encode(await asyncio.to_thread(self._engine.history)))
 
     async def _simulate(self, request: web.Request) -> web.StreamResponse:
-        if request.content_type != "application/json":
-            return web.Response(status=415, text="Send JSON.\n")
-        try:
-            asked = msgspec.json.decode(await request.read(), type=WhatIfRequest)
-        except msgspec.DecodeError as error:
-            return _error(400, str(error))
+        asked = await _posted(request, WhatIfRequest)
         cancellation = Cancellation()
         try:
             return await self._answer(lambda: self._engine.simulate(asked, cancellation), self._what_if_thread)
@@ -206,11 +193,7 @@ class PageServer:
     async def _answer(
         self, question: Callable[[], Any], thread: ThreadPoolExecutor | None = None
     ) -> web.StreamResponse:
-        try:
-            body = await self._ask(lambda: msgspec.json.encode(question()), thread)
-        except CommandError as error:
-            return _error(422, error.message)
-        return _json(body)
+        return _json(await self._ask(lambda: msgspec.json.encode(question()), thread))
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
         """Answer with server-sent events: each `update` applies to the version before."""
@@ -296,6 +279,17 @@ def listener_on(port: int) -> socket.socket:
 
 def _event(name: str, data: bytes) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+async def _posted(request: web.Request, kind: type[T]) -> T:
+    """Return what a request sends as JSON."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="Send JSON.\n")
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except msgspec.DecodeError as error:
+        body = msgspec.json.encode({"error": str(error)}).decode()
+        raise web.HTTPBadRequest(text=body, content_type="application/json") from error
 
 
 def _json(body: bytes) -> web.Response:
