@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 363, 64_350),  # (300, 44,000)
+        ("operator", 363, 64_310),  # (300, 44,000)
         ("operator/respread", 270, 45_210),  # (-, 31,000)
-        ("tests", 451, 73_920),  # (-, 75,000)
+        ("tests", 448, 73_880),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
