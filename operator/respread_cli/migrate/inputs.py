@@ -283,17 +283,15 @@ def _run_of(values: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> 
     if kind == "Deployment":
         interval = _text(values, "deschedulingInterval", "5m", place, reading)
         options.append(CommandOption("descheduling-interval", interval, place.at("deschedulingInterval")))
-        return DeschedulerRun("The Deployment of the chart", place, options=tuple(options))
+        return DeschedulerRun("The Deployment of the chart", options=tuple(options))
     zone = values.get("timeZone")
     if zone is not None and not isinstance(zone, str):
         reading.mistake(place.at("timeZone"), f"must be the name of a time zone, not {shown(zone)}")
     return DeschedulerRun(
         name="The CronJob of the chart",
-        place=place,
         schedule=_text(values, "schedule", "*/2 * * * *", place, reading),
-        schedule_place=place.at("schedule"),
         time_zone=zone if isinstance(zone, str) else None,
-        time_zone_place=place.at("timeZone") if zone is not None else None,
+        timed=(place.at("schedule"), *([place.at("timeZone")] if zone is not None else [])),
         suspended=place.at("suspend") if values.get("suspend") else None,
         options=tuple(options),
     )

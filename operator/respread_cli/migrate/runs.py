@@ -118,11 +118,10 @@ class DeschedulerRun(NamedTuple):
 
     name: str
     """Its name in comments: `CronJob kube-system/descheduler`."""
-    place: SourcePlace
     schedule: str | None = None
-    schedule_place: SourcePlace | None = None
     time_zone: str | None = None
-    time_zone_place: SourcePlace | None = None
+    timed: tuple[SourcePlace, ...] = ()
+    """Where the schedule stands, and the time zone if there is one."""
     suspended: SourcePlace | None = None
     options: tuple[CommandOption, ...] = ()
     config_maps: frozenset[tuple[str, str]] = frozenset()
@@ -163,17 +162,14 @@ def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
     for run in runs:
         lines += _about(run)
         rates += _rates_of_intervals(run, reading)
-        times = None
-        if run.schedule is not None and run.schedule_place is not None:
-            times = _times_of(run.schedule, run.time_zone, run.schedule_place, reading)
-            rates += [Fraction(times.runs_per_hour)] if times else []
-        if times and times.windows and run.schedule_place:
+        times = None if run.schedule is None else _times_of(run.schedule, run.time_zone, run.timed[0], reading)
+        rates += [Fraction(times.runs_per_hour)] if times else []
+        if times and times.windows:
             windows += times.windows
-            scheduled += filter(None, (run.schedule_place, run.time_zone_place))
+            scheduled += run.timed
         else:
             always = True
-            places = tuple(filter(None, (run.schedule_place, run.time_zone_place)))
-            lines += [Remark(places, _ALWAYS)] if places else []
+            lines += [Remark(run.timed, _ALWAYS)] if run.timed else []
     if windows and always:
         lines.append(Remark(tuple(scheduled), "No windows, since descheduler is run at other times as well."))
     elif windows:
@@ -257,11 +253,9 @@ def read_manifest(document: Mapping[str, Any], place: SourcePlace, reading: Read
     )
     return DeschedulerRun(
         name=f"{kind} {'/'.join(filter(None, (namespace, str(metadata.get('name')))))}",
-        place=place,
         schedule=schedule,
-        schedule_place=at.at("schedule") if schedule is not None else None,
         time_zone=zone if isinstance(zone, str) else None,
-        time_zone_place=at.at("timeZone") if schedule is not None and zone is not None else None,
+        timed=() if schedule is None else (at.at("schedule"), *([at.at("timeZone")] if zone is not None else [])),
         suspended=suspended,
         options=tuple(_read_options(arguments)),
         config_maps=frozenset(
