@@ -1,1 +1,1 @@
-"""The commands, one module each."""
+"""The commands, one module each: what to type, and how people see the result."""

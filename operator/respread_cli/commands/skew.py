@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal
 
 import click
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
+from respread.api.words import number_of
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.auditor import Auditor
+from respread.planning.audit.finding import AuditState
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, scheduler_option
 from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.default_selector import is_known
@@ -23,22 +30,52 @@ from respread_cli.options import cluster_options, namespace_options, output_opti
 from respread_cli.read.cluster_view import ClusterOptions, ReadCluster
 from respread_cli.read.reading import read_for_skew, spread_with_owners, with_all_that_decides, with_namespaces
 from respread_cli.render.formats import OutputOptions
+from respread_cli.render.groups import (
+    MOST_DOMAINS,
+    MOST_DOMAINS_WIDE,
+    Domain,
+    domains_shown,
+    draw,
+    draw_in_line,
+    mark,
+    natural_width_of_domains,
+    of_pending,
+    of_unworkable,
+    pending_table,
+    style_of,
+    style_of_state,
+    workloads,
+)
 from respread_cli.render.output import Shown
-from respread_cli.render.skew_table import SkewView
+from respread_cli.render.tables import (
+    FAINT,
+    OVER,
+    SOFT,
+    WITHIN,
+    ConsoleView,
+    GiveWay,
+    column_widths,
+    cut,
+    folded,
+    natural_width,
+    table_of,
+)
 from respread_cli.render.watching import show_results
-from respread_cli.report.scale_downs import protection_reports
+from respread_cli.report.scale_downs import ProtectionReport, ScaleDownReason, protection_reports
 from respread_cli.report.skew_report import (
     ORDERS,
     GroupFilter,
+    GroupReport,
     Origin,
     SkewReport,
     SortOrder,
     pending_pods,
+    short_topology_key,
     skew_report,
     unknown_workloads,
     waiting_pods,
 )
-from respread_cli.report.target import check_namespace, close_to, did_you_mean, joined_words
+from respread_cli.report.target import WorkloadReference, check_namespace, close_to, did_you_mean, joined_words
 
 EXAMPLES: Final = (
     Example("Every constraint, worst first", "skew"),
@@ -55,6 +92,31 @@ EXAMPLES: Final = (
     Example("Only what is wrong: violated, and what can't work", "skew --problems"),
     Example("A snapshot file", "skew --snapshot cluster.json.gz"),
 )
+_SCALE_DOWNS: Final = "SCALE-DOWNS"
+_DOMAINS: Final = "PODS PER DOMAIN"
+_SKEW: Final = "SKEW/MAX"
+_GIVE_WAY: Final[GiveWay] = {
+    "WHY": (60, 30),
+    "SELECTOR": (30, 10),
+    _DOMAINS: (30, 20),
+    "NAMESPACE": (14, 9),
+    "KEY": (27, 12),
+    "WORKLOAD": (22, 12),
+}
+_MOST_CAUSES: Final = 5
+"""Causes that are shown without --problems."""
+_MOST_WORKLOADS: Final = 3
+_MEANINGS: Final[Mapping[tuple[bool, bool], str]] = {
+    (True, True): "violated",
+    (True, False): "violated, ScheduleAnyway",
+    (False, True): "holds",
+    (False, False): "holds",
+}
+"""By whether a constraint is violated, and whether it is a DoNotSchedule constraint."""
+_MEANINGS_OF_STATES: Final[Mapping[AuditState, str]] = {
+    "Ineffective": "has no effect",
+    "Unsatisfiable": "keeps pods Pending",
+}
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
@@ -201,3 +263,174 @@ def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | 
         return []
     more = f" and {len(names) - 1} more are" if len(names) > 1 else " is"
     return [f"{min(names)}{more} not known, so the default constraints of their pods are left out."]
+
+
+class SkewView(ConsoleView):
+    """Shows groups on one console."""
+
+    def __init__(self, console: Console, *, wide: bool, with_namespace: bool, problems: bool = False) -> None:
+        """Prepare; as ConsoleView.
+
+        Args:
+            console: where it is going to be printed.
+            wide: whether to show everything.
+            with_namespace: whether to show namespaces.
+            problems: whether to say why all constraints that can't work can't, and what cures it; else of some.
+        """
+        super().__init__(console, wide=wide, with_namespace=with_namespace)
+        self._is_terminal = console.is_terminal
+        self._all_causes = problems or wide
+
+    def render(self, report: SkewReport) -> Iterator[RenderableType]:
+        """Return the parts of the output, one below the other."""
+        if report.groups:
+            yield self._table(report.groups, report.protections)
+            if self._is_terminal:
+                yield _legend(report.groups, ascii_only=self._ascii)
+            yield Text()
+            yield from _causes(report, all_of_them=self._all_causes)
+        yield from pending_table(
+            report.pending, width=self._width, ascii_only=self._ascii, with_namespace=self._with_namespace
+        )
+        yield summary(report)
+
+    def _table(self, groups: Sequence[GroupReport], protections: Sequence[ProtectionReport] | None) -> Table:
+        keys = _short_names(group.topology_key for group in groups)
+        reasons = {(each.namespace, each.workload): each.reason for each in protections or ()}
+        rows = [
+            self._texts(group, keys) | ({_SCALE_DOWNS: _scale_downs(group, reasons)} if protections is not None else {})
+            for group in groups
+        ]
+        headings = list(rows[0]) if rows else []
+        domains = {id(group): self._domains(group) for group in groups}
+        natural = {heading: natural_width(heading, (row[heading] for row in rows)) for heading in headings}
+        drawings = (self._natural_width(group, domains[id(group)]) for group in groups)
+        widths = column_widths(natural | {_DOMAINS: max((len(_DOMAINS), *drawings))}, _GIVE_WAY, self._width)
+        table = table_of(widths, ascii_only=self._ascii)
+        for group, row in zip(groups, rows, strict=True):
+            cells: list[Text | str] = [
+                cut(text, widths[heading], ascii_only=self._ascii)
+                if heading == "SELECTOR"
+                else folded(text, widths[heading])
+                for heading, text in row.items()
+            ]
+            cells[0] = Text(row[""], style=style_of(group))
+            cells[headings.index(_SKEW)] = Text(row[_SKEW], style=style_of(group) if group.violated else "")
+            cells.append(self._drawing(group, domains[id(group)], widths[_DOMAINS]))
+            table.add_row(*cells)
+        return table
+
+    def _texts(self, group: GroupReport, keys: dict[str, str]) -> dict[str, str]:
+        """Return a row's texts by their headings."""
+        return {
+            "": mark(group, ascii_only=self._ascii),
+            **({"NAMESPACE": group.namespace} if self._with_namespace else {}),
+            "WORKLOAD": workloads(group),
+            "KEY": group.topology_key if self._wide else keys[group.topology_key],
+            **({"WHEN": group.when_unsatisfiable, "SELECTOR": group.selector} if self._wide else {}),
+            _SKEW: f"{group.skew}/{group.max_skew}",
+        }
+
+    def _domains(self, group: GroupReport) -> list[Domain]:
+        """Return the domains that are drawn one by one; none if one line is enough."""
+        if not group.domains or not (self._wide or group.violated):
+            return []
+        most = MOST_DOMAINS_WIDE if self._wide else MOST_DOMAINS
+        return domains_shown(group.counts, group.minimum + group.max_skew, group.empty_domains, most)
+
+    def _natural_width(self, group: GroupReport, domains: Sequence[Domain]) -> int:
+        return natural_width_of_domains(domains) if domains else self._drawing(group, domains, 0).cell_len
+
+    def _drawing(self, group: GroupReport, domains: Sequence[Domain], width: int) -> Text:
+        if not group.domains:
+            return Text("no eligible domain", style=FAINT)
+        if not domains:
+            return draw_in_line(group, ascii_only=self._ascii)
+        allowed = group.minimum + group.max_skew
+        return Text("\n").join(draw(domains, allowed, width, ascii_only=self._ascii))
+
+
+def summary(report: SkewReport) -> Text:
+    """Return a summary of the table in a sentence or two."""
+    return _of_constraints(report).append_text(of_pending(report.pending))
+
+
+def _of_constraints(report: SkewReport) -> Text:
+    groups, found = report.groups, len(report.groups) + report.left_out
+    if not groups:
+        return Text("No pod has such a topology spread constraint.")
+    unworkable = report.unsatisfiable + report.ineffective
+    if report.left_out:
+        limited = f"{len(groups):,} of {found:,} constraints are shown (--limit). "
+        are = "is" if report.violated == 1 else "are"
+        return Text(f"{limited}{report.violated:,} of the {found:,} {are} violated.", style=SOFT)
+    if not report.violated and unworkable:
+        return of_unworkable(report.unsatisfiable, report.ineffective, "--problems")
+    if not report.violated:
+        hold = "The constraint holds" if len(groups) == 1 else f"All {len(groups):,} constraints hold"
+        return Text(f"{hold}.", style=WITHIN)
+    hard = sum(group.violated and group.when_unsatisfiable == "DoNotSchedule" for group in groups)
+    kinds = ", ".join(
+        f"{number} {when}"
+        for number, when in ((hard, "DoNotSchedule"), (report.violated - hard, "ScheduleAnyway"))
+        if number
+    )
+    text = Text(
+        f"{report.violated:,} of {number_of(len(groups), 'constraint')} violated: {kinds}.",
+        style=OVER if hard else SOFT,
+    )
+    if unworkable:
+        text.append(" ").append_text(of_unworkable(report.unsatisfiable, report.ineffective, "--problems"))
+    return text
+
+
+def _causes(report: SkewReport, *, all_of_them: bool) -> Iterator[RenderableType]:
+    """Yield why constraints can't work and what cures them: of all, or of the first few."""
+    found = [(group, finding) for group in report.groups for finding in group.findings]
+    shown = found if all_of_them else found[:_MOST_CAUSES]
+    for group, finding in shown:
+        style = style_of_state(finding.state, finding.when)
+        title = Text(f"{finding.rule}", style=style).append(
+            f" {', '.join(finding.workloads[:_MOST_WORKLOADS])} in {group.namespace}, {group.topology_key}: "
+            f"{finding.message}."
+        )
+        yield title
+        if all_of_them:
+            yield Padding(Text(f"Cure: {finding.cure}."), (0, 0, 0, 2))
+            if finding.command is not None:
+                yield _to_copy(finding.command)
+            yield _to_copy(finding.docs)
+    if more := len(found) - len(shown):
+        yield Text(f"and {more:,} more: see --problems", style=FAINT)
+    if found:
+        yield Text()
+
+
+def _to_copy(line: str) -> RenderableType:
+    """Return a line that a terminal breaks itself, and so copies in one piece."""
+    return Group(Text(f"  {line}", style=FAINT, no_wrap=True, overflow="ignore"))  # Alone, a console would wrap it.
+
+
+def _legend(groups: Sequence[GroupReport], *, ascii_only: bool) -> Text:
+    """Return what the signs of these groups mean, in one line."""
+    meanings = {
+        mark(group, ascii_only=ascii_only): _MEANINGS_OF_STATES.get(
+            group.state, _MEANINGS[group.violated, group.when_unsatisfiable == "DoNotSchedule"]
+        )
+        for group in groups
+    }
+    signs = ", ".join(f"{sign} {meaning}" for sign, meaning in meanings.items())
+    return Text(f"{signs}. {_SKEW}: the skew and the maxSkew of the constraint.", style=FAINT)
+
+
+def _short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the last part of each topology key, or the full key if two have the same last part."""
+    distinct = set(keys)
+    parts = [short_topology_key(key) for key in distinct]
+    return {key: short if parts.count(short := short_topology_key(key)) == 1 else key for key in distinct}
+
+
+def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReference], ScaleDownReason]) -> str:
+    """Return how scale-downs of a group's workloads choose pods, each word once."""
+    found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
+    return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))

@@ -1,1 +1,1 @@
-"""The output of the commands: the reports as tables, text, JSON and documents."""
+"""What the output of several commands is made of: formats, consoles, tables, signs of spread groups, and --watch."""

@@ -16,8 +16,8 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from respread_cli.commands.explain import ExplainView, with_relative_times
 from respread_cli.main import respread
-from respread_cli.render.explain_text import ExplainView, with_relative_times
 from respread_cli.report.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
 from respread_cli.report.scale_downs import ScaleDownReport
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from respread.api.policy import Policy
 from respread.program.command_line import CommandError
+from respread_cli.commands.plan import PlanView, summary
 from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT
-from respread_cli.render.plan_table import PlanView, summary
 from respread_cli.report.plan_report import PlanReport
 from respread_cli.report.planned import DEFAULT_POLICY, PaceReport, read_policies
 from tests.unit.cli.snapshots import (

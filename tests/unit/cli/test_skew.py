@@ -18,10 +18,11 @@ from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.auditor import Auditor
 from respread.spread.index import Spread
+from respread_cli.commands.skew import SkewView, summary
 from respread_cli.main import respread
 from respread_cli.read.cluster_view import ReadCluster
+from respread_cli.render.groups import Domain, bar, domains_shown
 from respread_cli.render.output import print_parts
-from respread_cli.render.skew_table import Domain, SkewView, bar, domains_shown, summary
 from respread_cli.report.scale_downs import protection_reports
 from respread_cli.report.skew_report import (
     GroupFilter,

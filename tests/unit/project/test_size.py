@@ -17,7 +17,7 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 363, 64_310),  # (300, 44,000)
+        ("operator", 360, 64_320),  # (300, 44,000)
         ("operator/respread", 270, 45_210),  # (-, 31,000)
         ("tests", 448, 73_880),  # (-, 75,000)
     ],
