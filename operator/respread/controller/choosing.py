@@ -12,11 +12,13 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.cluster.meta import Labels
+from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.eviction.limits.hour import Begun
 from respread.eviction.limits.limiter import GroupPace
 from respread.eviction.limits.remaining import Later, PresentLimits, Remaining, lots_of
+from respread.eviction.limits.standing import Trust
 from respread.eviction.pacing import Pace, Paced
 from respread.moves.entry import MoveEntry, still_there
 from respread.moves.ledger import Ledger
@@ -82,7 +84,7 @@ def choose(
         replacements=observation.ledger.replacements,
         history=history.history,
         standings=history.standings,
-        trust=history.trust,
+        trust=_trust(observation),
         groups=group_pace,
         single=single,
         failed_before=failed_before,
@@ -126,8 +128,20 @@ def left_to_do(
         limiters=observation.limiters,
         now=now,
         history=history.history,
-        trust=history.trust,
+        trust=_trust(observation),
+        waited=dict(reversed(_waits(observation))),
     ).remaining(lots)
+
+
+def _trust(observation: Observation) -> Trust:
+    """Return what is known of the workloads' replacements, also of those that are not Ready yet."""
+    return observation.history.trust.beside(_waits(observation), observation.moment.time)
+
+
+def _waits(observation: Observation) -> list[tuple[WorkloadName, float]]:
+    """Return the workload of each move in flight, and how long ago the eviction was sent, the first one first."""
+    now = observation.moment.now
+    return [(each.move.workload, now - each.sent_at) for each in observation.ledger.in_flight]
 
 
 class _Needed(NamedTuple):

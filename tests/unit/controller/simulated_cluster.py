@@ -94,6 +94,8 @@ class SimulatedCluster(FakeRequests):
         usual = "aaa" + "bc" * ((replicas - 3) // 2) + "b" * ((replicas - 3) % 2)
         self._zones = {f"app-{number}": of_pods for number, of_pods in enumerate(zones or [usual] * workloads)}
         self.ready_seconds = 2.0
+        self.broken = ""
+        """The zones in which no pod becomes Ready."""
         self.eviction_seconds: defaultdict[str, float] = defaultdict(lambda: eviction_seconds)
         """The time for the API server to evict a pod of each workload."""
         self.request_seconds = 0.01
@@ -223,8 +225,8 @@ class SimulatedCluster(FakeRequests):
         pod = self._create(app, self._zone_for(app), ready=False)
         self._bring(pod)
         await asyncio.sleep(self.ready_seconds)
-        if pod["metadata"]["name"] not in self.pods:
-            return  # it was deleted
+        if pod["metadata"]["name"] not in self.pods or pod["spec"]["nodeName"][-1] in self.broken:
+            return  # it was deleted, or can't start
         pod["status"] = _status(ready=True)
         self._bring(pod)
         self.ready.append(asyncio.get_running_loop().time())

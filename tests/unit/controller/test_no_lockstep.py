@@ -198,3 +198,20 @@ def test_a_workload_whose_replacements_are_never_ready_loses_no_more_pods_than_t
         return len(cluster.evicted)
 
     assert run_in_virtual_time(watched()) == workloads * FEW
+
+
+def test_a_workload_of_which_half_the_replacements_are_not_ready_loses_few_pods() -> None:
+    """There are 200 moves, of which 50 may be in flight. Respread gives up on the first after 300 s."""
+    cluster = SimulatedCluster(1, zones=["a" * 300], limits=limits(50))
+    cluster.broken = "c"
+
+    async def not_ready() -> int:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(240)
+        loop.stop()
+        await running
+        assert len(cluster.ready) >= FEW
+        return len(cluster.evicted) - len(cluster.ready)
+
+    assert run_in_virtual_time(not_ready()) <= 3 * FEW

@@ -79,6 +79,8 @@ def test_a_workload_begins_with_a_few_until_replacements_are_ready() -> None:
     limits = limited(in_flight_per_workload=20)
     assert remaining(lot(now=40), limits=limits).seconds == 2 * 60
     assert remaining(lot(now=40), limits=limits, trust=Trust()).seconds == 3 * 60
+    assert str(remaining(lot(now=40), limits=limits, trust=Trust()).bound) == "inFlightPerWorkload 20 (5 for now)"
+    assert str(remaining(lot(now=4), limits=limits, trust=Trust()).bound) == "inFlightPerWorkload 20"
     failed = Trust().with_end(lot().workload, 9_999.0, ready=False)
     assert remaining(lot(now=40), limits=limits, trust=failed).seconds == 4 * 60  # 1, 10, 20, 9
 
@@ -113,6 +115,13 @@ def test_slow_replacements_take_at_least_their_own_time() -> None:
     assert (
         remaining(lot(now=1, seconds=90.0), lot("api", now=99, seconds=1.0), limits=limited(in_flight=10)).seconds == 90
     )
+
+
+def test_a_replacement_that_is_late_takes_about_as_long_again() -> None:
+    waited = {lot().workload: 290.0}
+    assert remaining(lot(now=4, in_flight=1), waited=waited).seconds == 290
+    assert remaining(lot(now=9, in_flight=1), waited=waited, limits=limited(in_flight_per_workload=1)).seconds == 600
+    assert remaining(lot("api", now=4), waited=waited).seconds == 60
 
 
 @pytest.mark.parametrize(("in_flight", "used"), [(0, 0.0), (3, 0.3), (10, 1.0), (12, 1.0)])

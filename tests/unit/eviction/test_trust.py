@@ -10,10 +10,10 @@ from respread.eviction.limits.standing import FAILED_SECONDS, FEW, VALID_SECONDS
 WEB, API = WorkloadName("Deployment", "shop", "web"), WorkloadName("Deployment", "shop", "api")
 
 
-def after(*ready: bool) -> Trust:
+def after(*ready: bool, seconds: float | None = None) -> Trust:
     trust = Trust()
     for at, each in enumerate(ready):
-        trust = trust.with_end(WEB, float(at), ready=each)
+        trust = trust.with_end(WEB, float(at), ready=each, seconds=seconds)
     return trust
 
 
@@ -42,3 +42,25 @@ def test_an_old_outcome_says_nothing_any_more(ready: bool, seconds: float) -> No
     assert trust.most(WEB, seconds) == FEW
     assert trust.without_old(seconds - 1) is trust
     assert trust.without_old(seconds) == Trust()
+
+
+@pytest.mark.parametrize(
+    ("ready", "in_flight", "most"),
+    [
+        (4, [], FEW << 4),
+        (3, [28.0] * 2, FEW),  # sent together with those that are Ready
+        (4, [28.0], FEW << 2),
+        (8, [29.0] * 40, FEW << 8),
+        (8, [31.0] * 2, FEW << 4),
+        (8, [31.0] * 4, FEW),
+        (100, [31.0] * 10, FEW),
+        (0, [300.0] * 5, FEW),
+    ],
+)
+def test_moves_that_take_longer_than_those_that_ended_well_undo_what_these_allow(
+    ready: int, in_flight: list[float], most: int
+) -> None:
+    trust = after(*[True] * ready, seconds=30.0).beside([(WEB, seconds) for seconds in in_flight], 100.0)
+    assert trust.most(WEB, 100.0) == most
+    assert trust.most(API, 100.0) == FEW
+    assert trust.with_end(WEB, 100.0, ready=True, seconds=35.0).most(WEB, 100.0) > FEW

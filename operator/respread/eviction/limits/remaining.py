@@ -168,10 +168,13 @@ class Bound(NamedTuple):
     """How many moves it allows: at once, or within an hour."""
     whose: str = ""
     """Whose limit it is, if not the policy's own."""
+    for_now: int | None = None
+    """How many of them a workload may have until more replacements are Ready, if fewer."""
 
     def __str__(self) -> str:
         """Return the limit with its value."""
-        return f"{self.name} {self.value}{f' of {self.whose}' if self.whose else ''}"
+        for_now = "" if self.for_now is None else f" ({self.for_now} for now)"
+        return f"{self.name} {self.value}{for_now}{f' of {self.whose}' if self.whose else ''}"
 
 
 class Remaining(NamedTuple):
@@ -235,6 +238,8 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
     history: EvictionHistory = EvictionHistory()
     trust: Trust | None = None
     """What became of the workloads' last replacements; None if that is not known."""
+    waited: Mapping[WorkloadName, float] = {}
+    """By workload, how long its oldest move in flight has taken, in seconds."""
 
     def remaining(self, lots: Iterable[Lot]) -> dict[str, Remaining]:
         """Return what is left for each policy that has moves, by name."""
@@ -243,7 +248,7 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
             if lot.all:
                 of_policies.setdefault(lot.policy, []).append(lot)
         moves = [lot for of_policy in of_policies.values() for lot in of_policy]
-        times = _Times(moves)
+        times = _Times(moves, self.waited)
         bounds: dict[str, list[Bound]] = {policy: [] for policy in of_policies}
         used: dict[str, float | None] = {}
         for limiter in self.limiters:
@@ -282,7 +287,9 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
         for of_workload in _by(lots, lambda lot: lot.workload):
             most = self._most(limiter, of_workload)
             seconds = times.of(of_workload, self._rounds(of_workload, most))
-            yield Bound(seconds, "inFlightPerWorkload", most), of_workload
+            for_now = self._trusted(of_workload, most)
+            few = for_now if for_now < min(most, sum(lot.all for lot in of_workload)) else None
+            yield Bound(seconds, "inFlightPerWorkload", most, for_now=few), of_workload
         for of_namespace in _by(lots, lambda lot: lot.workload.namespace):
             yield times.bound("inFlightPerNamespace", of_namespace, limits.in_flight_per_namespace), of_namespace
         if nodes := _nodes(lots):
@@ -340,11 +347,15 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Times:
-    """How long replacements take to become Ready. Workloads of which that is not known take as long as the others."""
+    """How long replacements take to become Ready. Workloads of which that is not known take as long as the others.
 
-    __slots__ = ("_mean", "known")
+    One that has taken longer than the others takes about as long again.
+    """
 
-    def __init__(self, lots: Iterable[Lot]) -> None:
+    __slots__ = ("_mean", "_waited", "known")
+
+    def __init__(self, lots: Iterable[Lot], waited: Mapping[WorkloadName, float]) -> None:
+        self._waited = waited
         seconds = [(lot.seconds, lot.all) for lot in lots if lot.seconds is not None]
         self.known = bool(seconds)
         """Whether it is known of any workload."""
@@ -353,7 +364,8 @@ class _Times:
     def of(self, lots: Iterable[Lot], rounds: int) -> float:
         """Return how long so many rounds of moves take, in seconds: at least as long as the slowest replacement."""
         seconds = [(self._mean if lot.seconds is None else lot.seconds, lot.all) for lot in lots]
-        return max(rounds * _mean(seconds), *(each for each, _ in seconds))
+        waited = (self._waited.get(lot.workload, 0.0) for lot in lots)
+        return max(rounds * _mean(seconds), *(each for each, _ in seconds), *waited)
 
     def bound(self, name: str, lots: Collection[Lot], most: int) -> Bound:
         """Return how long moves take of which so many may be in flight at once."""

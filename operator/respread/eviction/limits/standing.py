@@ -3,14 +3,16 @@
 A pod whose replacement never becomes Ready keeps its place in flight for minutes. So that two such namespaces don't use
 all places, a namespace may use all of a limit only after a replacement in it was Ready; see `unproven_share`. The
 places go to the namespace with the fewest moves in flight (`fair_order`). Where limits allow many evictions at once,
-many healthy pods of a workload would be spent by the time the first failure is known. So a workload begins with a few,
-and each replacement that becomes Ready doubles them.
+many healthy pods of a workload would be spent by the time the first failure is known. So a workload begins with a few.
+Each replacement that becomes Ready doubles the number, and each that takes longer than these did halves it twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from enum import Enum
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -25,6 +27,12 @@ VALID_SECONDS: Final = 3600.0
 FAILED_SECONDS: Final = 24 * 3600.0
 """The same of a failure. It is much longer than any back-off."""
 _MOST_DOUBLINGS: Final = 12
+_MOST_READY: Final = 20
+"""Of the replacements that became Ready, how many count."""
+_OF_ONE_LATE: Final = 2
+"""How often a move that is late halves what these have doubled."""
+_TOGETHER: Final = 0.9
+"""Of the first few, a move is late that takes this share of the time of another one: they were sent together."""
 _WEIGHT: Final = 0.2
 """How much the time of the last replacement counts in the mean of all."""
 
@@ -38,11 +46,20 @@ class _Ready(NamedTuple):
     """When the last one ended, in seconds since the epoch."""
     seconds: float | None = None
     """The mean time from the eviction until a replacement was Ready."""
+    slowest: float = 0.0
+    """The longest of these times; 0 if it is not known."""
+    late: int = 0
+    """How many moves in flight are late."""
 
     @property
     def is_failed(self) -> bool:
         """Whether the last one did not."""
         return self.failed and not self.number
+
+    @property
+    def late_seconds(self) -> float:
+        """A move in flight for longer than this is late."""
+        return self.slowest * (_TOGETHER if self.number < FEW else 1) or inf
 
     def is_old(self, now: float) -> bool:
         """Whether it tells nothing any more."""
@@ -67,11 +84,25 @@ class Trust(msgspec.Struct, frozen=True):
             seconds: how long that took since the eviction; None if that is not known.
         """
         known = self._known(workload, now)
-        number = known.number + 1 if ready else 0
-        mean = known.seconds
+        number = min(known.number + 1, _MOST_READY) if ready else 0
+        mean, slowest = known.seconds, known.slowest
         if ready and seconds is not None:
             mean = seconds if mean is None else mean + _WEIGHT * (seconds - mean)
-        return Trust(self.workloads.set(workload, _Ready(number, known.failed or not ready, now, mean)))
+            slowest = max(seconds, slowest)
+        return Trust(self.workloads.set(workload, _Ready(number, known.failed or not ready, now, mean, slowest)))
+
+    def beside(self, in_flight: Iterable[tuple[WorkloadName, float]], now: float) -> Trust:
+        """Return it beside moves in flight.
+
+        Args:
+            in_flight: the workload of each, and how long ago the eviction was sent, in seconds.
+            now: in seconds since the epoch.
+        """
+        late = Counter(name for name, seconds in in_flight if seconds > self._known(name, now).late_seconds)
+        workloads = self.workloads
+        for name, number in late.items():
+            workloads = workloads.set(name, workloads[name]._replace(late=number))
+        return Trust(workloads)
 
     def most(self, workload: WorkloadName, now: float, more: int = 0) -> int:
         """Return how many pods of a workload may be in flight at once, as far as this decides it.
@@ -82,9 +113,10 @@ class Trust(msgspec.Struct, frozen=True):
             more: as if so many more replacements were Ready.
         """
         known = self._known(workload, now)
-        if known.failed and not known.number + more:
+        ready = known.number + more
+        if known.failed and not ready:
             return 1
-        return FEW << min(known.number + more, _MOST_DOUBLINGS)
+        return FEW << max(0, min(ready - _OF_ONE_LATE * known.late, _MOST_DOUBLINGS))
 
     def has_failed(self, workload: WorkloadName, now: float) -> bool:
         """Return whether the last replacement of a workload was not Ready."""
