@@ -85,10 +85,20 @@ def test_a_workload_begins_with_a_few_until_replacements_are_ready() -> None:
     assert remaining(lot(now=40), limits=limits, trust=failed).seconds == 4 * 60  # 1, 10, 20, 9
 
 
-def test_evictions_of_the_last_hour_count_for_the_limit_of_an_hour() -> None:
-    made = EvictionHistory().with_evictions(["default"], 9_900.0, 25)
-    found = remaining(lot(now=6), limits=limited(per_hour=30), history=made)
-    assert (found.seconds, found.used) == (3600, 0.0)
+@pytest.mark.parametrize(
+    ("now", "seconds"),
+    [(5, 0), (6, 1_600), (15, 1_600), (16, 3_500), (30, 3_500), (36, 3_600 + 1_600), (300, 9 * 3_600 + 3_500)],
+)
+def test_evictions_of_the_last_hour_are_waited_for_until_the_limit_of_an_hour_has_room(now: int, seconds: int) -> None:
+    made = EvictionHistory().with_evictions(["default"], 8_000.0, 10).with_evictions(["default"], 9_900.0, 15)
+    found = remaining(lot(now=now, seconds=0.0), limits=limited(per_hour=30), history=made)
+    assert (found.seconds, found.used) == (seconds, 0.0)
+
+
+def test_a_limit_of_an_hour_that_was_lowered_has_room_once_enough_are_an_hour_old() -> None:
+    made = EvictionHistory().with_evictions(["default"], 8_000.0, 10).with_evictions(["default"], 9_900.0, 15)
+    assert remaining(lot(now=1), limits=limited(per_hour=20), history=made).seconds == 1_600
+    assert remaining(lot(now=1), limits=limited(per_hour=10), history=made).seconds == 3_500
 
 
 def test_limits_of_another_policy_are_named_with_it() -> None:

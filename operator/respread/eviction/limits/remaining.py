@@ -281,7 +281,7 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
         if limits.per_hour:
             beyond = sum(lot.left for lot in lots) - self._left_in_hour(limiter)
             if beyond > 0:
-                yield Bound(ceil(beyond / limits.per_hour) * HOUR_SECONDS, "perHour", limits.per_hour), lots
+                yield Bound(self._opens_in(limiter, beyond, limits.per_hour), "perHour", limits.per_hour), lots
         if not times.known or not lots:
             return
         for of_workload in _by(lots, lambda lot: lot.workload):
@@ -341,6 +341,17 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
         if limits.per_hour is not None:
             most = min(most, in_flight + self._left_in_hour(limiter))
         return min(1.0, in_flight / most) if most else None
+
+    def _opens_in(self, limiter: Limiter, beyond: int, per_hour: int) -> float:
+        """Return in how many seconds the last of some evictions beyond `limits.perHour` may be made."""
+        made = self.history.in_last_hour(limiter.policy, self.now)
+        hours, earlier = divmod(beyond - 1, per_hour)
+        earlier += max(0, sum(each.evictions for each in made) - per_hour)
+        for each in made:
+            if earlier < each.evictions:
+                return hours * HOUR_SECONDS + each.last + HOUR_SECONDS - self.now
+            earlier -= each.evictions
+        return (hours + 1) * HOUR_SECONDS
 
     def _left_in_hour(self, limiter: Limiter) -> int:
         return max(0, (limiter.limits.per_hour or 0) - self.history.count_in_last_hour(limiter.policy, self.now))
