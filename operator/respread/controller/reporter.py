@@ -76,11 +76,12 @@ class Reporter:
 
     async def tell(self, observation: Observation, planned: Plan, chosen: Paced) -> float:
         """Publish the results, and return when a status is due next, on the clock; infinity if none is."""
-        statuses = self._acting.statuses
-        wanted = await self._told(observation, planned, chosen, due=statuses.any_due(observation.policies.values()))
+        statuses, now = self._acting.statuses, self._acting.journal.moment().now
+        due = statuses.any_due(observation.policies.values(), now)
+        wanted = await self._told(observation, planned, chosen, due=due)
         if not observation.leads or not self._acting.permission.leads:
             return inf
-        return await statuses.write(wanted)
+        return await statuses.write(wanted, now)
 
     async def tell_last(self, observation: Observation, planned: Plan, chosen: Paced) -> None:
         """Publish the results in all statuses and records, whether they are due or not."""

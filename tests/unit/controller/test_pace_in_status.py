@@ -9,6 +9,7 @@ import pytest
 
 from respread.controller.choosing import left_to_do
 from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS
+from respread.controller.waking import PlanningThread
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
 from tests.unit.controller.simulated_cluster import NAMESPACE, SimulatedCluster
@@ -61,6 +62,23 @@ def test_the_pace_in_the_status_is_kept() -> None:
     assert said[-1].pace == {"evictionsLeft": 0, "remaining": "0s", "seconds": 0, "boundBy": ""}
     # Ten rounds of four. A status that counted down would be written every 5 s: 60 times and more.
     assert len(cluster.written) <= 30, len(cluster.written)
+
+
+def test_a_status_contains_an_estimate_of_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a reconcile computes, statuses become due for which nothing was estimated."""
+    compute = PlanningThread.compute
+
+    async def slow(self: PlanningThread, *given: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.05)
+        return await compute(self, *given, **named)
+
+    monkeypatch.setattr(PlanningThread, "compute", slow)
+    cluster = SimulatedCluster(4, limits={**WIDE, "inFlightPerWorkload": 4}, zones=["a" * 60] * 4)
+    cluster.ready_seconds = 7.0
+    run_in_virtual_time(followed(cluster))
+    for status in cluster.written:
+        about_to_be = 160 - status["pace"]["evictionsLeft"] - status["summary"]["evicted"]
+        assert 0 <= about_to_be <= status["summary"]["inFlight"], status
 
 
 def test_metrics_say_the_same_and_that_limits_are_used() -> None:

@@ -241,7 +241,7 @@ class Leading:
 
     async def write(self, writer: StatusWriter, record: Recorded) -> None:
         """Write the status of the cluster's policy unchanged, and a record."""
-        await writer.write([Wanted(ALL, self.found["all"].status, record, PolicyStatus())])
+        await writer.write([Wanted(ALL, self.found["all"].status, record, PolicyStatus())], self.seconds)
 
 
 def test_a_new_leader_reads_statuses_and_records_and_writes_only_what_differs() -> None:
@@ -259,7 +259,8 @@ def test_a_new_leader_reads_statuses_and_records_and_writes_only_what_differs() 
             [
                 Wanted(OWN, own.status, moves("b"), PolicyStatus()),
                 Wanted(ALL, leading.found["all"].status, moves("a"), PolicyStatus()),
-            ]
+            ],
+            leading.seconds,
         )
 
     leading.run(scenario)
@@ -340,7 +341,7 @@ def test_a_status_is_written_although_its_record_is_refused() -> None:
 
     async def scenario(writer: StatusWriter) -> None:
         status = msgspec.structs.replace(leading.found["all"].status, summary=Summary(violated=3))
-        await writer.write([Wanted(ALL, status, moves("a"), PolicyStatus())])
+        await writer.write([Wanted(ALL, status, moves("a"), PolicyStatus())], leading.seconds)
         assert [path for _, path in leading.stub.requests] == [
             f"{GROUP}/clusterrebalancepolicyrecords",
             f"{GROUP}/clusterrebalancepolicies/all/status",
@@ -348,7 +349,7 @@ def test_a_status_is_written_although_its_record_is_refused() -> None:
         assert leading.stub.bodies[1]["status"]["summary"]["violated"] == 3
         assert writer.known(ALL, PolicyStatus()) == status
         leading.seconds += LEAST_INTERVAL_SECONDS
-        await writer.write([Wanted(ALL, status, moves("a"), PolicyStatus())])
+        await writer.write([Wanted(ALL, status, moves("a"), PolicyStatus())], leading.seconds)
         assert len(leading.stub.requests) == 3  # the record again, and not the status
         assert writer.trouble(ALL) == "the API server refused it: 403, no"
 

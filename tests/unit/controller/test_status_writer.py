@@ -57,9 +57,10 @@ class Writing:
         )
 
     async def write(self, *wanted: tuple[Policy, PolicyStatus]) -> float:
-        return await self.writer.write(
+        statuses = (
             Wanted(policy, status, self.remembered.get(policy.name, NOTHING), NONE) for policy, status in wanted
         )
+        return await self.writer.write(statuses, self.seconds)
 
     async def ensure(self, *wanted: tuple[Policy, Recorded]) -> set[str]:
         self.remembered.update((policy.name, record) for policy, record in wanted)

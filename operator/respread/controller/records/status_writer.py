@@ -124,13 +124,16 @@ class StatusWriter:
         """Return the `known` status of each policy, by name; `seen` are the statuses last seen in the API."""
         return {name: self.known(policy, seen.get(name, PolicyStatus())) for name, policy in policies.items()}
 
-    async def write(self, wanted: Iterable[Wanted]) -> float:
+    async def write(self, wanted: Iterable[Wanted], now: float) -> float:
         """Write statuses that differ and are due. Return when the next one is due, on the clock; infinity if none is.
 
         Of thousands, only some are written at once, so that other work need not wait; the others are due at once.
         Namespaces take turns, and in each the status written longest ago is first.
+
+        Args:
+            wanted: the statuses.
+            now: when `any_due` was asked. What is due since then does not contain what is only then computed.
         """
-        now = self._clock()
         statuses = tuple(wanted)
         uids = {each.policy.uid for each in statuses}
         self._written = {uid: status for uid, status in self._written.items() if uid in uids}
@@ -179,9 +182,8 @@ class StatusWriter:
         """Write the statuses of some policies, by name, the next time even if they are not due."""
         self._hurried.update(policies)
 
-    def any_due(self, policies: Iterable[Policy]) -> bool:
-        """Return whether the status of any of these policies is written now if it differs."""
-        now = self._clock()
+    def any_due(self, policies: Iterable[Policy], now: float) -> bool:
+        """Return whether the status of any of these policies is written at a time on the clock if it differs."""
         return any(self._due_at(policy) <= now for policy in policies)
 
     def _differs(self, wanted: Wanted) -> bool:
