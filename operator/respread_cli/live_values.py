@@ -84,7 +84,6 @@ def _names(ctx: click.Context, path: str) -> list[str]:
     """Return the names of objects; none if they may not be listed."""
     from respread_cli.read.cluster_view import ConnectionOptions  # noqa: PLC0415 - only for completion
     from respread_cli.read.connection import connect  # noqa: PLC0415 - as above
-    from respread_cli.read.live import ApiReader  # noqa: PLC0415 - as above
 
     if ctx.params.get("snapshot"):
         return _names_in_snapshot(ctx.params["snapshot"], path)
@@ -96,7 +95,7 @@ def _names(ctx: click.Context, path: str) -> list[str]:
         _SECONDS,
     )
     with closing(connect(options)) as connection:
-        response = ApiReader(connection).get(path, {"limit": _MOST}, accept=_ONLY_NAMES)
+        response = connection.get(path, {"limit": _MOST}, accept=_ONLY_NAMES)
     if not response.ok:
         return []
     return [each.metadata.name for each in msgspec.json.decode(response.content, type=_Items).items]

@@ -22,8 +22,8 @@ from respread.program.command_line import ENVIRONMENT, CommandError, CommandWith
 from respread.stores.watched_kinds import full_name
 from respread_cli.options import client_options
 from respread_cli.read.cluster_view import OPTIONAL, READ_KINDS, ConnectionOptions, WantedKind
-from respread_cli.read.connection import Connection, connect
-from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
+from respread_cli.read.connection import Connection, ListExpiredError, UnreadableError, connect
+from respread_cli.read.live import note_unless_required
 from respread_cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About, snapshot_content
 
 STANDARD_OUTPUT: Final = STANDARD_INPUT
@@ -54,7 +54,6 @@ def snapshot(*, file: str, connection: ConnectionOptions) -> None:
 
 
 def _write(connection: Connection, file: str) -> None:
-    reader = ApiReader(connection)
     counts: Counter[Kind] = Counter()
     notes: list[str] = []
     taken_at = datetime.now(UTC)
@@ -63,7 +62,7 @@ def _write(connection: Connection, file: str) -> None:
         for kind in READ_KINDS:
             wanted = WantedKind(kind, required=kind not in OPTIONAL)
             try:
-                for item in _items(reader, wanted):
+                for item in _items(connection, wanted):
                     stream.write(b",\n" if counts.total() else b"\n")
                     stream.write(item)
                     counts[kind] += 1
@@ -73,7 +72,7 @@ def _write(connection: Connection, file: str) -> None:
             taken_at=taken_at,
             source=connection.name,
             namespace=connection.namespace,
-            server_version=reader.version(),
+            server_version=connection.version(),
             respread_version=__version__,
             notes=tuple(dict.fromkeys(notes)),
         )
@@ -86,9 +85,9 @@ def _write(connection: Connection, file: str) -> None:
     click.echo(f"Wrote {shown} and {others:,} other objects of {connection.name}{where}.", err=True)
 
 
-def _items(reader: ApiReader, wanted: WantedKind) -> Iterator[bytes]:
+def _items(connection: Connection, wanted: WantedKind) -> Iterator[bytes]:
     try:
-        for page in reader.pages(wanted):
+        for page in connection.pages(wanted):
             for raw in split_list(page).items:
                 yield msgspec.json.encode(snapshot_content(wanted.kind, decoded(msgspec.json.decode, raw)))
     except ListExpiredError as error:

@@ -18,8 +18,7 @@ from respread.planning.victims.protection import OWN_LABELS
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import client_options
 from respread_cli.read.cluster_view import ConnectionOptions
-from respread_cli.read.connection import connect
-from respread_cli.read.live import ApiReader
+from respread_cli.read.connection import Connection, connect
 
 EXAMPLES: Final = (
     Example("The versions of this program, the operator and Kubernetes", "version"),
@@ -102,10 +101,9 @@ def version(
     unknown = ""
     if not client:
         try:
-            with closing(connect(connection)) as opened:
-                reader = ApiReader(opened)
-                report = msgspec.structs.replace(report, server_version=reader.version() or None)
-                leader = _find_leader(reader, lease_namespace=lease_namespace, lease_name=lease_name)
+            with closing(connect(connection)) as server:
+                report = msgspec.structs.replace(report, server_version=server.version() or None)
+                leader = _find_leader(server, lease_namespace=lease_namespace, lease_name=lease_name)
                 report = msgspec.structs.replace(report, operator=leader)
         except NotKnownError as error:
             unknown = f"unknown: {error}"
@@ -133,11 +131,11 @@ def _said(leader: Leader | None) -> str:
     return f"{leader.version or 'unknown'} ({leader.identity} holds Lease {leader.lease}{renewed})"
 
 
-def _find_leader(reader: ApiReader, *, lease_namespace: str | None, lease_name: str) -> Leader | None:
+def _find_leader(server: Connection, *, lease_namespace: str | None, lease_name: str) -> Leader | None:
     """Return the operator that leads; None if no Lease has a holder. Without a namespace, look where they put it."""
-    places = [lease_namespace] if lease_namespace is not None else _places(reader)
+    places = [lease_namespace] if lease_namespace is not None else _places(server)
     for namespace in places:
-        response = reader.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease_name}")
+        response = server.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{lease_name}")
         if response.status_code == HTTPStatus.FORBIDDEN:
             raise NotKnownError(f"you are not allowed to get the Lease {namespace}/{lease_name}")
         if not response.ok:
@@ -153,10 +151,10 @@ def _find_leader(reader: ApiReader, *, lease_namespace: str | None, lease_name: 
     return None
 
 
-def _places(reader: ApiReader) -> list[str]:
+def _places(server: Connection) -> list[str]:
     """Return the namespaces in which a Lease may be: those of the operator's pods, and those that have none of them."""
     selector = ",".join(f"{key}={value}" for key, value in OWN_LABELS.items())
-    response = reader.get("/api/v1/pods", {"labelSelector": selector, "limit": 50})
+    response = server.get("/api/v1/pods", {"labelSelector": selector, "limit": 50})
     pods = msgspec.json.decode(response.content, type=_Items).items if response.ok else []
     found = sorted({pod.metadata.namespace for pod in pods})
     return list(dict.fromkeys([*found, INSTALLED_NAMESPACE, COMMON_NAMESPACE]))

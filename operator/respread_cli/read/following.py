@@ -21,8 +21,8 @@ from respread.cluster.errors import DecodeError
 from respread.growing_pause import GrowingPause
 from respread.program.command_line import CommandError
 from respread_cli.read.cluster_view import Gathering, ReadCluster, WantedKind
-from respread_cli.read.connection import Connection
-from respread_cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
+from respread_cli.read.connection import Connection, ListExpiredError, UnreadableError
+from respread_cli.read.live import note_unless_required
 
 PAUSE: Final = GrowingPause(first_seconds=0.5, longest_seconds=5.0)
 """Until an API server that did not answer is asked again."""
@@ -83,7 +83,6 @@ class FollowedCluster:
             changed: called when something has arrived, in any thread.
         """
         self._connection = connection
-        self._reader = ApiReader(connection)
         self._wanted: list[WantedKind] = []
         self._changed = changed
         self._arrivals: SimpleQueue[_Arrival] = SimpleQueue()
@@ -103,7 +102,7 @@ class FollowedCluster:
         Raises:
             CommandError: the API server can't be reached, or rejects our credentials.
         """
-        self._server_version = self._reader.version()
+        self._server_version = self._connection.version()
         self.add(wanted)
 
     def add(self, wanted: Iterable[WantedKind]) -> bool:
@@ -214,7 +213,7 @@ class FollowedCluster:
         while not self._ended.is_set():
             try:
                 version = version or self._list(wanted)
-                lines = self._reader.lines(wanted, version)
+                lines = self._connection.lines(wanted, version)
                 self._tell(_Lost(wanted, None))
                 lost = refused = 0
                 for line in lines:
@@ -232,7 +231,7 @@ class FollowedCluster:
                 self._ended.wait(PAUSE.seconds(lost))
 
     def _list(self, wanted: WantedKind) -> str:
-        pages = tuple(self._reader.pages(wanted))
+        pages = tuple(self._connection.pages(wanted))
         self._tell(_Listed(wanted, pages))
         try:
             return decoded(_read_version, pages[-1]).metadata.resource_version

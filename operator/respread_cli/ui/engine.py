@@ -15,8 +15,8 @@ import msgspec
 
 from respread.program.command_line import CommandError
 from respread_cli.read.cluster_view import OWNERS, ClusterOptions, ReadCluster, WantedKind
+from respread_cli.read.connection import Connection, connect
 from respread_cli.read.following import FollowedCluster, Lost
-from respread_cli.read.live import ApiReader
 from respread_cli.read.reading import wanted_for_plan
 from respread_cli.read.snapshot_file import read_snapshot
 from respread_cli.report.explain_report import explain_report
@@ -357,9 +357,9 @@ class LiveSource:
 
     live = True
 
-    def __init__(self, cluster: FollowedCluster, reader: ApiReader) -> None:
+    def __init__(self, cluster: FollowedCluster, connection: Connection) -> None:
         self._cluster = cluster
-        self._reader = reader
+        self._connection = connection
 
     @property
     def lost(self) -> Lost | None:
@@ -376,7 +376,7 @@ class LiveSource:
 
     def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
         """Read the operator's Events in some namespaces."""
-        return read_operator_events(self._reader, namespaces)
+        return read_operator_events(self._connection, namespaces)
 
 
 @contextmanager
@@ -394,14 +394,13 @@ def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callab
     if options.snapshot is not None:
         yield FileSource(options.snapshot)
         return
-    from respread_cli.read.connection import connect  # noqa: PLC0415 - the clients take long to import
 
     wanted = wanted_for_plan(with_policies=with_policies)
     connection = connect(options)
     cluster = FollowedCluster(connection, changed)
     try:
         cluster.start(wanted)
-        yield LiveSource(cluster, ApiReader(connection))
+        yield LiveSource(cluster, connection)
     finally:
         cluster.close()
         connection.close()

@@ -12,7 +12,7 @@ import msgspec
 from respread.api.policy import Policy
 from respread.kube.events import REPORTING_CONTROLLER
 from respread.program.command_line import CommandError
-from respread_cli.read.live import ApiReader
+from respread_cli.read.connection import Connection
 from respread_cli.report.planned import Planned
 from respread_cli.report.target import Target
 
@@ -114,22 +114,22 @@ class ReadEvents(msgspec.Struct, frozen=True):
     """Why not all could be read, as a sentence; None if all were."""
 
 
-def read_operator_events(reader: ApiReader, namespaces: Iterable[str]) -> ReadEvents:
+def read_operator_events(connection: Connection, namespaces: Iterable[str]) -> ReadEvents:
     """Return the operator's Events in some namespaces. Those on cluster-scoped objects are in `default`."""
     events: list[OperatorEvent] = []
     unreadable: list[str] = []
     for namespace in namespaces:
         try:
-            events += _read(reader, namespace)
+            events += _read(connection, namespace)
         except CommandError as error:
             unreadable.append(error.message)
     events.sort(key=lambda event: event.time, reverse=True)
     return ReadEvents(tuple(events), " ".join(unreadable) or None)
 
 
-def _read(reader: ApiReader, namespace: str) -> Iterable[OperatorEvent]:
+def _read(connection: Connection, namespace: str) -> Iterable[OperatorEvent]:
     selector = f"reportingController={REPORTING_CONTROLLER}"
-    response = reader.get(_EVENTS.format(namespace=namespace), {"fieldSelector": selector, "limit": MOST_EVENTS})
+    response = connection.get(_EVENTS.format(namespace=namespace), {"fieldSelector": selector, "limit": MOST_EVENTS})
     if response.status_code == HTTPStatus.FORBIDDEN:
         raise CommandError(f"You are not allowed to list Events in namespace {namespace}, so they are not shown.")
     if not response.ok:

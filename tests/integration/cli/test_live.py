@@ -22,7 +22,6 @@ from click.testing import CliRunner
 
 from respread import __version__
 from respread_cli.main import respread
-from respread_cli.read import live
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess
 from tests.integration.operator_process import policy as hurried
@@ -224,7 +223,7 @@ def test_a_snapshot_is_written_completely_or_not_at_all(cluster: Sandbox, tmp_pa
 
 
 def test_lists_of_many_pages_are_read_completely(cluster: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "PAGE_OBJECTS", 2)
+    monkeypatch.setattr("respread_cli.read.connection.PAGE_OBJECTS", 2)
     arguments = ["skew", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
     assert json.loads(CliRunner().invoke(respread, arguments).stdout)["groups"] == parsed(cluster, "skew")["groups"]
 
