@@ -114,11 +114,6 @@ class DomainLossReport(ClusterReport, frozen=True, kw_only=True, rename="camel")
     pending: tuple[PendingWorkload, ...]
     """What has no node already, whatever is lost."""
 
-    @property
-    def harms(self) -> bool:
-        """Whether a workload is harmed by the loss of some domain."""
-        return any(each.workloads for each in self.domains)
-
     def names(self) -> Iterator[str]:
         """Yield the workloads that are harmed."""
         return (str(loss.workload) for domain in self.domains for loss in domain.workloads)
