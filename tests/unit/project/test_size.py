@@ -17,7 +17,7 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 360, 64_370),  # (300, 44,000)
+        ("operator", 360, 64_360),  # (300, 44,000)
         ("operator/respread", 270, 45_280),  # (-, 31,000)
         ("tests", 448, 73_960),  # (-, 75,000)
     ],
