@@ -25,7 +25,7 @@ from respread.planning.room.preemption import Priorities, preemptors_among
 from respread.planning.solution import Precedence, Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.budgets import BudgetBook
-from respread.planning.wave import NO_BUDGET_LEFT, UNTIL_READY, Wave
+from respread.planning.wave import NO_BUDGET_LEFT, NO_MORE, UNTIL_READY, Wave
 from respread.scheduling.view.node_sets import NodeSet
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -162,10 +162,16 @@ class Combination:
 
 def _moves(solution: Solution, together: int, waits: _Waits) -> list[Move]:
     held = dict(waits)
+    beyond = NO_MORE if NO_MORE in held.values() else None
     later = count(1)
     turns = [0 if at < together and at not in held else next(later) for at in range(len(solution.steps))]
     return [
-        msgspec.structs.replace(move, wave=turns[number], component=solution.number, waits=held.get(number))
+        msgspec.structs.replace(
+            move,
+            wave=turns[number],
+            component=solution.number,
+            waits=held.get(number) or (beyond if turns[number] else None),
+        )
         for number, step in enumerate(solution.steps)
         for move in step
     ]

@@ -24,14 +24,14 @@ from respread.planning.victims.budgets import BudgetBook
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 _NODES_NAMED: Final = 3
-_NO_MORE: Final = Held(Reason.IN_MOTION, "it waits until the limits of its policy have room for it")
+NO_MORE: Final = Held(Reason.LIMIT_REACHED, "limits.inFlight of its policy allows no more evictions at once")
 NO_BUDGET_LEFT: Final = Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
 _UNTIL_GONE: Final = Held(
     Reason.IN_MOTION,
     "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for which the step "
     "was not assessed",
 )
-UNTIL_READY: Final = (_NO_MORE, NO_BUDGET_LEFT)
+UNTIL_READY: Final = (NO_MORE, NO_BUDGET_LEFT)
 """What ends when replacements are Ready. What else a step waits for may end when they have a node."""
 
 
@@ -134,7 +134,7 @@ class Wave:
     def why_full(self, step: FirstStep) -> Held | None:
         """Return that the wave has enough moves of the step's policy; None if it has not."""
         taken = self._of_policy[step.policy] + len(step.members)
-        return _NO_MORE if taken > self._most.get(step.policy, 0) else None
+        return NO_MORE if taken > self._most.get(step.policy, 0) else None
 
     def widen(self, step: FirstStep, component: int) -> Held | None:
         """Allow the replacement of a step that has joined more nodes; return what that waits for, or None."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
+from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Node, PodDisruptionBudget
 from respread.cluster.pod import Pod, PodAffinityTerm, TopologySpreadConstraint
@@ -96,6 +98,15 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     now, in_all = at_once(plan)
     assert now == in_all >= 6
     assert not plan.awaits_nodes
+
+
+def test_moves_beyond_what_limits_allow_at_once_wait_for_limits() -> None:
+    limited = msgspec.structs.replace(POLICY, spec=ClusterPolicySpec(limits=Limits(in_flight=2)))
+    plan = plan_cluster(cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal())), [limited], now=NOW)
+    now, in_all = at_once(plan)
+    assert 2 <= now < in_all == 40
+    assert {move.waits.reason for move in plan.moves if move.wave > 0 and move.waits} == {Reason.LIMIT_REACHED}
+    assert all(move.waits for move in plan.moves if move.wave > 0)
 
 
 @pytest.mark.parametrize(
