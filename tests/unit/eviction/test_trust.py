@@ -48,8 +48,9 @@ def test_an_old_outcome_says_nothing_any_more(ready: bool, seconds: float) -> No
     ("ready", "in_flight", "most"),
     [
         (4, [], FEW << 4),
-        (3, [28.0] * 2, FEW),  # sent together with those that are Ready
-        (4, [28.0], FEW << 2),
+        (3, [28.0] * 2, FEW << 3),
+        (3, [29.5] * 2, FEW),  # sent together with those that are Ready
+        (4, [29.5], FEW << 2),
         (8, [29.0] * 40, FEW << 8),
         (8, [31.0] * 2, FEW << 4),
         (8, [31.0] * 4, FEW),

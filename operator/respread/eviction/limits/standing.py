@@ -31,8 +31,8 @@ _MOST_READY: Final = 20
 """Of the replacements that became Ready, how many count."""
 _OF_ONE_LATE: Final = 2
 """How often a move that is late halves what these have doubled."""
-_TOGETHER: Final = 0.9
-"""Of the first few, a move is late that takes this share of the time of another one: they were sent together."""
+_TOGETHER_SECONDS: Final = 1.0
+"""Of the first few, a move is late that was sent this soon after one that ended well: they were sent together."""
 _WEIGHT: Final = 0.2
 """How much the time of the last replacement counts in the mean of all."""
 
@@ -59,7 +59,8 @@ class _Ready(NamedTuple):
     @property
     def late_seconds(self) -> float:
         """A move in flight for longer than this is late."""
-        return self.slowest * (_TOGETHER if self.number < FEW else 1) or inf
+        together = min(_TOGETHER_SECONDS, self.slowest / 2) if self.number < FEW else 0.0
+        return self.slowest - together or inf
 
     def is_old(self, now: float) -> bool:
         """Whether it tells nothing any more."""
