@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.objects import CSINode, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Taint
 from respread.cluster.pod import (

@@ -17,11 +17,11 @@ from pathlib import Path
 import prometheus_client
 import uvloop
 
-from respread.handlers.health import WatchHealth
+from respread.cluster.stores import watched_kinds
 from respread.handlers.informer import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import Renewal, load_access
-from respread.stores.watched_kinds import watched_kinds
+from respread.telemetry.health import WatchHealth
 from respread.telemetry.logs import LogLevel, configure_logging
 from respread.telemetry.metrics import Metrics
 

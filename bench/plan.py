@@ -35,7 +35,7 @@ NODES: Final = (1_000, 5_000, 15_000)
 WORKLOADS_IN_ONE_NAMESPACE: Final = (200, 2_000, 20_000)
 CHANGES: Final = 20
 GC_THRESHOLDS: Final = (20_000, 20, 100)
-"""The values of `respread.gc_tuning`."""
+"""The values of `respread.lean_process`."""
 MIB: Final = 1 << 20
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace, Node, PodDisruptionBudget
 from respread.cluster.pod import (

@@ -16,22 +16,20 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.policy import Prevention as PreventionSpec
-from respread.clock_reading import ClockReading
-from respread.cluster.annotations import POD_DELETION_COST
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import POD_DELETION_COST, OwnerReference
 from respread.cluster.objects import Namespace, Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.state import ClusterState
-from respread.gc_tuning import relax_garbage_collection
+from respread.lean_process import relax_garbage_collection
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.prevention import CostPlanner, View
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of
-from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.replica_set import ReplicaSetIndex, ReplicaSetPods
 from respread.spread.index import SpreadIndex
+from respread.timing import ClockReading
 
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 ZONES = ("zone-a", "zone-b", "zone-c")

@@ -13,7 +13,7 @@ from collections import Counter
 import msgspec
 from immutables import Map
 
-from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.pod import Pod, PodSpec
 from respread.planning.victims.protection import deletion_cost
 from tests.properties.prevention.churn import Churn

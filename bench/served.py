@@ -18,7 +18,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from respread.stores.watched_kinds import RECORDS, watched_kinds
+from respread.cluster.stores import RECORDS, watched_kinds
 from respread_cli.report.target import parse_selector
 
 Json: TypeAlias = dict[str, Any]

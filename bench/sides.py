@@ -18,7 +18,7 @@ import respread
 from bench.busy_plain import Orders
 from bench.limits import AtOnce
 from bench.peer import find_or_build
-from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.meta import POD_DELETION_COST
 from respread_sandbox import Sandbox
 from respread_sandbox.pod_watch import WatchedPod
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, policy

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from respread.api.reasons import Held
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
 from respread.eviction.eviction_api import EvictionApi, PreparedEviction
-from respread.planning.held import Held
 
 
 async def evict(

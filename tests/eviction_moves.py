@@ -12,8 +12,7 @@ from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
 from respread.planning.plan import Move
-from respread.spread.domains import Eligibility
-from respread.spread.group import GroupKey
+from respread.spread.group import Eligibility, GroupKey
 from tests.worlds import ZONE, pod, spec
 
 SPEC = spec()

@@ -7,9 +7,9 @@ from typing import Any
 
 import prometheus_client
 
-from respread.handlers.health import WatchHealth
+from respread.cluster.stores import watched_kinds
 from respread.handlers.informer import Informer, Informers
-from respread.stores.watched_kinds import watched_kinds
+from respread.telemetry.health import WatchHealth
 from respread.telemetry.metrics import Metrics
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.objects import Namespace, Node, Taint

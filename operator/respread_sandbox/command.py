@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
 from respread_sandbox.binaries import kubernetes_versions
 from respread_sandbox.directory import NamedSandbox, running, stop

@@ -10,18 +10,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.errors import DecodeError
-from respread.cluster.objects import Workload
+from respread.cluster.objects import DecodeError, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.quantity import QuantityError, parse_quantity, round_away_from_zero
 from respread.cluster.state import ClusterState
-from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration
-from respread.scheduling.default_selector import is_known, selecting_owner
+from respread.scheduling.configuration import (
+    DEFAULT_SCHEDULER,
+    Profile,
+    SchedulerConfiguration,
+    is_known,
+    selecting_owner,
+)
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Rejection
 from respread.scheduling.view.cluster_view import ClusterView
-from respread.scheduling.view.node_sets import node_set
+from respread.scheduling.view.node_table import node_set
 from tests.conformance.cases import Case, ExpectedHard, ExpectedSoft, QuantityRow
 from tests.spread_profiles import spread_profile
 

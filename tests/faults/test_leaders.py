@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from respread.cluster.stores import POLICY_KINDS
 from respread.controller.records.codec import situation_of
 from respread.moves.codec import group_name
-from respread.stores.watched_kinds import POLICY_KINDS
 from respread_sandbox import Sandbox
 from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy

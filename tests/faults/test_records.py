@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from respread.stores.watched_kinds import RECORDS, full_name
+from respread.cluster.stores import RECORDS, full_name
 from respread_sandbox import Sandbox
 from tests.faults.operators import Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from respread.controller.permits.permissions import TRY_AGAIN_SECONDS
+from respread.controller.permissions import TRY_AGAIN_SECONDS
 from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy

@@ -12,11 +12,11 @@ from typing import Any
 
 import prometheus_client
 
-from respread.handlers.health import WatchHealth
+from respread.cluster.stores import watched_kinds
 from respread.handlers.informer import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import Renewal, load_access
-from respread.stores.watched_kinds import watched_kinds
+from respread.telemetry.health import WatchHealth
 from respread.telemetry.metrics import Metrics
 from respread_sandbox import Sandbox
 

@@ -19,7 +19,7 @@ EQUIVALENT: Final = {
         ("ended.outcome is Outcome.IMPROVED and ended.replacement is not None → ((ended.outcome is Outcome.IMPROVED))"),
     ): "without a replacement nothing improves; the condition is for mypy",
     (
-        "eviction/owners/other_controllers.py",
+        "eviction/owners/last_look.py",
         "OtherControllers._read",
         (
             "pod.controller is not None and self._readings.known(pod.controller.uid) is None → "
@@ -27,15 +27,10 @@ EQUIVALENT: Final = {
         ),
     ): "each of these pods has a controller; the condition is for mypy",
     (
-        "controller/records/record_writer.py",
+        "controller/records/status_writer.py",
         "RecordWriter.keep",
         "uid in uids → True",
     ): "no UID is used twice: it only saves memory",
-    (
-        "controller/records/status_writer.py",
-        "StatusWriter._write_status",
-        "policy.namespace → True",
-    ): "a path without a namespace ignores the name",
     (
         "holds/other_evictions.py",
         "",
@@ -52,17 +47,17 @@ EQUIVALENT: Final = {
         "> → >=",
     ): "a pod is placed or taken back, never neither",
     (
-        "planning/search/closed_form.py",
+        "spread/counts.py",
         "_below",
         "< → <=",
     ): "a domain with as many pods as the limit lacks none",
     (
-        "planning/search/closed_form.py",
+        "spread/counts.py",
         "_least",
         "0 → 1",
     ): "without domains no pod is above any minimum",
     (
-        "planning/search/landings.py",
+        "planning/search/safety.py",
         "landings_of",
         "board.placement.view.uncertain → True",
     ): "without objects that can't be decoded, the same nodes are possible: it only saves the look",

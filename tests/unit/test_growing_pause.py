@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.growing_pause import GrowingPause
+from respread.timing import GrowingPause
 
 PAUSE = GrowingPause(first_seconds=3, longest_seconds=20)
 

@@ -45,12 +45,7 @@ def _reader(kind: type[msgspec.Struct]) -> _Read:
 
 
 def _of(kind: types.Type, said: Mapping[str, Any]) -> _Read:  # noqa: PLR0911 - one line for each kind of type there is
-    """Return a function that reads a value of a type, and returns `_UNREADABLE` if it can't.
-
-    Args:
-        kind: the type.
-        said: further keywords of the schema.
-    """
+    """Return a function that reads a value of a type, and returns `_UNREADABLE` if it can't."""
     match kind:
         case types.Metadata():
             return _of(kind.type, {**said, **(kind.extra_json_schema or {})})

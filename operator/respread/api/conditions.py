@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from respread.api.policy import Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Reason, listed
 from respread.api.record import ContestedCosts
 from respread.api.status import (
     MAX_CONDITIONS,
@@ -32,7 +32,6 @@ from respread.api.status import (
     UnworkableConstraint,
     Violation,
 )
-from respread.api.words import listed
 
 PASSING_REASONS = frozenset(
     {

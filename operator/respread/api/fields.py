@@ -2,17 +2,19 @@
 
 `msgspec.Meta` holds descriptions, numeric bounds and patterns, as msgspec knows them. `extra` holds the bounds of
 durations as `DurationBounds`. `extra_json_schema` holds the keywords that only the API server enforces (list types,
-sizes, CEL rules). `respread.api.schema` generates the CRDs from all of these.
+sizes, CEL rules). `respread.api.schema` generates the CRDs from all of these. `LabelSelector` is the type that
+policies share with pods and budgets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import durationpy
 import msgspec
+from immutables import Map
 
 LABEL_VALUE_PATTERN: Final = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
 LABEL_KEY_PATTERN: Final = (
@@ -126,3 +128,64 @@ class Problem(msgspec.Struct, frozen=True):
 
 class UnknownField(Problem, frozen=True):
     """A field that does not exist. Our policies reject it. Readers of Kubernetes' own objects ignore it."""
+
+
+SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+
+# All limits here are keywords of the CRD schema and not constraints of msgspec, because this type also reads the
+# selectors of pods and budgets, for which the API server has its own limits.
+_VALUE_SCHEMA = {"pattern": LABEL_VALUE_PATTERN, "maxLength": MAX_LABEL_VALUE_LENGTH}
+
+
+class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False):
+    """One `matchExpressions` entry."""
+
+    key: Annotated[
+        str, described("The label's key.", {"pattern": LABEL_KEY_PATTERN, "maxLength": MAX_LABEL_KEY_LENGTH})
+    ]
+    operator: Annotated[SelectorOperator, described("How the label's value relates to `values`.")]
+    values: Annotated[
+        tuple[Annotated[str, msgspec.Meta(extra_json_schema=_VALUE_SCHEMA)], ...],
+        described(
+            "The values to compare with: at least one for In and NotIn, none for Exists and DoesNotExist.",
+            {"maxItems": 100, "x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+
+
+class LabelSelector(msgspec.Struct, frozen=True, weakref=True, rename="camel"):
+    """`matchLabels` and `matchExpressions`, all of which must match. An empty selector selects everything.
+
+    `None` stands for an absent selector. Whether that means "nothing" or "everything" depends on the field.
+    """
+
+    match_labels: Annotated[
+        Map[str, str],
+        described(
+            "Labels that must be there with exactly these values.",
+            {
+                "maxProperties": 32,
+                "additionalProperties": {"type": "string", **_VALUE_SCHEMA},
+                **rule(
+                    f"self.all(key, size(key) <= {MAX_LABEL_KEY_LENGTH} && key.matches(r'{LABEL_KEY_PATTERN}'))",
+                    "every key must be a label key: a name of at most 63 characters, or a DNS name, a / and such a "
+                    "name",
+                ),
+            },
+        ),
+    ] = Map()
+    match_expressions: Annotated[
+        tuple[
+            Annotated[
+                LabelSelectorRequirement,
+                msgspec.Meta(
+                    extra_json_schema=rule(
+                        "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+                        "values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist",
+                    )
+                ),
+            ],
+            ...,
+        ],
+        described("Requirements on labels that must all hold.", {"maxItems": 32, "x-kubernetes-list-type": "atomic"}),
+    ] = ()

@@ -15,8 +15,18 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import LabelKey, LabelValue, Percentage, Problem, described, duration, expects, rule
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import (
+    LabelKey,
+    LabelSelector,
+    LabelSelectorRequirement,
+    LabelValue,
+    Percentage,
+    Problem,
+    described,
+    duration,
+    expects,
+    rule,
+)
 
 GROUP: Final = "respread.dev"
 VERSION: Final = "v1alpha1"

@@ -1,9 +1,13 @@
-"""The reasons why Respread does not evict, used in `explain`, Events, conditions, statuses and metric labels."""
+"""Why something is not done, as users read it: reasons, for Events, conditions, statuses and labels; messages."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 EVICTED_FOR_SPREAD: Final = "EvictedForSpread"
 """The reason of the Events on an eviction."""
@@ -62,3 +66,33 @@ class Reason(StrEnum):
     # The policy
     DRY_RUN = "DryRun"
     INVALID_POLICY = "InvalidPolicy"
+
+
+def number_of(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 pod`, `2 pods`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names of several, and how many more there are: `a, b, c and 4 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Something is not done, for now or permanently."""
+
+    reason: Reason
+    """One word, for metrics and conditions."""
+    message: str
+    """A sentence for the user: what holds it, with the numbers, and what would change that."""
+    until: datetime | None = None
+    """When it ends, with a time zone; None if only a change ends it, or if that is unknown."""
+    full_domains: tuple[str, ...] = ()
+    """Of a group: the domains with the fewest pods whose nodes only lack room for a replacement."""
+    named: str = ""
+    """What a user would change, by its name: a budget, an annotation, domains."""
+
+    def __str__(self) -> str:
+        """Return both, as `explain` shows them."""
+        return f"{self.reason}: {self.message}"

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from respread.api.clamping import read_clamped
 from respread.api.fields import Count, Moment
-from respread.api.nesting import decoded
+from respread.api.json_documents import decoded
 from respread.api.policy import PolicyKind
 
 RECORD_KINDS: Final[dict[PolicyKind, str]] = {

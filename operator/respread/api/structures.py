@@ -132,16 +132,7 @@ def _fields(kind: type[msgspec.Struct]) -> Mapping[str, _Field]:
 def _value(
     annotation: Any, kind: Any, metas: tuple[msgspec.Meta, ...], value: object, path: str, problems: list[Problem]
 ) -> object:
-    """Read a value of any type in a policy. After an error, report the problem and return `_UNREADABLE`.
-
-    Args:
-        annotation: the type.
-        kind: the type as `_bare` returns it.
-        metas: the annotations that `_bare` returns.
-        value: the value to read.
-        path: where it is.
-        problems: the list to which problems are added.
-    """
+    """Read a value of any type in a policy. After an error, report the problem and return `_UNREADABLE`."""
     if get_origin(kind) is tuple:
         return _items(kind, metas, value, path, problems)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

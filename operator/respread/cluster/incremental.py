@@ -1,11 +1,13 @@
-"""What is kept from one round to the next, so that a round costs only what has changed."""
+"""What is kept from one round to the next, so that a round costs only what has changed, and what is not kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache, wraps
 from itertools import compress
 from operator import eq, is_, is_not
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from immutables import Map
 
@@ -58,3 +60,36 @@ class Incremental(Generic[_Key, _Value]):
             known = basis, make()
         self._now[key] = known
         return known[1]
+
+
+MOST_RESULTS: Final = 16384
+MOST_SMALL: Final = 16
+"""The largest size of an argument that is small. Nearly all selectors have one to three values."""
+
+
+def bounded_cache(size_of: Callable[[_Key], int]) -> Callable[[Callable[[_Key], _Value]], Callable[[_Key], _Value]]:
+    """Return a decorator that caches the results of a function of an object that anybody may write.
+
+    An object may have a hundred thousand values, and be replaced by another one every second. A cache of the last
+    results would keep them all. So results for large arguments are only kept as long as somebody uses the argument.
+
+    Args:
+        size_of: returns how many values the argument of the function has. Weak references to large ones must be
+            possible.
+    """
+
+    def decorate(compute: Callable[[_Key], _Value]) -> Callable[[_Key], _Value]:
+        of_small = lru_cache(maxsize=MOST_RESULTS)(compute)
+        of_large: WeakKeyDictionary[_Key, _Value] = WeakKeyDictionary()
+
+        @wraps(compute)
+        def cached(argument: _Key) -> _Value:
+            if size_of(argument) <= MOST_SMALL:
+                return of_small(argument)
+            if (found := of_large.get(argument)) is None:
+                found = of_large[argument] = compute(argument)
+            return found
+
+        return cached
+
+    return decorate

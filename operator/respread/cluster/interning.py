@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 import msgspec
 from immutables import Map
 
-from respread.cluster.errors import READING_ERRORS, FieldError, field_error_of
 from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.objects import READING_ERRORS, FieldError, field_error_of
 from respread.cluster.pod import PodSpec
 
 MAX_LABELS_BYTES: Final = 16_384

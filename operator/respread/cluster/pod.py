@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, ObjectKey, OwnerReference
 

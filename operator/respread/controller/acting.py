@@ -7,18 +7,15 @@ from functools import partial
 from typing import NamedTuple
 
 from respread.api.policy import VictimRules
-from respread.clock_reading import ClockReading
 from respread.cluster.decode.decoder import Kind
+from respread.cluster.stores import POLICY_KINDS
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Evictions
 from respread.controller.follow_up import FollowUp
-from respread.controller.permits.confirmations import Confirmations, PolicyReader
-from respread.controller.permits.lanes import Lanes
-from respread.controller.permits.permission import Leading, Permission
-from respread.controller.recording import Recording
-from respread.controller.records.journal import Journal
-from respread.controller.records.record_writer import ExclusiveRequests
-from respread.controller.records.status_writer import StatusWriter
+from respread.controller.lanes import Lanes
+from respread.controller.permission import Confirmations, Leading, Permission, PolicyReader
+from respread.controller.records.journal import Journal, Recording
+from respread.controller.records.status_writer import ExclusiveRequests, StatusWriter
 from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.owners.last_look import Owners
 from respread.handlers.informer import Informers
@@ -26,8 +23,8 @@ from respread.holds.holds import Holds
 from respread.holds.other_evictions import OtherEvictions
 from respread.kube.requests import Requests
 from respread.planning.plan import Move
-from respread.stores.watched_kinds import POLICY_KINDS
 from respread.telemetry.metrics import Metrics
+from respread.timing import ClockReading
 
 
 class Acting(NamedTuple):
@@ -44,11 +41,7 @@ class Acting(NamedTuple):
     follow_up: FollowUp
 
     def next_end(self, moment: ClockReading) -> float:
-        """Return when a hold or a pause ends that no plan shows, on the clock; infinity if none does.
-
-        Args:
-            moment: now.
-        """
+        """Return when a hold or a pause ends that no plan shows, on the clock; infinity if none does."""
         resumes = moment.now + self.journal.history.breakers.next_end(moment.time) - moment.time
         return min(self.holds.next_end(moment), resumes)
 

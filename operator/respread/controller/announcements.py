@@ -7,14 +7,13 @@ from typing import Final
 
 from respread.api.conditions import MissingPermission, describe_missing
 from respread.api.policy import API_VERSION, Policy
-from respread.api.reasons import EVICTED_FOR_SPREAD
+from respread.api.reasons import EVICTED_FOR_SPREAD, Held
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
 from respread.eviction.owners.last_look import TopOwners
+from respread.kube.events import Event, EventObject, EventType
 from respread.moves.entry import Ended, Outcome
-from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.telemetry.event_series import Event, EventObject, EventType
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)

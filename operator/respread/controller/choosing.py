@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
-from typing import Final, NamedTuple, TypeAlias
-
-from immutables import Map
+from typing import Final, TypeAlias
 
 from respread.api.policy import Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import Labels
 from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
-from respread.eviction.limits.hour import Begun
-from respread.eviction.limits.limiter import GroupPace
-from respread.eviction.limits.remaining import Later, PresentLimits, Remaining, lots_of
-from respread.eviction.limits.standing import Trust
+from respread.eviction.limiter import GroupPace
 from respread.eviction.pacing import Pace, Paced
+from respread.eviction.remaining import PresentLimits, Remaining, lots_of
+from respread.eviction.standing import Trust
+from respread.eviction.tallies import Needed
 from respread.moves.entry import MoveEntry, still_there
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
-from respread.planning.search.closed_form import fewest_evictions
-from respread.planning.victims.budget_index import BudgetIndex
+from respread.planning.victims.budgets import BudgetIndex
+from respread.spread.counts import fewest_evictions
 from respread.spread.group import GroupKey, SpreadGroup
 
 _Entries: TypeAlias = dict[GroupKey, list[tuple[str, MoveEntry]]]
@@ -144,16 +141,8 @@ def _waits(observation: Observation) -> list[tuple[WorkloadName, float]]:
     return [(each.move.workload, now - each.sent_at) for each in observation.ledger.in_flight]
 
 
-class _Needed(NamedTuple):
-    """A spread group and the fewest evictions that it still needs."""
-
-    policy: str
-    group: SpreadGroup
-    evictions: int
-
-
-def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> Iterator[Begun]:
-    """Yield those for which evictions were made, of those with common pods one, because an eviction may improve all.
+def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> list[Needed]:
+    """Return those for which evictions were made, of those with common pods one, because an eviction may improve all.
 
     Args:
         blocked: the groups that a plan leaves alone, with the reasons.
@@ -166,12 +155,11 @@ def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> I
         and (group := observation.spread.groups.get(each.group)) is not None
         and observation.history.pace_of(group).in_last_hour
     )
-    for each in _needed(paused, observation, _entries(observation)):
-        yield Begun(each.policy, each.group.key.namespace, each.group.matched[0], each.evictions)
+    return _needed(paused, observation, _entries(observation))
 
 
-def later_moves(blocked: Iterable[BlockedGroup], observation: Observation) -> Iterator[Later]:
-    """Yield the evictions of groups that are left alone only for the moment, whether or not any was made for them.
+def later_moves(blocked: Iterable[BlockedGroup], observation: Observation) -> list[Needed]:
+    """Return the evictions of groups that are left alone only for the moment, whether or not any was made for them.
 
     Args:
         blocked: the groups that a plan leaves alone, with the reasons.
@@ -181,11 +169,7 @@ def later_moves(blocked: Iterable[BlockedGroup], observation: Observation) -> It
     waiting = (
         each for each in blocked if each.reason in _LATER or (each.reason in _WHILE_IN_FLIGHT and each.group in entries)
     )
-    for each in _needed(waiting, observation, entries):
-        of_namespace = observation.snapshot.pods_by_labels.get(each.group.key.namespace, Map())
-        pod = next(iter(of_namespace.get(each.group.matched[0], Map()).values()), None)
-        if pod is not None:
-            yield Later(each.policy, pod, each.evictions)
+    return _needed(waiting, observation, entries)
 
 
 def _entries(observation: Observation) -> _Entries:
@@ -197,21 +181,26 @@ def _entries(observation: Observation) -> _Entries:
     return entries
 
 
-def _needed(blocked: Iterable[BlockedGroup], observation: Observation, entries: _Entries) -> list[_Needed]:
+def _needed(blocked: Iterable[BlockedGroup], observation: Observation, entries: _Entries) -> list[Needed]:
     """Return what groups need. Where one counts the pods of others, that one or those, whichever needs more."""
     found = [
-        _Needed(each.policy, group, _still_needed(group, entries.get(each.group, ()), observation.snapshot))
+        Needed(
+            each.policy,
+            group.key.namespace,
+            group.matched,
+            _still_needed(group, entries.get(each.group, ()), observation.snapshot),
+        )
         for each in blocked
         if (group := observation.spread.groups.get(each.group)) is not None and group.matched
     ]
-    found.sort(key=lambda needed: len(needed.group.matched))
+    found.sort(key=lambda needed: len(needed.matched))
     outermost: set[int] = set()
     of_labels: defaultdict[tuple[str, str, Labels], set[int]] = defaultdict(set)
-    for number, (policy, group, evictions) in enumerate(found):
-        pods, matched = [(policy, group.key.namespace, labels) for labels in group.matched], set(group.matched)
+    for number, needed in enumerate(found):
+        pods, matched = [(needed.policy, needed.namespace, labels) for labels in needed.matched], set(needed.matched)
         there = outermost & set[int]().union(*(of_labels[labels] for labels in pods))
-        inside = {other for other in there if matched.issuperset(found[other].group.matched)}
-        if not inside or sum(found[other].evictions for other in inside) < evictions:
+        inside = {other for other in there if matched.issuperset(found[other].matched)}
+        if not inside or sum(found[other].evictions for other in inside) < needed.evictions:
             outermost -= inside
             outermost.add(number)
             for labels in pods:
@@ -222,10 +211,7 @@ def _needed(blocked: Iterable[BlockedGroup], observation: Observation, entries: 
 def _still_needed(group: SpreadGroup, entries: Iterable[tuple[str, MoveEntry]], snapshot: ClusterSnapshot) -> int:
     """Return the fewest evictions after which a group holds, once those in flight have come to where fewest are.
 
-    Args:
-        group: as the watch shows it.
-        entries: its moves in flight, each with the domain that its pod leaves.
-        snapshot: the cluster as the watch shows it.
+    Each of `entries`, its moves in flight, has the domain that its pod leaves.
     """
     counts = group.all_counts()
     for domain, entry in entries:

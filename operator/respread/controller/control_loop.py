@@ -21,13 +21,12 @@ from respread.controller.observation import Observation, Observer
 from respread.controller.reporter import Reporter
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waking import BEAT_SECONDS, Replanning, Waiting, is_full, next_plan
-from respread.eviction.limits.limiter import bounding
+from respread.eviction.limiter import bounding
 from respread.eviction.pacing import Paced
 from respread.handlers.informer import Informers
 from respread.holds.holds import why_stale
 from respread.planning.plan import Move, Plan
-from respread.provisioning.room_loop import RoomLoop
-from respread.provisioning.term import RoomView
+from respread.provisioning.room_loop import RoomLoop, RoomView
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics

@@ -18,21 +18,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.lanes import Lanes, Turn
-from respread.controller.permits.permission import Permission, PlannedFor
-from respread.controller.recording import Recording
-from respread.controller.records.journal import Journal
+from respread.controller.lanes import Lanes, Turn
+from respread.controller.permission import Permission, PlannedFor
+from respread.controller.records.journal import Journal, Recording
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.budgets_beside_moves import BudgetsBesideMoves
 from respread.eviction.eviction_api import EvictionApi, PreparedEviction
-from respread.eviction.limits.limiter import Bounding
+from respread.eviction.limiter import Bounding, BudgetsBesideMoves
 from respread.eviction.owners.last_look import Owners
 from respread.holds.refusals import Refusals
-from respread.planning.held import Held
 from respread.planning.plan import Move, Step, steps_of
 from respread.planning.victims.budgets import BudgetBook, why_no_budget
 

@@ -11,15 +11,14 @@ from typing import Final, NamedTuple
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
+from respread.cluster.stores import POLICY_KINDS
 from respread.controller.options import OperatorOptions
-from respread.controller.permits.permission import Leading
+from respread.controller.permission import Leading
 from respread.handlers.informer import Informers
 from respread.kube.access import AccessError, ClusterAccess, Renewal
 from respread.kube.leadership import COMMON_NAMESPACE, INSTALLED_NAMESPACE, Election, Elector
 from respread.kube.requests import Requests, open_requests
-from respread.planning.victims.controllers import is_active
-from respread.planning.victims.protection import are_own
-from respread.stores.watched_kinds import POLICY_KINDS
+from respread.planning.victims.protection import are_own, is_active
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 

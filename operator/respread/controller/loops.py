@@ -7,31 +7,29 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from respread.cluster.stores import POLICY_KINDS
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.lease import Leadership
 from respread.controller.observation import Observer
 from respread.controller.options import OperatorOptions
-from respread.controller.permits.permission import Leading
-from respread.controller.permits.permission_needs import PermissionNeeds
-from respread.controller.permits.permissions import Permissions
+from respread.controller.permission import Leading
+from respread.controller.permissions import PermissionNeeds, Permissions
 from respread.controller.prevention_loop import PreventionLoop
-from respread.controller.records.evictor_names import others_by_name
 from respread.controller.records.journal import Journal
 from respread.controller.reporter import Reporter
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waking import PlanningThread
 from respread.eviction.answers import EvictionResult
 from respread.handlers.informer import Informers
+from respread.holds.other_evictions import others_by_name
 from respread.kube.events import EventRecorder
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.requests import Requests
 from respread.moves.entry import Outcome
-from respread.provisioning.room_loop import RoomLoop
+from respread.provisioning.room_loop import RoomEnd, RoomLoop
 from respread.provisioning.room_objects import Buffers, Placeholders
-from respread.provisioning.term import RoomEnd
-from respread.stores.watched_kinds import POLICY_KINDS
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
 

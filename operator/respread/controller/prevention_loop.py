@@ -17,22 +17,19 @@ from typing import Final
 import msgspec
 
 from respread.api.record import ContestedCosts, Recorded
-from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.permission import Leading
+from respread.controller.permission import Leading
 from respread.kube.requests import Requests
-from respread.kube.retry import Retry
+from respread.kube.retry import Retry, WokenLoop
 from respread.planning.victims.policies import PolicySetting
 from respread.prevention.contests import contested_to_record, recalled_contests
-from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
-from respread.prevention.patches import Patch, Purpose
+from respread.prevention.deletion_costs import DeletionCosts, Patch, PatchAnswer, PatchResult, Purpose
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostPlanner, View
-from respread.prevention.ranks import HeldCost
-from respread.prevention.scale_down import Avoided
+from respread.prevention.ranks import Avoided, HeldCost
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
-from respread.woken_loop import WokenLoop
+from respread.timing import ClockReading
 
 _log: Final = get_logger(__name__)
 
@@ -83,7 +80,7 @@ class PreventionLoop:
         self._metrics = metrics
         self._notify = notify
         self._clock = clock
-        self._term: _Term | None = None
+        self._term: _CostTerm | None = None
         self._retry = Retry()
         self._paused_until = -inf
         self._unknown_until = -inf
@@ -122,7 +119,7 @@ class PreventionLoop:
             now = self._clock()
             contests = recalled_contests(records, ClockReading(now, time()))
             self.contested, self._told = {}, 0
-            self._term = _Term(term, CostPlanner(now, contests), careful_until=now + CAREFUL_SECONDS)
+            self._term = _CostTerm(term, CostPlanner(now, contests), careful_until=now + CAREFUL_SECONDS)
             # What a term before left unanswered is not known in this one: reading tells it only once it is over.
             self._paused_until = max(self._paused_until, self._unknown_until)
         self._term.leaving = leaving
@@ -144,10 +141,10 @@ class PreventionLoop:
     async def run(self) -> None:
         """Write costs until stopped."""
         async with asyncio.TaskGroup() as sending:
-            under_way: dict[asyncio.Task[None], _Term] = {}
+            under_way: dict[asyncio.Task[None], _CostTerm] = {}
             await self._loop.run(partial(self._step, sending, under_way))
 
-    async def _step(self, sending: asyncio.TaskGroup, under_way: dict[asyncio.Task[None], _Term]) -> float:
+    async def _step(self, sending: asyncio.TaskGroup, under_way: dict[asyncio.Task[None], _CostTerm]) -> float:
         """Do everything that is due, and return the seconds until the next step unless something changes."""
         term = self._term
         if term is None or not term.needed:
@@ -176,7 +173,7 @@ class PreventionLoop:
             wait_seconds = max(wait_seconds, self._paused_until - now)
         return max(0.0, min(wait_seconds, told_seconds, prevention.next_examination() - now))
 
-    def _next_request(self, term: _Term, now: float) -> Coroutine[None, None, None] | None:
+    def _next_request(self, term: _CostTerm, now: float) -> Coroutine[None, None, None] | None:
         """Return what sends the next request and handles its answer, if one may be sent now."""
         if now < self._paused_until:
             return None
@@ -187,7 +184,7 @@ class PreventionLoop:
         return None
 
     async def _send(
-        self, ask: Callable[[Patch, _Term], Coroutine[None, None, None]], patch: Patch, term: _Term
+        self, ask: Callable[[Patch, _CostTerm], Coroutine[None, None, None]], patch: Patch, term: _CostTerm
     ) -> None:
         try:
             await ask(patch, term)
@@ -195,7 +192,7 @@ class PreventionLoop:
             _log.exception("Setting a pod deletion cost failed", pod=str(patch.pod.key))
             term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), self._clock())
 
-    async def _ask(self, patch: Patch, term: _Term) -> None:
+    async def _ask(self, patch: Patch, term: _CostTerm) -> None:
         pod = patch.pod
         answer = None
         if term.still_wants(patch):
@@ -216,7 +213,7 @@ class PreventionLoop:
             self._metrics.count_prevention_patch(policy=patch.policy, result=answer.result)
         self._take(patch, answer, term, now)
 
-    async def _clear_up(self, patch: Patch, term: _Term) -> None:
+    async def _clear_up(self, patch: Patch, term: _CostTerm) -> None:
         """Find out whether a patch was applied. Until then nothing else is decided about its pod."""
         answer = await self._costs.read(patch.pod, patch.before) if term.still_wants(patch) else None
         now = self._clock()
@@ -227,7 +224,7 @@ class PreventionLoop:
         else:
             self._take(patch, msgspec.structs.replace(answer, result=PatchResult.SERVER_ERROR), term, now)
 
-    def _take(self, patch: Patch, answer: PatchAnswer, term: _Term, now: float) -> None:
+    def _take(self, patch: Patch, answer: PatchAnswer, term: _CostTerm, now: float) -> None:
         """Handle the API server's answer."""
         made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
         match answer.result:
@@ -275,7 +272,7 @@ class PreventionLoop:
             pause_seconds=round(pause, 1),
         )
 
-    def _tell_made(self, term: _Term) -> None:
+    def _tell_made(self, term: _CostTerm) -> None:
         if term.made:
             ranked, reranked, removed = (term.made[each] for each in (Purpose.RANK, Purpose.RERANK, Purpose.REMOVE))
             _log.info("Pod deletion costs set", ranked=ranked, reranked=reranked, removed=removed)
@@ -321,7 +318,7 @@ class PreventionLoop:
         return inf
 
 
-class _Term:
+class _CostTerm:
     """What is known while this replica leads without interruption."""
 
     def __init__(self, number: int, prevention: CostPlanner, careful_until: float) -> None:

@@ -1,25 +1,34 @@
-"""The assumed schedulers of the cluster: their configuration, their version, and the parts that matter now."""
+"""The assumed schedulers of the cluster: configuration, version, the parts that matter now, and selectors of owners.
+
+The scheduler's default constraints count pods by the selector of their owner, and who controls the owner decides
+whether its pods may be evicted. There may be hundreds of thousands of owners, so they are not watched. Respread reads
+those whose pods have default constraints that matter to some policy, and those of pods that might be evicted, each
+once, because the selectors of `apps/v1` never change. A new owner has a name or a UID that was never read.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Final, Self
+from math import inf
+from typing import Final, NamedTuple, Self, cast
 
 import msgspec
 
 from respread.api.policy import Policy
+from respread.cluster.decode.decoder import KINDS
+from respread.cluster.objects import DecodeError, Workload
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.owner_selectors import OwnerSelectors
+from respread.cluster.stores import full_name
 from respread.handlers.informer import Informers
-from respread.kube.requests import NoResponseError, Requests
-from respread.kube.retry import Retry, RetryDelays
+from respread.kube.requests import Meaning, NoResponseError, Requests, Response
+from respread.kube.retry import Retry, RetryDelays, WokenLoop
 from respread.planning.audit.auditor import Auditor
-from respread.planning.planning_model import PlanningModel
+from respread.planning.planner import PlanningModel
 from respread.planning.victims.policies import PolicyIndex
-from respread.scheduling.configuration import SchedulerConfiguration, of_version
-from respread.scheduling.default_selector import SelectingOwner
+from respread.scheduling.configuration import SchedulerConfiguration, SelectingOwner, of_version
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import Spread
@@ -157,3 +166,167 @@ class ServerVersion:
         self._retry.succeeded()
         self.version = found
         return ASK_AGAIN_SECONDS
+
+
+AT_ONCE: Final = 8
+"""How many are read at the same time. Thousands take seconds, and are no load for the API server."""
+_BATCH: Final = 200
+"""After this many, the control loop is notified of the results."""
+READ_AGAIN_SECONDS: Final = 300.0
+"""How long an answer is used that may change: the selector of a ReplicationController, that an owner is gone, or that
+it can't be read."""
+RESOURCES: Final = ("replicasets", "statefulsets", "replicationcontrollers")
+_UNCHANGING: Final = ("replicasets", "statefulsets")
+
+
+class _Answer(NamedTuple):
+    """The answer for an owner."""
+
+    workload: Workload | None
+    """None if unknown."""
+    again_seconds: float
+    """When to read it again."""
+    well: bool = True
+    """Whether the API server is expected to answer other requests."""
+
+
+class OwnerSelectors:
+    """Keeps the wanted owners in the cluster state, with only their selectors and their own controllers."""
+
+    __slots__ = ("_clock", "_due_at", "_informers", "_loop", "_requests", "_retry", "_troubled", "_wanted")
+
+    def __init__(self, requests: Requests, informers: Informers, clock: Callable[[], float]) -> None:
+        """Start without owners.
+
+        Args:
+            requests: sends requests.
+            informers: the informers with their stores, which it notifies.
+            clock: a monotonic clock in seconds.
+        """
+        self._requests = requests
+        self._informers = informers
+        self._clock = clock
+        self._retry = Retry(RetryDelays(least_seconds=1.0))
+        self._wanted: frozenset[SelectingOwner] = frozenset()
+        self._due_at: dict[SelectingOwner, float] = {}
+        """When to read the owners again."""
+        self._troubled: set[str] = set()
+        """The resources whose last owner could not be read."""
+        self._loop = WokenLoop(lambda: _log.exception("Reading owners' selectors failed; it is tried again"))
+
+    def want(self, owners: Iterable[SelectingOwner], besides: AbstractSet[SelectingOwner] = frozenset()) -> bool:
+        """Set which owners are needed now, and return whether all of `owners` have been requested once.
+
+        Args:
+            owners: those on which spread groups depend.
+            besides: those on which only plans depend. Owners in neither are forgotten.
+        """
+        needed = frozenset(owners)
+        wanted = needed | besides
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._due_at = {owner: due_at for owner, due_at in self._due_at.items() if owner in wanted}
+            self._forget_others()
+            self._loop.wake()
+        return needed <= self._due_at.keys()
+
+    async def run(self) -> None:
+        """Read the wanted owners until cancelled."""
+        await self._loop.run(self._step)
+
+    async def _step(self) -> float:
+        """Read the owners that are due, and return for how many seconds none will be."""
+        now = self._clock()
+        due = [owner for owner in self._wanted if self._due_at.get(owner, now) <= now]
+        for start in range(0, len(due), _BATCH):
+            if not await self._read(due[start : start + _BATCH]):
+                await asyncio.sleep(self._retry.failed())  # also if others are wanted meanwhile
+                return 0.0
+        if due:
+            self._retry.succeeded()
+        return max(0.0, min(self._due_at.values(), default=inf) - self._clock())
+
+    async def _read(self, owners: Iterable[SelectingOwner]) -> bool:
+        """Read some owners, notify the control loop, and return whether the API server can answer more."""
+        left, answers = iter(owners), dict[SelectingOwner, _Answer]()
+
+        async def read_some() -> None:
+            for owner in left:
+                answers[owner] = answer = await self._ask(owner)
+                if not answer.well:
+                    break
+
+        await asyncio.gather(*(read_some() for _ in range(AT_ONCE)))
+        now = self._clock()
+        wanted = {owner: answer for owner, answer in answers.items() if owner in self._wanted}
+        for resource in RESOURCES:
+            self._informers.state.apply(
+                resource,
+                [
+                    (owner.key, answer.workload)
+                    for owner, answer in wanted.items()
+                    if owner.resource == resource and answer.workload is not None
+                ],
+            )
+        self._due_at.update({owner: now + answer.again_seconds for owner, answer in wanted.items()})
+        self._informers.changes.notify("owners")
+        return all(answer.well for answer in answers.values())
+
+    async def _ask(self, owner: SelectingOwner) -> _Answer:
+        try:
+            response = await self._get(owner)
+            if response.succeeded:
+                read = self._informers.decoder.decode_object(owner.resource, response.body)
+                self._tell(owner, "")
+                again_seconds = inf if owner.resource in _UNCHANGING else READ_AGAIN_SECONDS
+                return _Answer(_unchanging(cast("Workload", read)), again_seconds)
+        except DecodeError as error:
+            self._tell(owner, str(error))
+            return _Answer(None, READ_AGAIN_SECONDS)
+        except NoResponseError as error:
+            self._tell(owner, error.message)
+            return _Answer(None, 0.0, well=False)
+        if response.meaning is Meaning.ABSENT:
+            nothing = Workload(namespace=owner.key.namespace, name=owner.key.name)
+            return _Answer(nothing, READ_AGAIN_SECONDS)  # The meaning for the scheduler.
+        self._tell(owner, response.refusal)
+        if response.meaning is Meaning.FORBIDDEN:
+            return _Answer(None, READ_AGAIN_SECONDS)
+        return _Answer(None, 0.0, well=False)
+
+    async def _get(self, owner: SelectingOwner) -> Response:
+        path = f"{KINDS[owner.resource].path_in_namespace}/{{name}}"
+        names = {"namespace": owner.key.namespace, "name": owner.key.name}
+        return await self._requests.send("GET", path, names)
+
+    def _tell(self, owner: SelectingOwner, fault: str) -> None:
+        """Log a fault, once for each kind until one of it can be read."""
+        if not fault:
+            self._troubled.discard(owner.resource)
+        elif owner.resource not in self._troubled:
+            self._troubled.add(owner.resource)
+            _log.warning(
+                "An owner's selector could not be read, and so the default constraints of its pods are not known; "
+                "asking again. The ClusterRole of manifests/ allows to get it",
+                owner=f"{owner.kind} {owner.key}",
+                kind=full_name(KINDS[owner.resource]),
+                fault=fault,
+            )
+
+    def _forget_others(self) -> None:
+        """Drop owners that are no longer wanted."""
+        wanted = {(owner.resource, owner.key) for owner in self._wanted}
+        for resource in RESOURCES:
+            gone = [key for key in self._informers.state.keys(resource) if (resource, key) not in wanted]
+            self._informers.state.apply(resource, [(key, None) for key in gone])
+
+
+def _unchanging(owner: Workload) -> Workload:
+    """Return an owner without fields that change all the time, so that they don't look like a change."""
+    return Workload(
+        namespace=owner.namespace,
+        name=owner.name,
+        uid=owner.uid,
+        controller=owner.controller,
+        selector=owner.selector,
+    )

@@ -15,25 +15,25 @@ from typing import Final, NamedTuple
 import msgspec
 
 from respread.api.record import Recorded
-from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
-from respread.controller.permits.permission import Leading
+from respread.controller.permission import Leading
 from respread.controller.records.codec import without_one
-from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limiter import Limiter
 from respread.eviction.pacing import Pace
+from respread.eviction.standing import HOUR_SECONDS, MINUTE_SECONDS
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry, RetryDelays
 from respread.moves.codec import by_name, recorded_moves
 from respread.moves.entry import MoveEntry, MovePhase
-from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetBook, why_no_budget
-from respread.planning.victims.controllers import siblings_of
 from respread.planning.victims.policies import PolicySetting
+from respread.planning.victims.protection import siblings_of
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
+from respread.timing import ClockReading
 
 _log: Final = get_logger(__name__)
 

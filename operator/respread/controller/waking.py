@@ -16,12 +16,11 @@ from typing import Final, ParamSpec, TypeVar
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.clock_reading import ClockReading
 from respread.eviction.pacing import HeldMove
-from respread.growing_pause import GrowingPause
+from respread.handlers.informer import ChangeSignal
 from respread.planning.plan import Plan
-from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import Heartbeat
+from respread.timing import ClockReading, GrowingPause
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -54,8 +53,8 @@ PROGRESS_SECONDS: Final = 0.5
 """How soon after the last plan the next one is made if no move has ended. An eviction brings about five changes (the
 pod is being deleted, is gone, its replacement exists, has a node, is Ready); only the last one makes a place free."""
 FULL_SECONDS: Final = 5.0
-"""The same, if every policy has as many moves in flight as it may: no plan could let go more, and only statuses and
-metrics show the changes."""
+"""How soon the next plan is made after a change, or because a quiet period or protection ends, if every policy has as
+many moves in flight as it may: no plan could let go more, and only statuses and metrics show the difference."""
 
 
 def heartbeat_of_loop(clock: Callable[[], float]) -> Heartbeat:

@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-from respread.api.reasons import Reason
-from respread.kube.api_status import Meaning, Status, meaning_of, status_of
-from respread.planning.held import Held
+from respread.api.reasons import Held, Reason
+from respread.kube.requests import Meaning, Status, meaning_of, status_of
 
 _DISRUPTION_BUDGET: Final = "DisruptionBudget"
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from respread.api.nesting import decoded
+from respread.api.json_documents import decoded
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
-from respread.kube.api_status import Meaning
-from respread.kube.requests import NoResponseError, PreparedRequest, Requests, Response
+from respread.kube.requests import Meaning, NoResponseError, PreparedRequest, Requests, Response
 
 TIMEOUT_SECONDS: Final = 12.0
 """The API server waits 10 s for an admission webhook by default, and then answers that nothing has happened."""

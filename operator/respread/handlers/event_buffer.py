@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from respread.api.nesting import decoded
+from respread.api.json_documents import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.decode.metadata import WireIdentity
-from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import DecodeError
 
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 _DELETED: Final = "DELETED"

@@ -21,13 +21,13 @@ import kopf
 
 from respread.api.policy import API_VERSION
 from respread.cluster.decode.decoder import Kind
-from respread.gc_tuning import relax_garbage_collection
-from respread.handlers.health import SILENT_SECONDS, WatchHealth
+from respread.cluster.stores import PODS, POLICY_KINDS, RECORDS, UNFINISHED_PODS, full_name
 from respread.handlers.informer import Informer, Informers
 from respread.handlers.session import open_plain_session, open_session
 from respread.kube.access import AccessError, ClusterAccess, Renewal
 from respread.kube.retry import Retry, RetryDelays
-from respread.stores.watched_kinds import PODS, POLICY_KINDS, RECORDS, UNFINISHED_PODS, full_name
+from respread.lean_process import relax_garbage_collection
+from respread.telemetry.health import SILENT_SECONDS, WatchHealth
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 

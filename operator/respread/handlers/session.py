@@ -15,7 +15,7 @@ Many answers make Kopf end the process although the cluster recovers from them. 
 - A watch of a kind of which nothing was heard for long: the same. Its version alone does not show the state: bookmarks
   may never come, a proxy may hold events back, and after etcd was restored from a backup, a watch from a later version
   is silent.
-- A page that is not a list: Kopf sees a failed transfer, and lists again. Discovery that is cut off or damaged: the
+- A page that is not a list: Kopf sees a failed transfer, and lists again. _Discovery that is cut off or damaged: the
   session asks again.
 - Answers that are not HTTP, a proxy's refusal, unreadable credentials, an answer of a session that Kopf has closed
   because credentials were rejected: Kopf sees a lost connection.
@@ -35,21 +35,23 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import aiohttp
 from yarl import URL
 
-from respread.cluster.errors import DecodeError
-from respread.handlers.discovery import Discovery, is_server_error
+from respread.cluster.objects import DecodeError
+from respread.cluster.stores import POLICY_KINDS, full_name
 from respread.handlers.informer import Informer, unread_bytes
 from respread.handlers.watch_stream import ExpiredStream, WatchStream, or_lost
 from respread.kube.access import ClusterAccess
-from respread.kube.api_status import status_of
 from respread.kube.credentials import CredentialsError
 from respread.kube.listing import PageSize
-from respread.kube.requests import retry_after_seconds
+from respread.kube.requests import retry_after_seconds, status_of
 from respread.kube.retry import Outage
-from respread.stores.watched_kinds import POLICY_KINDS, full_name
 from respread.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
+import re
+from collections.abc import Iterable
+
+import msgspec
 
 _log: Final = get_logger(__name__)
 
@@ -68,7 +70,7 @@ def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> ai
     """
     prefix = URL(access.server).path.rstrip("/")
     wires = {prefix + path: _Wire(informer) for path, informer in informers.items()}
-    patience = _Patience(wires, Discovery(wires, prefix))
+    patience = _Patience(wires, _Discovery(wires, prefix))
     return _session(access, _response_class(wires), patience)
 
 
@@ -231,7 +233,7 @@ class _Sender:
 class _Patience:
     """The middleware that waits where Kopf would not."""
 
-    def __init__(self, wires: Mapping[str, _Wire], discovery: Discovery) -> None:
+    def __init__(self, wires: Mapping[str, _Wire], discovery: _Discovery) -> None:
         self._wires = wires
         self._discovery = discovery
         self._discovering = Outage()
@@ -349,7 +351,7 @@ def _sized(url: URL, page_size: PageSize) -> URL:
 
 def _is_held(status: int) -> bool:
     """Whether Kopf would end the process because of an answer, although asking again later may help."""
-    return status not in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED) and not is_server_error(status)
+    return status not in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED) and not _is_server_error(status)
 
 
 def _expired(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
@@ -370,3 +372,96 @@ async def _message_of(response: aiohttp.ClientResponse) -> str:
         return ""
     finally:
         response.release()
+
+
+CORE: Final = "/api"
+GROUPS: Final = "/apis"
+_LEAST_UNKNOWN: Final = 600
+"""Status codes without a meaning in HTTP."""
+_GROUP_VERSION: Final = re.compile("/apis/[^/]+/[^/]+")
+
+
+def _is_server_error(status_code: int) -> bool:
+    """Whether Kopf tries again after an answer, as often as the settings say."""
+    return HTTPStatus.INTERNAL_SERVER_ERROR <= status_code < _LEAST_UNKNOWN
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    name: str
+    versions: list[_Version]
+    preferred_version: _Version
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    name: str
+    kind: str
+    singular_name: str
+    namespaced: bool
+    verbs: list[str] | None = None
+
+
+class _CoreVersions(msgspec.Struct):
+    versions: list[str]
+
+    def names(self) -> list[str]:
+        return self.versions
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
+
+    def names(self) -> list[str]:
+        return [f"{group.name}/{each.version}" for group in self.groups for each in group.versions]
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource]
+
+    def names(self) -> list[str]:
+        return [each.name for each in self.resources]
+
+
+class _Discovery:
+    """Decides which answers to discovery are valid."""
+
+    __slots__ = ("_needed", "_prefix")
+
+    def __init__(self, watched_paths: Iterable[str], prefix: str = "") -> None:
+        """Create it.
+
+        Args:
+            watched_paths: the paths of watched collections, such as `/apis/policy/v1/poddisruptionbudgets`.
+            prefix: the prefix of each path on this API server, including all paths here.
+        """
+        self._prefix = prefix
+        self._needed: dict[str, set[str]] = {prefix + CORE: set(), prefix + GROUPS: set()}
+        """The documents that are needed, and the names that each must contain."""
+        for path in watched_paths:
+            version, _, resource = path.rpartition("/")
+            self._needed.setdefault(version, set()).add(resource)
+            root = CORE if version.startswith(f"{prefix}{CORE}/") else GROUPS
+            self._needed[prefix + root].add(version.removeprefix(f"{prefix}{root}/"))
+
+    def concerns(self, path: str) -> bool:
+        """Whether a path belongs to discovery: `/api`, `/api/v1`, `/apis`, `/apis/GROUP/VERSION`."""
+        return path in self._needed or _GROUP_VERSION.fullmatch(path.removeprefix(self._prefix)) is not None
+
+    def passes(self, path: str, status_code: int) -> bool:
+        """Whether Kopf can handle a refusal: it logs in again, tries again, or continues without a group."""
+        if status_code == HTTPStatus.NOT_FOUND:
+            return path not in self._needed
+        return status_code == HTTPStatus.UNAUTHORIZED or _is_server_error(status_code)
+
+    def fault_of(self, path: str, body: bytes) -> str:
+        """Return what is wrong with an answer, or an empty string if it is valid and complete."""
+        read = {self._prefix + CORE: _CoreVersions, self._prefix + GROUPS: _Groups}.get(path, _Resources)
+        try:
+            found: _CoreVersions | _Groups | _Resources = msgspec.json.decode(body, type=read)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return str(error)
+        missing = self._needed.get(path, set()).difference(found.names())
+        return f"{', '.join(sorted(missing))} is missing" if missing else ""

@@ -16,10 +16,10 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
+from respread.cluster.stores import NODES
 from respread.handlers.event_buffer import ErrorEventError, LightEvent, NotAnEventError
 from respread.handlers.informer import Informer
 from respread.kube.retry import Retry
-from respread.stores.watched_kinds import NODES
 from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410

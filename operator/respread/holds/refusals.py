@@ -15,15 +15,14 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
-from respread.growing_pause import GrowingPause
-from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.planning.victims.candidates import Refused
+from respread.planning.victims.selection import Refused
 from respread.spread.group import GroupKey
+from respread.timing import GrowingPause
 
 Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]
 """The budgets that select a pod, as from `BudgetBook.budgets_of`."""

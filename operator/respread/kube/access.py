@@ -1,6 +1,8 @@
-"""How the API server is reached: from within the cluster or by a kubeconfig, as with kubectl and client-go.
+"""How the API server is reached: from within the cluster or by a kubeconfig, and by which proxy, as with kubectl.
 
-Credentials are loaded again when the API server no longer accepts them.
+Credentials are loaded again when the API server no longer accepts them. HTTPS_PROXY and NO_PROXY choose the proxy as
+for every Go program (golang.org/x/net/http/httpproxy). Python's `urllib` reads the same variables, but no ranges of
+addresses: with NO_PROXY=10.0.0.0/8, which pods often have, requests to 10.96.0.1 would go to the proxy.
 """
 
 from __future__ import annotations
@@ -8,16 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
-from respread.kube.credentials import CredentialsError, Endpoint, Identity, Pem, TokenFile
+from respread.kube.credentials import CredentialsError, Endpoint, Identity, Pem, TlsContext, TokenFile
 from respread.kube.kubeconfig import NoContextError, NoKubeconfigError, find_in_kubeconfig
-from respread.kube.proxies import ProxyError, proxy_of_environment, proxy_url
-from respread.kube.tls import TlsContext
 from respread.telemetry.logs import get_logger
 
 SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
@@ -75,7 +77,7 @@ class ClusterAccess:
 
         Raises:
             OSError: a certificate can't be read, or (ssl.SSLError) is invalid.
-            ProxyError: the proxy can't be used.
+            _ProxyError: the proxy can't be used.
         """
         self._endpoint = endpoint
         self._identity = identity
@@ -85,7 +87,7 @@ class ClusterAccess:
         self.impersonation = endpoint.impersonation
         """As whom requests are made."""
         self._tls = TlsContext(endpoint)
-        proxy = endpoint.proxy or proxy_of_environment(endpoint.server, os.environ)
+        proxy = endpoint.proxy or _proxy_of_environment(endpoint.server, os.environ)
         self.proxy = None if proxy is None else proxy_url(proxy)
         """The kubeconfig's `proxy-url`, else the proxy from HTTPS_PROXY and NO_PROXY for the API server's address.
 
@@ -179,7 +181,7 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None, ad
     shown = files or DEFAULT_KUBECONFIG
     try:
         return ClusterAccess(*find_in_kubeconfig(shown, context))
-    except (NoContextError, ProxyError) as error:
+    except (NoContextError, _ProxyError) as error:
         raise AccessError(str(error)) from error
     except NoKubeconfigError as error:
         raise AccessError(f"there is no kubeconfig: {error}. {advice}") from error
@@ -192,7 +194,7 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None, ad
 def _in_cluster() -> ClusterAccess:
     try:
         return ClusterAccess(*find_service_account(), in_cluster=True)
-    except ProxyError as error:
+    except _ProxyError as error:
         raise AccessError(str(error)) from error
     except (CredentialsError, OSError) as error:
         raise AccessError(
@@ -258,3 +260,87 @@ class Renewal:
             await asyncio.to_thread(self.load)
         except AccessError as error:
             _log.warning("The API server does not accept the credentials, and there are no others", error=str(error))
+
+
+_SCHEMES: Final = ("http", "https")
+_PORTS: Final = {"http": 80, "https": 443}
+
+_Address: TypeAlias = IPv4Address | IPv6Address
+
+
+class _ProxyError(ValueError):
+    """A proxy can't be used."""
+
+
+def _proxy_of_environment(server: str, environment: Mapping[str, str]) -> str | None:
+    """Return the URL of the proxy for a server, or None if there is none, or NO_PROXY excludes the server."""
+    address = urlsplit(server)
+    proxy = _variable(environment, f"{address.scheme}_proxy")
+    return None if proxy is None or _is_direct(address, _variable(environment, "no_proxy") or "") else proxy
+
+
+def proxy_url(proxy: str) -> str:
+    """Return a proxy as a URL, with http if it has no scheme.
+
+    Raises:
+        _ProxyError: it is of a kind that is not supported.
+    """
+    url = proxy if "://" in proxy else f"http://{proxy}"
+    scheme = urlsplit(url).scheme
+    if scheme not in _SCHEMES:
+        raise _ProxyError(
+            f"proxies of the scheme {scheme} are not supported: name an http or https proxy in proxy-url or "
+            "HTTPS_PROXY, or exclude the API server by NO_PROXY"
+        )
+    return url
+
+
+def _variable(environment: Mapping[str, str], name: str) -> str | None:
+    return environment.get(name) or environment.get(name.upper()) or None
+
+
+def _is_direct(server: SplitResult, exceptions: str) -> bool:
+    host = (server.hostname or "").lower()
+    address = _as_address(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return True
+    port = server.port or _PORTS[server.scheme]
+    return any(_excludes(each.strip().lower(), host, address, port) for each in exceptions.split(","))
+
+
+def _excludes(exception: str, host: str, address: _Address | None, port: int) -> bool:
+    """Return whether one entry of NO_PROXY is about a server."""
+    if exception == "*":
+        return True
+    if "/" in exception:
+        return address is not None and _contains(exception, address)
+    name, of_port = _split_port(exception)
+    if not name or of_port not in ("", str(port)):
+        return False
+    if address is not None:
+        return _as_address(name) == address
+    name = name.removeprefix("*")
+    return host.endswith(name) if name.startswith(".") else host == name or host.endswith(f".{name}")
+
+
+def _contains(network: str, address: _Address) -> bool:
+    try:
+        return address in ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+def _split_port(exception: str) -> tuple[str, str]:
+    """Return the host and the port, empty if there is none. An IPv6 address with a port is in brackets."""
+    if exception.startswith("["):
+        host, _, rest = exception[1:].partition("]")
+        return host, rest.removeprefix(":")
+    host, _, port = exception.partition(":")
+    return (exception, "") if ":" in port else (host, port)
+
+
+def _as_address(host: str) -> _Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None

@@ -24,11 +24,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from respread import __version__
-from respread.cluster.annotations import VERSION
-from respread.cluster.meta import ObjectKey
+from respread.cluster.meta import VERSION, ObjectKey
 from respread.kube.access import AccessError
-from respread.kube.api_status import Meaning
-from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.requests import Meaning, NoResponseError, Requests, Response
 from respread.telemetry.logs import get_logger
 
 INSTALLED_NAMESPACE: Final = "respread-system"

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from respread.api.nesting import decoded
+from respread.api.json_documents import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.kube.requests import TIMEOUT_SECONDS, NoResponseError, Requests, Response, TooLargeError
 

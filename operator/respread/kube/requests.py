@@ -1,4 +1,4 @@
-"""Requests to the API server by aiohttp: status, body, and errors on the way.
+"""Requests to the API server by aiohttp: status, body, what its answers mean, and errors on the way.
 
 The official client is not used: building its models takes longer than the API server's answer, its exceptions hide
 whether a request was sent, and importing it costs a quarter of the operator's memory.
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from enum import Enum, auto
 from functools import cache, partial
 from http import HTTPStatus
 from typing import Any, Final, Literal, NamedTuple, Protocol
@@ -19,9 +20,8 @@ import msgspec
 from yarl import URL
 
 from respread.kube.access import ClusterAccess
-from respread.kube.api_status import Meaning, meaning_of, status_of
 from respread.kube.credentials import CredentialsError
-from respread.lean_imports import no_authorities
+from respread.lean_process import no_authorities
 
 with no_authorities():
     import aiohttp
@@ -344,3 +344,85 @@ def resource_of(path: str) -> str:
 
 def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+_MESSAGE_LENGTH: Final = 500
+
+
+class Meaning(Enum):
+    """What the code of an answer means, whatever was requested."""
+
+    DONE = auto()
+    ABSENT = auto()
+    """The object, its namespace or the whole resource does not exist."""
+    CONFLICT = auto()
+    """The object is another one than the request assumes: it exists, has changed, or belongs to somebody else."""
+    FORBIDDEN = auto()
+    """By RBAC or by admission."""
+    UNAUTHORIZED = auto()
+    """Nothing was done, and with renewed credentials it may be."""
+    THROTTLED = auto()
+    """Nothing was done, and later it may be."""
+    REFUSED = auto()
+    """Nothing was done, and the same request would be refused again."""
+    UNCERTAIN = auto()
+    """It may have been done, and the next attempt may succeed."""
+
+
+_MEANINGS: Final[Mapping[int, Meaning]] = {
+    HTTPStatus.NOT_FOUND: Meaning.ABSENT,
+    HTTPStatus.CONFLICT: Meaning.CONFLICT,
+    HTTPStatus.FORBIDDEN: Meaning.FORBIDDEN,
+    HTTPStatus.UNAUTHORIZED: Meaning.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS: Meaning.THROTTLED,
+    HTTPStatus.REQUEST_TIMEOUT: Meaning.UNCERTAIN,
+}
+
+
+def meaning_of(status_code: int) -> Meaning:
+    """Return what the code of an HTTP response means."""
+    if HTTPStatus.OK <= status_code < HTTPStatus.MULTIPLE_CHOICES:
+        return Meaning.DONE
+    refused = HTTPStatus.BAD_REQUEST <= status_code < HTTPStatus.INTERNAL_SERVER_ERROR
+    return _MEANINGS.get(status_code, Meaning.REFUSED if refused else Meaning.UNCERTAIN)
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    """One entry of `details.causes` of a `metav1.Status`."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """`details` of a `metav1.Status`: the object and the cause."""
+
+    name: str = ""
+    kind: str = ""
+    """Actually the plural name of the object's resource."""
+    causes: tuple[StatusCause, ...] = ()
+    retry_after_seconds: float = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A `metav1.Status`, which the API server returns instead of an object."""
+
+    message: str = ""
+    reason: str = ""
+    details: StatusDetails | None = None
+
+    def has_cause(self, reason: str) -> bool:
+        """Return whether it names a cause of that kind."""
+        return self.details is not None and any(each.reason == reason for each in self.details.causes)
+
+    def is_about(self, kind: str) -> bool:
+        """Return whether it is about an object of that resource."""
+        return self.details is not None and self.details.kind == kind
+
+
+def status_of(body: bytes) -> Status:
+    """Read the body of an answer. If it is not a `metav1.Status`, such as a proxy's page, it becomes the message."""
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Status(message=body[:_MESSAGE_LENGTH].decode("utf-8", "replace").strip())

@@ -31,15 +31,15 @@ from respread.api.record import (
     MoveInFlight,
     Recorded,
 )
-from respread.clock_reading import ClockReading
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod, PodSpec, WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.moves.entry import MoveEntry, MovePhase, Outcome, Patience, controller_uid_of
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
-from respread.planning.victims.controllers import siblings_of
+from respread.planning.victims.protection import siblings_of
 from respread.spread.group import GroupKey, SpreadGroup
+from respread.timing import ClockReading
 
 GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
 GroupsNamed: TypeAlias = Callable[[str], Mapping[str, GroupKey]]

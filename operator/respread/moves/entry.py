@@ -14,11 +14,10 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 from immutables import Map
 
-from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot
+from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.planning.plan import Move
-from respread.planning.victims.controllers import is_active
+from respread.planning.victims.protection import is_active
 from respread.spread.group import GroupKey
 
 PLACED_SECONDS: Final = 15.0

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 from immutables import Map
 
-from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot
+from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.moves.entry import (
     LEAVING_SINCE,
     Compare,
@@ -33,7 +32,7 @@ from respread.moves.entry import (
     waiting,
 )
 from respread.planning.plan import Move
-from respread.planning.victims.controllers import is_active
+from respread.planning.victims.protection import is_active
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 

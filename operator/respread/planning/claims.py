@@ -13,11 +13,10 @@ from typing import Final, NamedTuple
 
 from respread.cluster.incremental import Incremental
 from respread.planning.placement import Placement
-from respread.planning.room.book import Claim, Taken
+from respread.planning.room.book import Claim, Simulation, Taken
 from respread.planning.room.demand import PLACED_WITHIN, Demand, is_recent
-from respread.planning.room.simulation import Simulation
 from respread.planning.tasks import Task
-from respread.scheduling.view.node_sets import NodeSet, union
+from respread.scheduling.view.node_table import NodeSet, union
 
 _MOST_ALIKE: Final = 16
 """For so many waiting pods that are alike room is kept: there is no end to those that wait for nothing."""

@@ -13,18 +13,17 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.objects import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.held import Held
 from respread.planning.placement import Placement
+from respread.planning.room.book import Simulation
 from respread.planning.room.demand import Demand
-from respread.planning.room.simulation import Simulation
 from respread.planning.tasks import Task
 from respread.scheduling.filters.taint_toleration import toleration_of
 from respread.scheduling.filters.topology_spread import counts_as_pod
-from respread.scheduling.view.node_sets import node_set
+from respread.scheduling.view.node_table import node_set
 from respread.spread.group import template_of
 
 _TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"

@@ -9,10 +9,9 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 from immutables import Map
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.held import Held
 from respread.planning.tasks import FiledPods, Task
 from respread.planning.victims.protection import why_not_replaced
 from respread.spread.group import GroupKey

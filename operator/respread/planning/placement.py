@@ -17,8 +17,7 @@ from respread.planning.victims.policies import kinds_restored
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
-from respread.scheduling.view.node_sets import NodeSet, members, node_set
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable, members, node_set
 from respread.spread.carried import ALL_DEFAULTS, DefaultConstraints
 
 _DECIDING: Final = ("namespaces", "persistent_volume_claims", "persistent_volumes", "storage_classes", "csi_nodes")

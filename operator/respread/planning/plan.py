@@ -9,10 +9,9 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod, WorkloadName
-from respread.planning.held import Held
-from respread.scheduling.default_selector import SelectingOwner
+from respread.scheduling.configuration import SelectingOwner
 from respread.spread.group import GroupKey
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ time (`combining`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from itertools import count
@@ -15,25 +15,26 @@ from itertools import count
 import msgspec
 from immutables import Map
 
+from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.claims import Claims, Kept
 from respread.planning.combining import Combination, Surroundings, queue_of
-from respread.planning.explain.held_pods import HeldPods
 from respread.planning.leaving_nodes import Drained, LeavingNodes, demands_of_drained, waits_for_drain
 from respread.planning.moving_pods import NOTHING_UNDER_WAY, Motion, OnHold, UnderWay, never_on_hold
 from respread.planning.placement import Changes, Placement
 from respread.planning.plan import Plan
 from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Memory, SearchLimits, Solver
-from respread.planning.tasks import Task, Tasks, earliest
-from respread.planning.victims.budget_index import BudgetIndex
-from respread.planning.victims.budgets import BudgetBook
-from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
-from respread.planning.victims.policies import PolicySetting
-from respread.planning.victims.selection import Selection
+from respread.planning.tasks import HeldPods, Task, Tasks, earliest
+from respread.planning.victims.budgets import BudgetBook, BudgetIndex
+from respread.planning.victims.policies import PolicySetting, kinds_restored
+from respread.planning.victims.selection import NOTHING_REFUSED, Refused, Rules, Selection
+from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.carried import DefaultConstraints
 from respread.spread.group import GroupKey
-from respread.spread.index import Spread
+from respread.spread.index import Spread, SpreadIndex
 
 
 class Planner:
@@ -166,3 +167,25 @@ class Planner:
             else:
                 drained.append((task, waits))
         return left, drained
+
+
+class PlanningModel:
+    """Finds spread groups and plans for them. What depends on an assumption is made again when that changes."""
+
+    __slots__ = ("_defaults", "index", "planner", "predictor")
+
+    def __init__(self, predictor: Predictor | None = None) -> None:
+        """Create it. `predictor` is that of the schedulers, by default in their default configuration."""
+        self.predictor = Predictor(ClusterView()) if predictor is None else predictor
+        self.planner = Planner(self.predictor)
+        self._defaults = DefaultConstraints(self.predictor.configuration)
+        self.index = SpreadIndex(self._defaults)
+
+    def assume(self, configuration: SchedulerConfiguration, policies: Iterable[Policy]) -> None:
+        """Use a configuration of the schedulers, and those of its default constraints that matter to some policies."""
+        if configuration != self.predictor.configuration:
+            self.predictor = Predictor(ClusterView(), configuration)
+            self.planner = Planner(self.predictor)
+        defaults = DefaultConstraints(configuration, kinds_restored(policies))
+        if defaults != self._defaults:
+            self._defaults, self.index = defaults, SpreadIndex(defaults)

@@ -9,21 +9,17 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
-from respread.planning.explain.blocked import why_blocked
-from respread.planning.explain.describing import moves_of
-from respread.planning.held import Held
+from respread.planning.explaining import moves_of, why_blocked
 from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.placement import Placement
 from respread.planning.plan import Move
 from respread.planning.room.book import Claim, Taken
 from respread.planning.room.demand import Demand
-from respread.planning.search.board import Ample, Board, Potential, Spot
+from respread.planning.search.board import Ample, Board, Cost, Potential, SearchBudget, Spot
 from respread.planning.search.board_builder import set_up
-from respread.planning.search.cost import Cost, SearchBudget
-from respread.planning.search.landings import feasible_nodes, landings_of
-from respread.planning.search.safety import assess
+from respread.planning.search.safety import assess, feasible_nodes, landings_of
 from respread.planning.search.search import Path, SearchRules, best_path
 from respread.planning.search.together import Places, places_together
 from respread.planning.tasks import Task
@@ -31,7 +27,7 @@ from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS, FreeResources
-from respread.scheduling.view.node_sets import NodeSet, node_set, union
+from respread.scheduling.view.node_table import NodeSet, node_set, union
 from respread.spread.group import GroupKey
 
 _MOST_COURSES: Final = 1_000
@@ -64,20 +60,6 @@ class FirstStep(NamedTuple):
     policy: str
     members: tuple[Demand, ...]
     """The replacements, with the nodes on which each may land."""
-
-
-class Precedence(NamedTuple):
-    """Which solution goes first, because the scheduler may give what it needs to the replacements of others: the less.
-
-    Solutions without steps are all alike.
-    """
-
-    rank: int
-    """That of the most important policy of which it restores a group; greater than all ranks if it restores none."""
-    nodes: int
-    """The number of nodes that its replacements may land on."""
-    negated_share: float
-    """How much it takes of these, negated."""
 
 
 class Solution(NamedTuple):
@@ -134,7 +116,6 @@ class Solution(NamedTuple):
     """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
     share: float = 0
     """How much it takes of what is free on its nodes, in nodes: that of the scarcest resource."""
-    precedence: Precedence = Precedence(0, 0, 0)
 
     @property
     def taken(self) -> tuple[Taken, ...]:
@@ -145,6 +126,11 @@ class Solution(NamedTuple):
     def cured(self) -> tuple[int, ...]:
         """How many groups it cures, by the rank of their policies."""
         return tuple(before - after for before, after in zip(self.before.violated, self.cost.violated, strict=True))
+
+    @property
+    def rank(self) -> int:
+        """That of the most important policy of which it cures a group; greater than all ranks if it cures none."""
+        return next((rank for rank, cured in enumerate(self.cured) if cured), len(self.before.violated))
 
     @property
     def is_begun(self) -> bool:
@@ -288,15 +274,12 @@ class Finder:
         waiting, together = self._together_now(board, path, coming)
         if not path.choices:
             return solution._replace(waiting=waiting)
-        share = _share(solution.taken, self._placement.view.free)
-        rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(solution.before.violated))
         return solution._replace(
             first=self._first_step(board, path),
             together=together,
             waiting=waiting,
             later=self._later(board, path, together),
-            share=share,
-            precedence=Precedence(rank, solution.landing.bit_count(), -share),
+            share=_share(solution.taken, self._placement.view.free),
         )
 
     def _once(self, nodes: NodeSet) -> NodeSet:

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, TypeAlias
 from respread.planning.placement import Changes, Placement
 from respread.planning.plan import in_turns
 from respread.planning.room.book import Claim, RoomBook, RoomForAll
-from respread.planning.search.cost import Cost, SearchBudget, total
+from respread.planning.search.board import Cost, SearchBudget, total
 from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_table import NodeSet, node_set, slots_of
 
 MOST_PODS: Final = 60
 """Components that compete for room are solved together if they have at most this many movable pods."""
@@ -176,9 +176,7 @@ class Solver:
 
         They have room beside all other moves then; what would not fit even then stays as it is.
 
-        Args:
-            solutions: of all tasks.
-            alone: those of each task alone, by its identity.
+        `alone` has those of each task alone, by its identity.
         """
         free = self._placement.view.free
         beside_the_waiting = RoomBook(claim for claim in self._claims if claim.is_waiting)
@@ -307,10 +305,7 @@ class Solver:
     def _tight(self, solution: Solution, demand: Mapping[str, int], room: RoomBook) -> NodeSet:
         """Return the nodes of a solution that it uses or may leave, without enough room for all.
 
-        Args:
-            solution: one of those that use room.
-            demand: what another may need in addition.
-            room: what all of them use.
+        `demand` is what another may need in addition.
         """
         free = self._placement.view.free
         slots = chain((taken.slot for taken in solution.taken), slots_of(solution.vacated))
@@ -382,5 +377,4 @@ def _claim(solution: Solution) -> tuple[int, bool, float]:
 
     Of those of policies that are as important, what is begun comes first.
     """
-    rank, cured = next((rank, cured) for rank, cured in enumerate(solution.cured) if cured)
-    return rank, not solution.is_begun, solution.share / cured
+    return solution.rank, not solution.is_begun, solution.share / solution.cured[solution.rank]

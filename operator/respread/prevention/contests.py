@@ -17,10 +17,9 @@ import msgspec
 from immutables import Map
 
 from respread.api.record import ContestedCosts, Recorded
-from respread.clock_reading import ClockReading
 from respread.cluster.pod import Pod
-from respread.growing_pause import GrowingPause
 from respread.prevention.replica_set import CostSelection, ReplicaSetPods
+from respread.timing import ClockReading, GrowingPause
 
 WAIT: Final = GrowingPause(first_seconds=15.0, longest_seconds=3600.0)
 WAIT_IF_REPLACING: Final = GrowingPause(first_seconds=15.0, longest_seconds=60.0)

@@ -12,18 +12,25 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from respread.allowance import Allowance
-from respread.clock_reading import ClockReading
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.contests import Contests
-from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
-from respread.prevention.ranks import Costs, HeldCost, NoRoomError, Roles, rank_new, rerank, roles_of
-from respread.prevention.replica_set import CostSelection, ReplicaSetPods, Wish, select
-from respread.prevention.scale_down import Avoided, avoided_between
+from respread.prevention.deletion_costs import Assumptions, Patch, PatchQueue, Purpose
+from respread.prevention.ranks import (
+    Avoided,
+    Costs,
+    HeldCost,
+    NoRoomError,
+    Roles,
+    avoided_between,
+    rank_new,
+    rerank,
+    roles_of,
+)
+from respread.prevention.replica_set import CostSelection, ReplicaSetIndex, ReplicaSetPods, Wish, select
 from respread.spread.index import Spread
+from respread.timing import Allowance, ClockReading
 
 PATCHES_PER_SECOND: Final = 50.0
 PATCHES_AT_ONCE: Final = 500

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.prevention.layout import OUTSIDE, Constraint, DomainTally, Layout, Place, tallies_of, tally_of
+from respread.prevention.replica_set import OUTSIDE, Constraint, DomainTally, Layout, Place, tallies_of, tally_of
 
 _LEVEL: Final = 1 << 20
 """More than the pods of any domain, so that the counts of hard and of soft constraints fit into one number."""

@@ -148,12 +148,7 @@ def offered(incomplete: str, find: Callable[[], Iterable[str]]) -> Items:
 
 
 def run_program(program: click.Command, name: str) -> NoReturn:
-    """Run a command line and exit: 0 for success, 2 for an error, 1 for what a command was asked to find.
-
-    Args:
-        program: with its commands.
-        name: what its users type.
-    """
+    """Run a command line and exit: 0 for success, 2 for an error, 1 for what a command was asked to find."""
     try:
         code = program.main(prog_name=name, standalone_mode=False)
     except click.ClickException as error:

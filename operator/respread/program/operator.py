@@ -16,13 +16,12 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
+from respread.cluster.stores import watched_kinds
 from respread.controller.lease import leadership_of, own_namespace
 from respread.controller.loops import COUNTED, loops_of
 from respread.controller.options import OperatorOptions
-from respread.controller.permits.permission_needs import OPTIONAL
-from respread.controller.permits.permissions import Permissions
+from respread.controller.permissions import OPTIONAL, Permissions
 from respread.controller.waking import heartbeat_of_loop
-from respread.handlers.health import WatchHealth
 from respread.handlers.informer import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, Renewal, load_access
@@ -30,8 +29,7 @@ from respread.kube.events import EventRecorder, record_events
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.metrics_readers import MetricsReaders
 from respread.kube.requests import Requests, open_requests
-from respread.stores.watched_kinds import watched_kinds
-from respread.telemetry.health import Heartbeat
+from respread.telemetry.health import Heartbeat, WatchHealth
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 from respread.telemetry.server import SecureMetrics, serve_telemetry

@@ -17,9 +17,8 @@ from typing import Any, Final
 
 import msgspec
 
-from respread.cluster.annotations import EVICT
-from respread.kube.api_status import Meaning, status_of
-from respread.kube.requests import NoResponseError, Requests, Response
+from respread.cluster.meta import EVICT
+from respread.kube.requests import Meaning, NoResponseError, Requests, Response, status_of
 from respread.provisioning.rooms import WantedRoom
 
 ROOM_CLASS: Final = "respread-placeholder"

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from respread.api.policy import ExpectedDomains, Policy
-from respread.api.reasons import Reason
-from respread.api.words import number_of
+from respread.api.reasons import Reason, number_of
 from respread.cluster.meta import Labels
 from respread.cluster.pod import PodSpec
-from respread.planning.explain.expected_domains import may_count
+from respread.planning.explaining import may_count
 from respread.planning.plan import BlockedGroup, Plan
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -152,12 +151,6 @@ def _lacking(group: SpreadGroup, counts: Mapping[str, int], domain: str, short: 
     """Return the fewest pods that a domain lacks for the constraint to hold.
 
     With n pods in each domain that is short of room, each other one may hold n + maxSkew.
-
-    Args:
-        group: the group.
-        counts: its pods in each domain after the plan's moves.
-        domain: the domain.
-        short: how many domains are short of room, whether they have nodes or not.
     """
     with_nodes = group.domains.nodes
     domains = len(with_nodes) + (0 if domain in with_nodes else short)

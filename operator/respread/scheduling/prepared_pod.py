@@ -9,7 +9,6 @@ from immutables import Map
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
-from respread.scheduling.filters.filter import Filter
 from respread.scheduling.filters.inter_pod_affinity import InterPodAffinity
 from respread.scheduling.filters.node_resources_fit import NodeResourcesFit
 from respread.scheduling.filters.node_volume_limits import NodeVolumeLimits
@@ -17,10 +16,10 @@ from respread.scheduling.filters.pod_topology_spread import HardConstraint, PodT
 from respread.scheduling.filters.topology_spread import ConstraintsInForce
 from respread.scheduling.filters.topology_spread_score import SpreadScores, spread_scores
 from respread.scheduling.filters.volume_binding import VolumeBinding
-from respread.scheduling.verdict import PLUGINS, Plugin, Rejection, Unknown
+from respread.scheduling.verdict import PLUGINS, Filter, Plugin, Rejection, Unknown
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import FreeAmounts
-from respread.scheduling.view.node_sets import NodeSet, members, slots_of
+from respread.scheduling.view.node_table import NodeSet, members, slots_of
 
 _STATIC: Final[frozenset[Plugin]] = frozenset(
     {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "VolumeZone"}

@@ -20,7 +20,7 @@ from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
 from typing import Any, TextIO, TypeAlias, cast
 
-from respread.lean_imports import hidden
+from respread.lean_process import hidden
 
 with hidden("rich", "better_exceptions"):
     import structlog

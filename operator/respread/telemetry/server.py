@@ -21,7 +21,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from respread.lean_imports import no_authorities
+from respread.lean_process import no_authorities
 from respread.telemetry.health import HealthReport
 from respread.telemetry.logs import get_logger
 from respread.telemetry.tls import ServedCertificate, accept_over_tls, listening_socket

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from respread.api.words import listed, number_of
+from respread.api.reasons import listed, number_of
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example, scheduler_option
 from respread.scheduling.configuration import SchedulerConfiguration, of_version
 from respread.scheduling.predictor import Predictor

@@ -14,8 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from respread.api.words import number_of
-from respread.eviction.limits.remaining import in_words
+from respread.api.reasons import number_of
+from respread.eviction.remaining import in_words
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
 from respread_cli import live_values
 from respread_cli.options import planning_options

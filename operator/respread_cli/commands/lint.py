@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from respread import __version__
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread.program.command_line import CommandError, CommandWithExamples, Example, files
 from respread_cli.lint.rules import RULES, LintLevel
 from respread_cli.options import policy_files_option

@@ -13,8 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from respread.api.reasons import Reason
-from respread.api.words import number_of
+from respread.api.reasons import Reason, number_of
 from respread.cluster.selectors import Selector
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
 from respread_cli import live_values

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from respread.api.words import listed, number_of
+from respread.api.reasons import listed, number_of
 from respread.program.command_line import ENVIRONMENT, CommandWithExamples, Example
 from respread_cli import live_values
 from respread_cli.options import planning_options

@@ -12,15 +12,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.auditor import Auditor
 from respread.planning.audit.finding import AuditState
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, scheduler_option
-from respread.scheduling.configuration import SchedulerConfiguration, of_version
-from respread.scheduling.default_selector import is_known
+from respread.scheduling.configuration import SchedulerConfiguration, is_known, of_version
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints

@@ -16,10 +16,10 @@ import click
 import msgspec
 
 from respread import __version__
-from respread.api.nesting import decoded
+from respread.api.json_documents import decoded
 from respread.cluster.decode.decoder import Kind, NotAListError, split_list
+from respread.cluster.stores import full_name
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example, files
-from respread.stores.watched_kinds import full_name
 from respread_cli.options import client_options
 from respread_cli.read.cluster_view import OPTIONAL, READ_KINDS, ConnectionOptions, WantedKind
 from respread_cli.read.connection import Connection, ListExpiredError, UnreadableError, connect

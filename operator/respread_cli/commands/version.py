@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from respread import __version__
-from respread.cluster.annotations import VERSION
+from respread.cluster.meta import VERSION
 from respread.kube.leadership import COMMON_NAMESPACE, INSTALLED_NAMESPACE
 from respread.planning.victims.protection import OWN_LABELS
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example

@@ -8,8 +8,7 @@ from math import ceil
 import msgspec
 
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.errors import DecodeError
-from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.objects import DecodeError, PodDisruptionBudget
 from respread.cluster.selectors import compile_selector
 from respread_cli.lint.manifests import Manifest
 from respread_cli.lint.rules import LintFinding, parse_path

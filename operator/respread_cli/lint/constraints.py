@@ -8,9 +8,8 @@ from typing import Final
 import msgspec
 
 from respread.cluster.pod import PodSpec, TopologySpreadConstraint
-from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.rules import judge
-from respread.planning.audit.subject import Subject, subjects_of
+from respread.planning.audit.subject import KnownNodes, Subject, subjects_of
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.group import template_of
 from respread_cli.lint.rules import LintFinding, patch_of, pointer

@@ -12,7 +12,7 @@ from respread.api.policy import GROUP, PLURALS
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.finding import PatchOperation
-from respread.planning.audit.known_nodes import KnownNodes
+from respread.planning.audit.subject import KnownNodes
 from respread_cli.lint.budgets import Budget, check_budget, check_protection, is_budget, read_budget
 from respread_cli.lint.constraints import check_constraints
 from respread_cli.lint.manifests import Manifest, Manifests

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import DecodeError
 from respread.cluster.pod import Pod
 from respread_cli.lint.manifests import Manifest
 from respread_cli.lint.rules import LintFinding, parse_path

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import expects
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector, expects
 from respread.api.policy import WhenUnsatisfiable
 
 GROUP: Final = "descheduler"

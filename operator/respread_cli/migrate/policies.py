@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Final, NamedTuple
 
 from respread.api.decoding import decode_manifest
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import API_VERSION, NAMESPACE_NAME_LABEL, PolicyKind
 from respread.api.structures import shown, write_value
 from respread_cli.migrate.descheduler import GROUP, SPREAD, DefaultEvictorArgs, DeschedulerPolicy, SpreadArgs

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import expects
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector, expects
 from respread.api.structures import shown
 from respread_cli.migrate.descheduler import (
     CRITICAL_PRIORITY,

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from cronsim import CronSim, CronSimError
 
+from respread.api.decoding import validated
 from respread.api.policy import PolicySpec, Window
 from respread.api.structures import read_structure, shown
-from respread.api.validation import validated
 from respread_cli.migrate.evictor import read_go_duration
 from respread_cli.migrate.reading import Line, Reading, Remark, Setting, SourcePlace
 

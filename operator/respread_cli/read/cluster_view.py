@@ -13,11 +13,15 @@ from respread.api.policy import Policy
 from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
 from respread.cluster.decode.decoder import KINDS, Decoder, Kind
-from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import DecodeError
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.program.command_line import CommandError
-from respread.stores.stores import (
+from respread.cluster.stores import (
+    CLUSTER_POLICIES,
+    NAMESPACED_POLICIES,
+    POLICY_KINDS,
+    PRIORITY_CLASSES,
+    RECORDS,
     KindStore,
     PolicyKindStore,
     PolicyStore,
@@ -25,13 +29,7 @@ from respread.stores.stores import (
     RecordKindStore,
     StateKindStore,
 )
-from respread.stores.watched_kinds import (
-    CLUSTER_POLICIES,
-    NAMESPACED_POLICIES,
-    POLICY_KINDS,
-    PRIORITY_CLASSES,
-    RECORDS,
-)
+from respread.program.command_line import CommandError
 
 NOT_INSTALLED: Final = "Respread is not installed in this cluster: its CustomResourceDefinitions are missing."
 """The note about a cluster without them."""

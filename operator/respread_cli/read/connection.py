@@ -21,12 +21,12 @@ from requests.exceptions import SSLError
 from urllib3 import HTTPHeaderDict
 from urllib3.util import Retry
 
-from respread.api.nesting import decoded
+from respread.api.json_documents import decoded
 from respread.cluster.decode.decoder import KINDS
+from respread.cluster.stores import UNFINISHED_PODS, full_name
 from respread.kube.access import AccessError, ClusterAccess, load_access
 from respread.kube.credentials import OURSELVES, CredentialsError, Impersonation
 from respread.program.command_line import CommandError
-from respread.stores.watched_kinds import UNFINISHED_PODS, full_name
 from respread_cli.read.cluster_view import ConnectionOptions, WantedKind
 
 READS_AGAIN: Final = Retry(

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from respread.api.nesting import decoded
+from respread.api.json_documents import decoded
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.decode.metadata import WireIdentity
-from respread.cluster.errors import DecodeError
-from respread.growing_pause import GrowingPause
+from respread.cluster.objects import DecodeError
 from respread.program.command_line import CommandError
+from respread.timing import GrowingPause
 from respread_cli.read.cluster_view import Gathering, ReadCluster, WantedKind
 from respread_cli.read.connection import Connection, ListExpiredError, UnreadableError
 from respread_cli.read.live import note_unless_required

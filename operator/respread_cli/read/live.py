@@ -10,9 +10,9 @@ from typing import Final
 
 from respread.api.policy import GROUP
 from respread.cluster.decode.decoder import Kind
-from respread.cluster.errors import DecodeError
+from respread.cluster.objects import DecodeError
+from respread.cluster.stores import full_name
 from respread.program.command_line import CommandError
-from respread.stores.watched_kinds import full_name
 from respread_cli.read.cluster_view import NOT_INSTALLED, Gathering, ReadCluster, WantedKind
 from respread_cli.read.connection import Connection, ListExpiredError, UnreadableError
 

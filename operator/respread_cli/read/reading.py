@@ -12,9 +12,9 @@ from immutables import Map
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.objects import Node
 from respread.cluster.state import ClusterState
+from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.index import Spread, SpreadIndex
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, RECORDS, watched_kinds
 from respread_cli.read.cluster_view import OWNERS, QUOTAS, ClusterOptions, ReadCluster, WantedKind
 from respread_cli.read.snapshot_file import read_snapshot
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from respread.api.policy import NAMESPACE_NAME_LABEL
-from respread.cluster.annotations import (
+from respread.cluster.decode.decoder import KINDS, Kind
+from respread.cluster.meta import (
     BIND_COMPLETED,
     MIGRATED_PLUGINS,
     MIRROR,
@@ -25,10 +26,9 @@ from respread.cluster.annotations import (
     STORAGE_CLASS,
     kept_annotations,
 )
-from respread.cluster.decode.decoder import KINDS, Kind
-from respread.cluster.errors import DecodeError
+from respread.cluster.objects import DecodeError
+from respread.cluster.stores import full_name
 from respread.program.command_line import CommandError
-from respread.stores.watched_kinds import full_name
 from respread_cli.read.cluster_view import READ_KINDS, Gathering, ReadCluster
 
 STANDARD_INPUT: Final = "-"

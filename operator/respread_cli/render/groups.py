@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rich.console import RenderableType
 from rich.text import Text
 
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread.planning.audit.finding import AuditState, When
 from respread_cli.render.tables import (
     FAINT,

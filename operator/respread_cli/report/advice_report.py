@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint, WorkloadName, workload_of

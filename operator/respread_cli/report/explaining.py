@@ -10,21 +10,19 @@ import msgspec
 
 from respread.api.conditions import PASSING_REASONS
 from respread.api.policy import Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.audit.pending import why_pending
-from respread.planning.explain.blocked import why_none_there
-from respread.planning.held import Held
+from respread.planning.audit.limit_rules import why_pending
+from respread.planning.explaining import why_none_there
 from respread.planning.placement import Placement
 from respread.planning.plan import Move, Plan
 from respread.planning.victims.budgets import BudgetBook
-from respread.planning.victims.candidates import Rules, why_held
-from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicySetting
-from respread.planning.victims.selection import Selection
+from respread.planning.victims.protection import ActivePods
+from respread.planning.victims.selection import Rules, Selection, why_held
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.view.node_sets import node_set, union
+from respread.scheduling.view.node_table import node_set, union
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 

@@ -13,18 +13,17 @@ import msgspec
 from respread.api.decoding import NotAPolicyError, decode_manifest
 from respread.api.policy import ClusterPolicySpec, Mode, Policy
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.remaining import PresentLimits, about, in_words, lots_of
-from respread.eviction.limits.standing import Trust
+from respread.eviction.limiter import Limiter
+from respread.eviction.remaining import PresentLimits, about, in_words, lots_of
+from respread.eviction.standing import Trust
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Move, Plan
-from respread.planning.planning_model import PlanningModel
-from respread.planning.victims.budget_index import BudgetIndex
+from respread.planning.planner import PlanningModel
+from respread.planning.victims.budgets import BudgetIndex
 from respread.planning.victims.policies import PolicyIndex, PolicySetting
 from respread.planning.victims.protection import threshold_value
 from respread.program.command_line import CommandError
-from respread.scheduling.configuration import SchedulerConfiguration, of_version
-from respread.scheduling.default_selector import is_known
+from respread.scheduling.configuration import SchedulerConfiguration, is_known, of_version
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread
 from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCluster

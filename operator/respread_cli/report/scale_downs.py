@@ -13,29 +13,26 @@ from immutables import Map
 from respread.api.record import ContestedCosts, Recorded
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
+from respread.cluster.stores import POLICY_KINDS
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.ranks import (
     CostOf,
     Costs,
     HeldCost,
     NoRoomError,
     cost_of,
-    rank_new,
-    rerank,
-    roles_of,
-)
-from respread.prevention.replica_set import CostSelection, ReplicaSetPods, Wish, counts, select
-from respread.prevention.scale_down import (
     deletion_order,
     evictions_needed,
     groups_without,
     known_order,
+    rank_new,
+    rerank,
+    roles_of,
     without_ours,
 )
+from respread.prevention.replica_set import CostSelection, ReplicaSetIndex, ReplicaSetPods, Wish, counts, select
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
-from respread.stores.watched_kinds import POLICY_KINDS
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.target import WorkloadReference
 

@@ -8,12 +8,11 @@ from typing import Final, NamedTuple
 import msgspec
 from immutables import Map
 
-from respread.api.words import listed
-from respread.cluster.grouped_pods import PodsByName
+from respread.api.reasons import listed
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
 from respread.cluster.pod import WorkloadName, workload_of
-from respread.cluster.state import ClusterSnapshot
+from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.program.command_line import CommandError
 from respread_cli.report.scale_downs import NEVER_SCALED
 from respread_cli.report.skew_report import short_topology_key

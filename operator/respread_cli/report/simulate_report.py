@@ -15,7 +15,7 @@ from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.moves.codec import moves_under_way
 from respread.planning.plan import Plan
-from respread.planning.planning_model import PlanningModel
+from respread.planning.planner import PlanningModel
 from respread.program.command_line import CommandError
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import SpreadGroup

@@ -20,7 +20,7 @@ from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.auditor import Findings, WorkloadFinding
 from respread.planning.audit.finding import AuditRule, AuditState, PatchOperation, UnworkableState, When, state_of
-from respread.planning.audit.pending import WhyPending, why_pending
+from respread.planning.audit.limit_rules import WhyPending, why_pending
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Plugin, Unknown
 from respread.spread.group import SpreadGroup

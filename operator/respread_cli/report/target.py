@@ -17,7 +17,7 @@ from typing import Final, Self
 import click
 import msgspec
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import Policy
 from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.pod import Pod, WorkloadName, workload_of

@@ -15,17 +15,15 @@ from typing import Final, NamedTuple
 import msgspec
 from immutables import Map
 
-from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.incremental import changed_keys
-from respread.cluster.meta import ObjectKey
+from respread.cluster.meta import POD_DELETION_COST, ObjectKey
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import Change, ClusterSnapshot, ClusterState
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.view.node_sets import NodeSet, members, node_set
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable, members, node_set
 from respread.spread.index import Spread, SpreadIndex
 from respread_cli.report.scale_downs import NotForetoldError, Ranking, WorkloadPods, foretell, workloads_of
 

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import click
 import msgspec
 
-from respread.gc_tuning import relax_garbage_collection
 from respread.kube.access import DEFAULT_KUBECONFIG
 from respread.kube.kubeconfig import contexts_in, current_context
+from respread.lean_process import relax_garbage_collection
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import planning_inputs
 from respread_cli.read.cluster_view import ClusterOptions

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread.cluster.pod import WorkloadName
 from respread.planning.audit.auditor import Auditor, Findings, WorkloadFinding
 from respread.planning.plan import BlockedGroup

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from respread.cluster.pod import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.replica_set import ReplicaSetIndex, ReplicaSetPods
 from respread_cli.report.planned import Planned
 from respread_cli.report.scale_downs import ProtectionReport, WorkloadPods, is_known, protection_of
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from respread.lean_imports import no_authorities
+from respread.lean_process import no_authorities
 from respread.program.command_line import CommandError
 from respread_cli.page import ASSETS
 from respread_cli.report.what_if import Cancellation

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import click
 from rich.table import Table
 
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread.program.command_line import ENVIRONMENT
 from respread_cli.render.output import ended_by_signals, make_console
 from respread_cli.render.tables import FAINT, OVER, WITHIN

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from respread.api.words import listed, number_of
-from respread.cluster.annotations import POD_DELETION_COST
+from respread.api.reasons import listed, number_of
+from respread.cluster.meta import POD_DELETION_COST
 from respread_sandbox import SandboxApi
 from respread_sandbox.demo.world import HOSTNAME, MAX_SKEW, SIDES, ZONE, Side
 from respread_sandbox.pod_watch import PodWatch, WatchedPod

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import respread_cli
 from respread.api.policy import GROUP, PLURALS, Mode
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread_cli.render.output import has_screen
 from respread_cli.render.tables import FAINT, OVER, WITHIN
 from respread_sandbox import Sandbox, SandboxError

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement, SelectorOperator
+from respread.api.fields import LabelSelector, LabelSelectorRequirement, SelectorOperator
 from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.objects import Node
 from respread.cluster.quantity import QuantityError, parse_quantity

@@ -8,29 +8,26 @@ from typing import Any
 
 from immutables import Map
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.cluster.stores import Policies
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch, Carried, Evictions
 from respread.controller.follow_up import FollowUp
-from respread.controller.permits.lanes import Lanes
-from respread.controller.permits.permission import Leading, Permission, PlannedFor
-from respread.controller.recording import Recording
-from respread.controller.records.journal import Journal
-from respread.controller.records.record_writer import ExclusiveRequests
-from respread.controller.records.status_writer import StatusWriter
+from respread.controller.lanes import Lanes
+from respread.controller.permission import Leading, Permission, PlannedFor
+from respread.controller.records.journal import Journal, Recording
+from respread.controller.records.status_writer import ExclusiveRequests, StatusWriter
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.limits.limiter import Bounding
+from respread.eviction.limiter import Bounding
 from respread.eviction.owners.last_look import Owners
 from respread.holds.refusals import Refusals
 from respread.kube.requests import Requests, Response
 from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from respread.planning.plan import Move, Step
-from respread.stores.stores import Policies
 from respread_sandbox import Sandbox
 from tests.fake_requests import FakeRequests, PassedOn, Send
 from tests.informer_parts import Parts

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.planning.held import Held
 from respread_sandbox import Sandbox
 from tests import evicting
 from tests.integration.admission_webhook import NAME as WEBHOOK

@@ -6,10 +6,10 @@ import random
 from collections import Counter
 from typing import Any, Final
 
+from respread.api.reasons import Held
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.kube.requests import Requests
-from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetBook
 from respread_sandbox import Sandbox
 from tests.evicting import evict

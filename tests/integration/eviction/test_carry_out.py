@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.moves.entry import MovePhase, Outcome
-from respread.planning.held import Held
 from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import SPEC, move, send

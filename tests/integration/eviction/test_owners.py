@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from respread.api.policy import TrustedController, VictimRules
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -19,7 +19,6 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests, Response
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from respread_sandbox import ApiError, Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import group, move

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from respread.api.policy import VictimRules
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -15,7 +15,6 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from respread_sandbox import Sandbox
 from tests.eviction_moves import move
 from tests.integration.eviction_cluster import with_requests

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
 from respread.controller.follow_up import OWED_SECONDS
 from respread.eviction.answers import EvictionResult
 from respread.kube.requests import Requests, Response
 from respread.moves.entry import MovePhase, Outcome
-from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER

@@ -352,8 +352,8 @@ def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed(
     own_cluster: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The backup is older than the version to watch from, so the watch starts and delivers nothing."""
-    for module in ("operator", "health"):
-        monkeypatch.setattr(f"respread.handlers.{module}.SILENT_SECONDS", 3)
+    for module in ("handlers.operator", "telemetry.health"):
+        monkeypatch.setattr(f"respread.{module}.SILENT_SECONDS", 3)
     own_cluster.apply(CRDS)
     data, backup = own_cluster.files.directory / "etcd", tmp_path / "backup"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from respread.api.reasons import Held
 from respread.cluster.meta import ObjectKey
-from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetBook, Needs
 from respread_sandbox import Sandbox
 from tests.integration.snapshots import take_snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.pod import Pod
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.ranks import HeldCost

@@ -17,9 +17,8 @@ import pytest
 from aiohttp import web
 
 from respread.kube.access import load_access
-from respread.kube.events import EventRecorder, record_events
+from respread.kube.events import Event, EventObject, EventPace, EventRecorder, EventType, record_events
 from respread.kube.requests import Requests, open_requests
-from respread.telemetry.event_series import Event, EventObject, EventPace, EventType
 from respread.telemetry.logs import configure_logging
 from respread_sandbox import Sandbox
 from tests.integration.stub_api_server import nobody_at

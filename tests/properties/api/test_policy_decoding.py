@@ -14,8 +14,7 @@ from immutables import Map
 
 from respread.api.conditions import next_status
 from respread.api.decoding import decode_policy, decode_status
-from respread.api.fields import format_duration, parse_duration
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement, format_duration, parse_duration
 from respread.api.policy import (
     ClusterPolicySpec,
     ConstraintRules,

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, TrustedController, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace, Service, Workload
 from respread.cluster.pod import Pod, TopologySpreadConstraint
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.owner_selectors import OwnerSelectors
-from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.scheduler_model import OwnerSelectors, SchedulerModel
 from respread.kube.requests import Response
 from respread.planning.plan import Plan
 from respread.planning.victims.policies import PolicyIndex, PolicySetting

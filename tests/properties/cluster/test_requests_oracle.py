@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread.cluster.requests import ContainerRequests, PodRequests, requests_of_spec
+from respread.cluster.quantity import ContainerRequests, PodRequests, requests_of_spec
 
 NAMES = ("cpu", "memory", "example.com/gpu")
 AMOUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5 * 10**9), max_size=3)

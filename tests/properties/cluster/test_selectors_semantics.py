@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.selectors import Selector, compile_selector, requirement
 
 KEYS = st.sampled_from(["app", "tier", "example.com/zone"])

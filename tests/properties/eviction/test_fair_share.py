@@ -14,7 +14,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
-from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limiter import Limiter
 from respread.eviction.pacing import Pace
 from respread.moves.entry import Ended, Outcome
 from respread.moves.ledger import Ledger

@@ -15,9 +15,9 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.pod import WorkloadName
-from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.remaining import Lot, PresentLimits
-from respread.eviction.limits.standing import Trust
+from respread.eviction.limiter import Limiter
+from respread.eviction.remaining import Lot, PresentLimits
+from respread.eviction.standing import Trust
 from tests.properties.instances import factor
 from tests.worlds import cluster
 

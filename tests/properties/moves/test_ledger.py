@@ -16,7 +16,6 @@ import pytest
 from immutables import Map
 
 from respread.api.record import Recorded, decode_record, encode_record
-from respread.clock_reading import ClockReading
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -24,6 +23,7 @@ from respread.moves.codec import RecordedMoves, group_name, recorded_moves
 from respread.moves.entry import CERTAIN_SECONDS, Ended, MovePhase, Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
+from respread.timing import ClockReading
 from tests.eviction_moves import SPEC, group, move
 from tests.properties.instances import factor
 from tests.worlds import NOW, cluster, pod

@@ -15,7 +15,7 @@ from respread.planning.search.board_builder import set_up
 from respread.planning.tasks import Task
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
-from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_table import NodeSet
 from respread.spread.group import SpreadGroup, template_of
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
 from tests.properties.planning.small_worlds import HOSTNAME, World, snapshot_of

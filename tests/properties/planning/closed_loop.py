@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
 
+from respread.api.reasons import Held
 from respread.holds.backoff import BackOffs
 from respread.moves.entry import Outcome
 from respread.moves.following import Comparison
-from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.plans import plan_cluster

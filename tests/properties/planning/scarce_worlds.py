@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules, WhenUnsatisfiable
 from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
 

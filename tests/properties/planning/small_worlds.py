@@ -13,10 +13,9 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules, WhenUnsatisfiable
-from respread.cluster.annotations import EVICT
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import EVICT, OwnerReference
 from respread.cluster.objects import Namespace, Node, Taint
 from respread.cluster.pod import (
     NodeSelector,

@@ -12,7 +12,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from respread.cluster.pod import Pod
-from respread.planning.search.cost import Cost, SearchBudget
+from respread.planning.search.board import Cost, SearchBudget
 from respread.planning.search.search import Path, SearchRules, best_path
 from tests.properties.instances import try_on
 from tests.properties.planning.boards import Case, board_of, case_of

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
-from respread.api.reasons import Reason
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
+from respread.api.reasons import Held, Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
-from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetBook, Free, Needs
 from tests.worlds import cluster
 

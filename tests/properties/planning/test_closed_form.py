@@ -9,8 +9,7 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
-from respread.planning.search.closed_form import Bounds, Reach, fewest_moves, reach
-from respread.spread.counts import Histogram, histogram_of
+from respread.spread.counts import Bounds, Histogram, Reach, fewest_moves, histogram_of, reach
 from tests.properties.instances import factor
 
 GROUPS = 1_500 * factor()

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import HostPort, Pod, PodAffinityTerm
 from respread.cluster.state import ClusterState

@@ -20,7 +20,7 @@ from respread.planning.search.board import Ample
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import POD_SLOTS
-from respread.scheduling.view.node_sets import node_set
+from respread.scheduling.view.node_table import node_set
 from tests.properties.instances import factor
 from tests.worlds import cluster, node, pod, spec
 

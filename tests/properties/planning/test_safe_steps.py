@@ -16,10 +16,9 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from respread.planning.search.board import Board
-from respread.planning.search.cost import SearchBudget
-from respread.planning.search.options import Options
+from respread.planning.search.board import Board, SearchBudget
 from respread.planning.search.safety import StepOutcome, assess
+from respread.planning.search.search import Options
 from tests.properties.instances import try_on
 from tests.properties.planning.boards import Case, board_of, case_of
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel

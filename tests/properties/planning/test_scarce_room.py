@@ -10,7 +10,7 @@ import pytest
 from respread.api.policy import Limits
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
-from respread.planning.search.cost import SearchBudget
+from respread.planning.search.board import SearchBudget
 from tests.plans import plan_cluster
 from tests.properties.instances import factor
 from tests.properties.planning.bound import fewest_violated

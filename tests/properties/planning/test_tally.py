@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from respread.planning.search.closed_form import Bounds, fewest_moves
 from respread.planning.search.tally import Tally
 from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.counts import Bounds, fewest_moves
 from respread.spread.group import domain_map
 from tests.properties.instances import try_on
 from tests.properties.planning.small_worlds import SMALL, World, snapshot_of, worlds

@@ -10,21 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec, VictimRules
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.planning.held import Held
 from respread.planning.tasks import Task, Tasks
-from respread.planning.victims.budget_index import BudgetIndex
-from respread.planning.victims.budgets import BudgetBook
-from respread.planning.victims.candidates import NOTHING_REFUSED, Refused, Rules
-from respread.planning.victims.controllers import ActivePods
+from respread.planning.victims.budgets import BudgetBook, BudgetIndex
 from respread.planning.victims.policies import PolicyIndex, PolicySetting
-from respread.planning.victims.selection import Selection
+from respread.planning.victims.protection import ActivePods
+from respread.planning.victims.selection import NOTHING_REFUSED, Refused, Rules, Selection
 from respread.spread.index import SpreadIndex
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, NOW, ZONE, constraint, node, pod, spec

@@ -17,16 +17,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.reasons import Held
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limiter import Limiter
 from respread.eviction.pacing import Pace
 from respread.holds.backoff import BackOffs
 from respread.moves.entry import Outcome
 from respread.moves.following import Comparison
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting

@@ -15,17 +15,17 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.policy import Prevention as PreventionSpec
-from respread.clock_reading import ClockReading
-from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import deletion_cost
-from respread.prevention.patches import Patch, Purpose
+from respread.prevention.deletion_costs import Patch, Purpose
 from respread.prevention.prevention import Answered, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.spread.index import SpreadIndex
+from respread.timing import ClockReading
 from tests.properties.prevention.replica_set_model import Model, ModelNode, ModelPod, ModelRule, deletion_order
 from tests.worlds import HOSTNAME, NOW, ZONE, node, pod
 

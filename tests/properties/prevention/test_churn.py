@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respread.cluster.pod import PodSpec
-from respread.prevention.patches import Purpose
+from respread.prevention.deletion_costs import Purpose
 from tests.properties.prevention.churn import Churn, levelled
 from tests.worlds import HOSTNAME, ZONE, constraint, spec
 

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
-from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.layout import HARD
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of
-from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.replica_set import HARD, ReplicaSetIndex, ReplicaSetPods
 from tests.properties.prevention.replica_set_model import (
     Model,
     ModelNode,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import (
     CSINode,

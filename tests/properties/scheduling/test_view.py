@@ -20,8 +20,7 @@ from respread.scheduling.filters.pod_topology_spread import eligible_nodes
 from respread.scheduling.filters.topology_spread import SpreadConstraint, constraints_in_force, eligible, required_keys
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
-from respread.scheduling.view.node_sets import node_set
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeTable, node_set
 from tests.properties.scheduling.scheduling_worlds import (
     DELETED,
     NODES,

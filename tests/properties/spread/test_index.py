@@ -7,7 +7,7 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Service, Workload
 from respread.cluster.pod import Pod, PodSpec

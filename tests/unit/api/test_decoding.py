@@ -9,8 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.api.decoding import NotAPolicyError, decode_manifest, decode_policy, decode_status
-from respread.api.fields import Problem
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement, Problem
 from respread.api.policy import (
     API_VERSION,
     ClusterPolicySpec,

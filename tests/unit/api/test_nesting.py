@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from respread.api.nesting import MOST_LEVELS, decoded, shallow
+from respread.api.json_documents import MOST_LEVELS, decoded, shallow
 
 
 def nested(levels: int, opening: str, closing: str) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from respread.api import schema
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import (
     GROUP,
     PLURALS,

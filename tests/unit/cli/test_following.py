@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from respread.cluster.decode.decoder import KINDS
-from respread.growing_pause import GrowingPause
-from respread.stores.watched_kinds import CLUSTER_POLICIES
+from respread.cluster.stores import CLUSTER_POLICIES
+from respread.timing import GrowingPause
 from respread_cli.read import following
 from respread_cli.read.cluster_view import ConnectionOptions, WantedKind
 from respread_cli.read.connection import connect

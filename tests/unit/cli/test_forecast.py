@@ -10,12 +10,11 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
-from respread.cluster.annotations import POD_DELETION_COST
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import POD_DELETION_COST, OwnerReference
 from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.index import ReplicaSetIndex
+from respread.prevention.replica_set import ReplicaSetIndex
 from respread.spread.carried import DefaultConstraints
 from respread_cli.report.scale_downs import (
     Forecast,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import (
     ClaimReference,
     CSINode,
+    DecodeError,
     Namespace,
     Node,
     PersistentVolume,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from respread.cluster.decode.decoder import KINDS, Decoder
-from respread.cluster.errors import DecodeError
+from respread.cluster.objects import DecodeError
 from respread.cluster.pod import Pod
 from respread.cluster.state import RESOURCES
 

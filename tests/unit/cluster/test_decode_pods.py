@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import DecodeError
 from respread.cluster.pod import (
     AWSElasticBlockStore,
     GCEPersistentDisk,

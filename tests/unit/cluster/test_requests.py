@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from immutables import Map
 
-from respread.cluster.quantity import parse_nano
-from respread.cluster.requests import (
+from respread.cluster.quantity import (
     ContainerRequests,
     ContainerResize,
     PodRequests,
     Resize,
     allocatable,
     is_schedulable_resource,
+    parse_nano,
     requests_held,
     requests_of_spec,
 )

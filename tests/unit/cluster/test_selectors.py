@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.selectors import (
     NOTHING,
     Selector,

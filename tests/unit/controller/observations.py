@@ -6,13 +6,13 @@ from typing import Any
 
 from immutables import Map
 
-from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.observation import Observation
 from respread.controller.records.history import History
 from respread.moves.ledger import Ledger
-from respread.planning.victims.candidates import NOTHING_REFUSED
 from respread.planning.victims.policies import PolicySetting
+from respread.planning.victims.selection import NOTHING_REFUSED
+from respread.timing import ClockReading
 from tests.spreads import spread_of
 from tests.worlds import NOW
 

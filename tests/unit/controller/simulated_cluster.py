@@ -14,9 +14,8 @@ from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.loops import control_loop
-from respread.controller.permits.permission import Leading
-from respread.controller.permits.permission_needs import PermissionNeeds
-from respread.controller.permits.permissions import Permissions
+from respread.controller.permission import Leading
+from respread.controller.permissions import PermissionNeeds, Permissions
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.journal import Journal
 from respread.controller.scheduler_model import SchedulerModel

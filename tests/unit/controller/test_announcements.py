@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from respread.api.policy import ClusterPolicySpec, Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.controller.announcements import Announcements
 from respread.eviction.answers import Answer, EvictionResult
+from respread.kube.events import Event
 from respread.moves.entry import Ended, Outcome
-from respread.planning.held import Held
-from respread.telemetry.event_series import Event
 from tests.eviction_moves import move
 from tests.informer_parts import Parts
 

@@ -10,14 +10,13 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import WorkloadName
 from respread.controller.choosing import choose
 from respread.controller.records.history import History
-from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limiter import Limiter
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from tests.eviction_moves import SPEC, move
 from tests.unit.controller.observations import observation

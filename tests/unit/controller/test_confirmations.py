@@ -6,8 +6,9 @@ import asyncio
 
 from immutables import Map
 
-from respread.controller.permits.confirmations import (
+from respread.controller.permission import (
     AT_ONCE,
+    CONFIRMED_SECONDS,
     EVERYWHERE,
     READING_SECONDS,
     SLOW_AT_ONCE,
@@ -15,7 +16,6 @@ from respread.controller.permits.confirmations import (
     PolicyReader,
     PolicyVersions,
 )
-from respread.controller.permits.permission import CONFIRMED_SECONDS
 from tests.virtual_time import run_in_virtual_time
 
 QUICK_SECONDS = 0.05

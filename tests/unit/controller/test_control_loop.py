@@ -18,7 +18,7 @@ from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.loops import control_loop
-from respread.controller.permits.permission import Leading
+from respread.controller.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.journal import Journal
 from respread.controller.scheduler_model import SchedulerModel, ServerVersion

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.report import figures_of
+from respread.controller.reporter import figures_of
 from respread.telemetry.metrics import Metrics
 from tests.unit.planning.blocked_plans import default_policy, reconciled_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pods, spec

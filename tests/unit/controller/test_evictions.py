@@ -13,30 +13,27 @@ from aiohttp import web
 from immutables import Map
 
 from respread.api.decoding import decode_policy
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.state import ClusterSnapshot
+from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, PolicyObject
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
-from respread.controller.conclusions import Conclusions
 from respread.controller.evictions import Batch
 from respread.controller.follow_up import UNANSWERED_SECONDS
-from respread.controller.permits.confirmations import CONFIRM_SECONDS
-from respread.controller.permits.permission import Leading
+from respread.controller.observation import Conclusions
+from respread.controller.permission import CONFIRM_SECONDS, Leading
 from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
 from respread.eviction.answers import Answer
-from respread.eviction.limits.limiter import Limiters, bounding
+from respread.eviction.limiter import Limiters, bounding
 from respread.eviction.owners.last_look import FRESH_SECONDS
 from respread.kube.requests import Requests
-from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.stores.stores import PolicyObject
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from tests.eviction_moves import SPEC, move
 from tests.informer_parts import Parts
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging

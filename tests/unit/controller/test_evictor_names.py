@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from respread.cluster.pod import WorkloadName
-from respread.controller.records.evictor_names import MOST_WAITING, EvictorNames
+from respread.holds.other_evictions import MOST_WAITING, EvictorNames
 from respread.kube.events import REPORTING_CONTROLLER
 from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from respread.cluster.meta import OwnerReference
-from respread.controller.permits.lanes import Lanes
+from respread.controller.lanes import Lanes
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
 from tests.virtual_time import run_in_virtual_time

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from respread.eviction.owners.other_controllers import MOST_CONTROLLERS
+from respread.eviction.owners.last_look import MOST_CONTROLLERS
 from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import ZONE, ZONES, SimulatedCluster
 from tests.virtual_time import run_in_virtual_time

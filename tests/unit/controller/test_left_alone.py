@@ -9,12 +9,12 @@ import pytest
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
-from respread.clock_reading import ClockReading
 from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
 from respread.holds.holds import Holds
 from respread.holds.other_evictions import EVICTED, JUDGED_AFTER, ROUND, OtherEvictions
 from respread.moves.entry import Counting, Ended, Outcome
+from respread.timing import ClockReading
 from tests.eviction_moves import move
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pods, spec

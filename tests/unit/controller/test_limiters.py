@@ -10,7 +10,7 @@ from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
 from respread.api.record import NOTHING
 from respread.controller.records.history import History
-from respread.eviction.limits.limiter import Limiters
+from respread.eviction.limiter import Limiters
 from respread.moves.entry import Counting
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from respread.controller.control_loop import LAST_SECONDS
-from respread.eviction.limits.standing import FEW
+from respread.eviction.standing import FEW
 from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time

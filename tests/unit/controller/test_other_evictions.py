@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from respread.api.reasons import Reason
-from respread.clock_reading import ClockReading
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node, Taint
 from respread.cluster.pod import Pod
@@ -25,6 +24,7 @@ from respread.holds.other_evictions import (
 )
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
+from respread.timing import ClockReading
 from tests.eviction_moves import move
 from tests.spreads import spread_of
 from tests.worlds import NOW, constraint, node, pod, spec

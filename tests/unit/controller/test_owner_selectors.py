@@ -13,11 +13,17 @@ import pytest
 from respread.api.policy import ConstraintRules, Policy, PolicySpec
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
-from respread.controller.owner_selectors import AT_ONCE, READ_AGAIN_SECONDS, OwnerSelectors
-from respread.controller.scheduler_model import ASK_AGAIN_SECONDS, SchedulerModel, ServerVersion
+from respread.controller.scheduler_model import (
+    ASK_AGAIN_SECONDS,
+    AT_ONCE,
+    READ_AGAIN_SECONDS,
+    OwnerSelectors,
+    SchedulerModel,
+    ServerVersion,
+)
 from respread.kube.requests import NoResponseError, Response
 from respread.planning.victims.policies import PolicyIndex
-from respread.scheduling.default_selector import SelectingOwner
+from respread.scheduling.configuration import SelectingOwner
 from respread.spread.index import Spread
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts

@@ -9,19 +9,20 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.fields import Problem
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector, Problem
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec, Window
-from respread.api.reasons import Reason
-from respread.controller.permits.confirmations import (
+from respread.api.reasons import Held, Reason
+from respread.controller.permission import (
+    CONFIRMED_SECONDS,
     EVERYWHERE,
+    OLD_SECONDS,
     Confirmations,
+    Leading,
+    Permission,
     PolicyReader,
     PolicyVersions,
     versions_of,
 )
-from respread.controller.permits.permission import CONFIRMED_SECONDS, OLD_SECONDS, Leading, Permission
-from respread.planning.held import Held
 from respread.planning.plan import Move
 from tests.plans import plan_cluster
 from tests.worlds import NOW, cluster, constraint, node, pods, spec

@@ -11,8 +11,7 @@ import pytest
 from respread.api.conditions import MissingPermission
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy, PolicyKind
-from respread.controller.permits.permission_needs import PermissionNeeds
-from respread.controller.permits.permissions import Permissions, ResourceAttributes
+from respread.controller.permissions import PermissionNeeds, Permissions, ResourceAttributes
 from tests.eviction_moves import group
 from tests.fake_requests import FakeRequests
 from tests.worlds import ZONE

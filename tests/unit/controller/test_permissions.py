@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from respread.controller.options import DEFAULT_PERMISSIONS_SECONDS
-from respread.controller.permits.permissions import (
+from respread.controller.permissions import (
     TRY_AGAIN_SECONDS,
     UNUSED_SECONDS,
     Permissions,

@@ -12,7 +12,8 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.decode.decoder import Kind
-from respread.controller.permits.confirmations import (
+from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS
+from respread.controller.permission import (
     EVERYWHERE,
     MOST_POLICIES,
     PolicyReader,
@@ -20,7 +21,6 @@ from respread.controller.permits.confirmations import (
     versions_of,
 )
 from respread.kube.listing import ListError
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 
 

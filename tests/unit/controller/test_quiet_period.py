@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from respread.api.reasons import Reason
-from respread.clock_reading import ClockReading
 from respread.cluster.meta import OwnerReference
-from respread.holds.quiet_period import BEGUN_SECONDS, QuietPeriods
+from respread.holds.holds import BEGUN_SECONDS, QuietPeriods
 from respread.spread.group import GroupKey, SpreadGroup
+from respread.timing import ClockReading
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 

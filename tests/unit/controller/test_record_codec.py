@@ -34,10 +34,9 @@ from respread.controller.records.codec import (
     situation_of,
     without_expired,
 )
-from respread.holds.backoff import BackOff, BackOffRules, BackOffs
-from respread.holds.breaker import PAUSES, Breakers
+from respread.eviction.standing import HOUR_SECONDS, EvictionHistory, GroupHistory
+from respread.holds.backoff import PAUSES, BackOff, BackOffRules, BackOffs, Breakers
 from respread.moves.codec import group_name
-from respread.moves.hour import HOUR_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, cluster, constraint, node, pods, spec

@@ -16,11 +16,17 @@ from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.record import MAX_RECORD_LENGTH, NOTHING, MoveInFlight, Recorded, decode_record, encode_record
 from respread.api.status import PolicyStatus, Summary
 from respread.cluster.decode.decoder import Kind
-from respread.controller.records.record_writer import ExclusiveRequests, FoundStatus, RecordWriter
-from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS, StatusWriter, Wanted
+from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, RECORDS
+from respread.controller.records.status_writer import (
+    LEAST_INTERVAL_SECONDS,
+    ExclusiveRequests,
+    FoundStatus,
+    RecordWriter,
+    StatusWriter,
+    Wanted,
+)
 from respread.kube.listing import ListError
 from respread.kube.requests import Requests
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, RECORDS
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 
 ALL = Policy(kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", spec=ClusterPolicySpec())

@@ -7,12 +7,11 @@ from math import inf
 
 import pytest
 
-from respread.api.reasons import Reason
-from respread.clock_reading import ClockReading
+from respread.api.reasons import Held, Reason
 from respread.controller.waking import FULL_SECONDS, IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_plan
 from respread.eviction.pacing import HeldMove
-from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
+from respread.timing import ClockReading
 from tests.eviction_moves import group, move
 
 NOW = 1000.0

@@ -15,11 +15,13 @@ from aiohttp import web
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.record import NOTHING, FailuresInARow, Recorded, decode_record
 from respread.api.status import PolicyStatus, Summary
-from respread.controller.records.record_writer import ARRIVAL_SECONDS, ExclusiveRequests, FoundStatus
 from respread.controller.records.status_writer import (
+    ARRIVAL_SECONDS,
     GATHER_SHARE,
     LEAST_INTERVAL_SECONDS,
     MOST_AT_ONCE,
+    ExclusiveRequests,
+    FoundStatus,
     StatusWriter,
     Wanted,
 )

@@ -11,13 +11,12 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, VictimRules
 from respread.api.record import MAX_NEWEST_PODS, Recorded, decode_record, encode_record
-from respread.clock_reading import ClockReading
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
 from respread.controller.takeover import AskingRules, resumed
-from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limiter import Limiter
 from respread.moves.codec import RecordedMoves
 from respread.moves.entry import Ended, MovePhase, Outcome, Patience
 from respread.moves.following import Comparison
@@ -25,6 +24,7 @@ from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.policies import PolicySetting
 from respread.spread.index import Spread
+from respread.timing import ClockReading
 from tests.eviction_moves import move, send
 from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from respread.api.status import MAX_UNWORKABLE
 from respread.controller.records.history import History
-from respread.controller.report import Reconciled, figures_of, outcomes_of
+from respread.controller.reporter import Reconciled, figures_of, outcomes_of
 from respread.planning.audit.auditor import Auditor
 from respread.telemetry.metrics import Metrics
 from tests.spreads import spread_of

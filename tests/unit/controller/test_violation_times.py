@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.controller.report import ViolationTimes
+from respread.controller.reporter import ViolationTimes
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of
 from tests.worlds import cluster, constraint, node, pods, spec

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from respread.woken_loop import FAILURE_SECONDS, WokenLoop
+from respread.kube.retry import FAILURE_SECONDS, WokenLoop
 from tests.virtual_time import run_in_virtual_time
 
 

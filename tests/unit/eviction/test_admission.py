@@ -11,9 +11,7 @@ from respread.api.reasons import Reason
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.objects import ResourceQuota
 from respread.cluster.pod import Pod, PodSpec
-from respread.eviction.owners.admission_rules import why_limit_range_refuses, why_quota_refuses
-from respread.eviction.owners.admitted_pod import admitted
-from respread.eviction.owners.namespace_rules import LimitRange
+from respread.eviction.owners.admission import LimitRange, admitted, why_limit_range_refuses, why_quota_refuses
 
 UNIT = 10**9
 RESOURCES = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1"}}

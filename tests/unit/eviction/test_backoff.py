@@ -5,8 +5,8 @@ from __future__ import annotations
 from immutables import Map
 
 from respread.api.reasons import Reason
-from respread.growing_pause import GrowingPause
 from respread.holds.backoff import BackOff, BackOffRules, BackOffs
+from respread.timing import GrowingPause
 
 PLAIN = BackOffRules(pause=GrowingPause(60, 600), jitter=0)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from respread.api.reasons import Reason
 from respread.api.record import MAX_FAILED_WORKLOADS
 from respread.cluster.pod import WorkloadName
-from respread.growing_pause import GrowingPause
-from respread.holds.breaker import Breakers
+from respread.holds.backoff import Breakers
+from respread.timing import GrowingPause
 
 RULES = GrowingPause(first_seconds=60, longest_seconds=600)
 NOW = 1_800_000_000.0

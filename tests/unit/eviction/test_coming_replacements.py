@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from respread.api.reasons import Held
 from respread.eviction.owners.replacements import ComingReplacements
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from tests.eviction_moves import SPEC, move
 from tests.worlds import cluster, pod
 

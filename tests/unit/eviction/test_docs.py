@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from respread.eviction.answers import Answer, EvictionResult
-from respread.holds.backoff import BackOffRules
-from respread.holds.breaker import PAUSES
+from respread.holds.backoff import PAUSES, BackOffRules
 from respread.kube.leadership import LeaseTimes
 from respread.moves.entry import MovePhase, Outcome, Patience
 from respread.moves.following import STEADY_SECONDS

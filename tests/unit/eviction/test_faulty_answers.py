@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from respread.api.reasons import Held
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.planning.held import Held
 from tests import evicting
 from tests.eviction_moves import SPEC
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging, truncating

@@ -11,16 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector, selector_of_labels
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.owners import other_controllers
-from respread.eviction.owners.other_controllers import AT_ONCE, OtherControllers
+from respread.eviction.owners import last_look
+from respread.eviction.owners.last_look import AT_ONCE, OtherControllers
 from respread.kube.requests import Response
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from tests.eviction_moves import SPEC, group, labels, move
 from tests.fake_requests import FakeRequests
 from tests.worlds import cluster, node, pod
@@ -138,7 +137,7 @@ def test_a_selector_over_too_many_controllers_is_reported_with_their_number() ->
 
 
 def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_controllers, "MOST_CONTROLLERS", 10)
+    monkeypatch.setattr(last_look, "MOST_CONTROLLERS", 10)
     requests = Answering()
     held, _ = look(requests, 11)
     assert held is not None

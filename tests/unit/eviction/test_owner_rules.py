@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.eviction.owners.reading import OwnerReading
 from respread.eviction.owners.rest_rules import why_not_at_rest
-from respread.planning.held import Held
 from tests.eviction_moves import SPEC
 from tests.worlds import NOW, pod
 

@@ -12,21 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.fields import MAX_COUNT
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import MAX_COUNT, LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.api.record import MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.limits.hour import Begun
-from respread.eviction.limits.limiter import GroupPace, Limiter
-from respread.eviction.limits.standing import FEW, Standings, Trust
+from respread.eviction.limiter import GroupPace, Limiter
 from respread.eviction.pacing import Pace, Paced
-from respread.moves.hour import HOUR_SECONDS, EvictionHistory
-from respread.planning.held import Held
+from respread.eviction.standing import FEW, HOUR_SECONDS, EvictionHistory, Standings, Trust
+from respread.eviction.tallies import Needed
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import NOW, cluster, pod
@@ -251,7 +248,7 @@ class TestPerHour:
 
     def test_evictions_are_kept_for_groups_that_are_begun(self) -> None:
         moves = [victim(1), victim(2)]
-        kept = [Begun("default", "elsewhere", Map(), 2)]
+        kept = [Needed("default", "elsewhere", (Map(),), 2)]
         assert numbers(pace(moves, cluster_policy(limits(per_hour=3)), begun=lambda: kept).now) == [1]
         assert pace(moves, cluster_policy(limits(per_hour=2)), begun=lambda: kept).now == ()
         others = [each._replace(policy="another") for each in kept]

@@ -10,12 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
-from respread.eviction.owners.pod_lists import MOST_KEPT_BYTES, PodLists
-from respread.eviction.owners.reading import FAILED_SECONDS, BatchReadings, ControllerObject, PodsOfController
+from respread.eviction.owners.reading import (
+    FAILED_SECONDS,
+    MOST_KEPT_BYTES,
+    BatchReadings,
+    ControllerObject,
+    PodLists,
+    PodsOfController,
+)
 from respread.kube.requests import NoResponseError, Response
-from respread.planning.held import Held
 from tests.fake_requests import FakeRequests
 from tests.virtual_time import run_in_virtual_time
 

@@ -6,12 +6,11 @@ from math import inf
 
 import pytest
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.eviction.answers import Answer, EvictionResult
 from respread.holds.refusals import PAUSE, Budgets, Refusals
-from respread.planning.held import Held
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import pod
 

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import WorkloadName
-from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.remaining import (
-    Later,
+from respread.eviction.limiter import Limiter
+from respread.eviction.remaining import (
     Lot,
     PresentLimits,
     Remaining,
@@ -24,9 +23,9 @@ from respread.eviction.limits.remaining import (
     lots_of,
     seconds_of_pods,
 )
-from respread.eviction.limits.standing import Trust
-from respread.moves.hour import EvictionHistory
-from respread.planning.victims.budget_index import BudgetIndex
+from respread.eviction.standing import EvictionHistory, Trust
+from respread.eviction.tallies import Needed
+from respread.planning.victims.budgets import BudgetIndex
 from tests.eviction_moves import SPEC, move
 from tests.worlds import cluster, pod
 
@@ -155,7 +154,12 @@ def test_moves_are_counted_by_workload_with_budget_and_times() -> None:
     snapshot = cluster([], pods, poddisruptionbudgets=[budget])
     moves = [move(each) for each in pods]
     (found,) = lots_of(
-        snapshot, BudgetIndex(), moves[:2], moves[2:3], waiting=moves[3:4], later=[Later("default", pods[4], 7)]
+        snapshot,
+        BudgetIndex(),
+        moves[:2],
+        moves[2:3],
+        waiting=moves[3:4],
+        later=[Needed("default", "default", (pods[4].labels,), 7)],
     )
     assert (found.now, found.in_flight, found.later, found.left, found.all) == (2, 1, 8, 10, 11)
     assert (found.replicas, found.budget, found.disruptions, found.seconds) == (5, "web", 2, 22.0)

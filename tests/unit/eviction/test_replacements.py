@@ -11,14 +11,13 @@ import msgspec
 import pytest
 
 from respread.api.policy import VictimRules
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.eviction.owners.reading import OwnerReading
 from respread.eviction.owners.replacements import ComingReplacements, Replacements
 from respread.kube.requests import Response
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from tests.eviction_moves import SPEC, move
 from tests.fake_requests import FakeRequests
 from tests.worlds import pod

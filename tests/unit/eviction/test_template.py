@@ -8,8 +8,8 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.cluster.decode.decoder import Decoder
-from respread.eviction.owners.admitted_pod import admitted
-from respread.eviction.owners.template_rules import why_differs
+from respread.eviction.owners.admission import admitted
+from respread.eviction.owners.replacements import why_differs
 from tests.eviction_moves import group
 
 CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respread.cluster.pod import WorkloadName
-from respread.eviction.limits.standing import FAILED_SECONDS, FEW, VALID_SECONDS, Trust
+from respread.eviction.standing import FAILED_SECONDS, FEW, VALID_SECONDS, Trust
 
 WEB, API = WorkloadName("Deployment", "shop", "web"), WorkloadName("Deployment", "shop", "api")
 

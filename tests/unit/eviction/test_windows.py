@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from respread.api.policy import Window
 from respread.api.reasons import Reason
-from respread.holds.windows import Windows
+from respread.holds.holds import Windows
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from respread.cluster.decode.decoder import Kind
-from respread.stores.watched_kinds import RECORDS, watched_kinds
+from respread.cluster.stores import RECORDS, watched_kinds
 
 Spoil = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from respread.stores.changes import ChangeSignal
+from respread.handlers.informer import ChangeSignal
 
 
 def test_every_change_is_reported_once() -> None:

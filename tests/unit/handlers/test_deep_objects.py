@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from respread.cluster.meta import ObjectKey
-from respread.controller.records.record_writer import read_statuses
+from respread.cluster.stores import POLICY_KINDS, watched_kinds
+from respread.controller.records.status_writer import read_statuses
 from respread.kube.requests import Response
-from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page, pod
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.handlers.health import IDLE_LIMIT_SECONDS, SILENCE_LIMIT_SECONDS, WatchHealth
+from respread.telemetry.health import IDLE_LIMIT_SECONDS, SILENCE_LIMIT_SECONDS, WatchHealth
 
 
 class Clock:

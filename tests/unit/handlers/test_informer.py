@@ -8,10 +8,10 @@ import logging
 
 import pytest
 
-from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import DecodeError
+from respread.cluster.stores import PODS
 from respread.handlers.event_buffer import EventBuffer, EventIdentity, NotAnEventError
-from respread.stores.watched_kinds import PODS
 from tests.informer_parts import Parts, broken_pod, page, pod
 
 WEB, API, DB = (ObjectKey("shop", name) for name in ("web", "api", "db"))

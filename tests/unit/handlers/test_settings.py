@@ -11,8 +11,8 @@ import kopf
 import pytest
 
 from respread.cluster.decode.decoder import KINDS
+from respread.cluster.stores import watched_kinds
 from respread.handlers.operator import make_settings, quieten_kopf
-from respread.stores.watched_kinds import watched_kinds
 
 
 @pytest.fixture

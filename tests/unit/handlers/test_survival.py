@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from respread.cluster.stores import watched_kinds
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, Renewal, load_access
-from respread.stores.watched_kinds import watched_kinds
 from tests.informer_parts import Parts, pod
 from tests.unit.handlers.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
 
@@ -128,8 +128,8 @@ def test_discovery_is_repeated_until_it_contains_every_watched_kind(tmp_path: Pa
 
 def test_the_kind_of_a_silent_watch_is_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list shows what the watch did not deliver, even if the version of the watch is one of the future."""
-    for module in ("operator", "health"):
-        monkeypatch.setattr(f"respread.handlers.{module}.SILENT_SECONDS", 0.3)
+    for module in ("handlers.operator", "telemetry.health"):
+        monkeypatch.setattr(f"respread.{module}.SILENT_SECONDS", 0.3)
 
     async def recovers(cluster: ScriptedCluster, parts: Parts) -> None:
         await until(lambda: cluster.asked[f"list {PODS}"] > 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from respread.kube.api_status import Meaning, meaning_of
+from respread.kube.requests import Meaning, meaning_of
 
 MEANINGS = {
     Meaning.DONE: (200, 201, 202, 204),

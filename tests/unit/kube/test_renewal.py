@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.handlers.session import open_plain_session
 from respread.kube.access import LEAST_INTERVAL_SECONDS, ClusterAccess, Renewal, load_access
 from respread.kube.credentials import Endpoint
 from respread.kube.requests import NoResponseError, Requests, open_requests
-from respread.planning.held import Held
 from tests.evicting import evict
 from tests.eviction_moves import SPEC
 from tests.worlds import pod

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from respread.kube.credentials import Endpoint, Pem
-from respread.kube.tls import LOOK_SECONDS, TlsContext
+from respread.kube.credentials import LOOK_SECONDS, Endpoint, Pem, TlsContext
 from tests.integration.tls_front import Authority
 
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.budgets_beside_moves import BudgetsBesideMoves
+from respread.eviction.limiter import BudgetsBesideMoves
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.victims.budgets import Needs

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Reason
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.report import Reconciled
+from respread.controller.reporter import Reconciled
 from respread.planning.audit.auditor import Findings
 from respread.planning.plan import Plan
 from respread.planning.victims.policies import PolicyIndex, reach

@@ -9,18 +9,15 @@ import msgspec
 import pytest
 from immutables import Map
 
-import respread.cluster.annotations as known_annotations
+import respread.cluster.meta as known_annotations
 from respread.api.policy import VictimRules
-from respread.api.reasons import Reason
-from respread.cluster.annotations import OWN_PREFIX, POD_DELETION_COST, kept_annotations
+from respread.api.reasons import Held, Reason
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.decode.go_duration import parse_go_duration
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import OWN_PREFIX, POD_DELETION_COST, OwnerReference, kept_annotations
 from respread.cluster.pod import Pod
-from respread.planning.held import Held
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
-from respread.planning.victims.protection import Protection
+from respread.planning.victims.protection import Protection, parse_go_duration
 from tests.spreads import spread_of
 from tests.unit.api.test_docs import rows
 from tests.unit.planning.blocked_plans import default_policy

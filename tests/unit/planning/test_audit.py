@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Node, PersistentVolume, PersistentVolumeClaim, Service, StorageClass, Workload
 from respread.cluster.pod import (
@@ -25,9 +25,8 @@ from respread.cluster.pod import (
 from respread.cluster.state import ClusterState
 from respread.planning.audit.auditor import Auditor, WorkloadFinding
 from respread.planning.audit.finding import AuditRule, Finding, state_of
-from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.rules import judge
-from respread.planning.audit.subject import subjects_of
+from respread.planning.audit.subject import KnownNodes, subjects_of
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView

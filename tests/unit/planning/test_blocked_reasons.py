@@ -19,11 +19,10 @@ from respread.api.policy import (
     PriorityThreshold,
     VictimRules,
 )
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
-from respread.planning.held import Held
 from tests.plans import plan_cluster
 from tests.unit.planning.blocked_plans import (
     OF_WEB,

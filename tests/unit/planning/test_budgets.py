@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
-from respread.api.reasons import Reason
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
-from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetBook, BudgetHoldsError, Free, Needs
 from tests.worlds import NOW, cluster, pod, spec
 

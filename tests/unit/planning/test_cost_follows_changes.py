@@ -10,18 +10,18 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
-from respread.controller.report import Reconciled, figures_of, outcomes_of
-from respread.eviction.limits.limiter import Limiter
-from respread.eviction.limits.remaining import PresentLimits, lots_of
-from respread.eviction.limits.standing import Trust
+from respread.controller.reporter import Reconciled, figures_of, outcomes_of
+from respread.eviction.limiter import Limiter
 from respread.eviction.pacing import Pace, Paced
+from respread.eviction.remaining import PresentLimits, lots_of
+from respread.eviction.standing import Trust
 from respread.moves.codec import RecordedMoves
 from respread.moves.entry import Outcome
 from respread.moves.ledger import Ledger
@@ -29,8 +29,7 @@ from respread.planning.audit.auditor import Auditor, Findings
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.victims.budget_index import BudgetIndex
-from respread.planning.victims.budgets import BudgetBook
+from respread.planning.victims.budgets import BudgetBook, BudgetIndex
 from respread.planning.victims.policies import PolicyIndex, PolicySetting, reach
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView

@@ -8,14 +8,13 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.held import Held
 from respread.planning.moving_pods import OnHold, never_on_hold
 from respread.planning.planner import Planner
-from respread.planning.victims.candidates import Refused
 from respread.planning.victims.policies import PolicySetting
+from respread.planning.victims.selection import Refused
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, three_in_a, two_zones
 from tests.unit.planning.test_expected_domains import expecting

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference

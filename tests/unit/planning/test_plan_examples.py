@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules
 from respread.api.reasons import Reason
-from respread.cluster.annotations import EVICT
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import EVICT, OwnerReference
 from respread.cluster.objects import Node, PodDisruptionBudget
 from respread.cluster.pod import PodAffinityTerm
 from respread.cluster.state import ClusterSnapshot

@@ -7,8 +7,7 @@ from typing import Any
 
 from immutables import Map
 
-from respread.api.fields import Problem
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector, Problem
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Namespace

@@ -9,20 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy, TrustedController, VictimRules
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer, EvictionResult
 from respread.holds.refusals import Refusals
-from respread.planning.held import Held
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
-from respread.planning.victims.candidates import NOTHING_REFUSED, Refused
 from respread.planning.victims.policies import PolicySetting
+from respread.planning.victims.selection import NOTHING_REFUSED, Refused
 from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.objects import PodDisruptionBudget

@@ -10,11 +10,10 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from respread.moves.ledger import Ledger
-from respread.planning.held import Held
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from respread.planning.placement import Placement
-from respread.planning.room.simulation import Simulation
+from respread.planning.room.book import Simulation
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import SpreadGroup

@@ -14,7 +14,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning import solving
 from respread.planning.plan import in_turns
 from respread.planning.planner import Planner
-from respread.planning.search.cost import SearchBudget
+from respread.planning.search.board import SearchBudget
 from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.policies import PolicySetting

@@ -10,8 +10,7 @@ from immutables import Map
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
 from respread.api.record import Recorded, decode_record, encode_record
-from respread.clock_reading import ClockReading
-from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.meta import POD_DELETION_COST
 from respread.prevention.contests import (
     FORGOTTEN_SECONDS,
     HURRY_INTERVAL_SECONDS,
@@ -20,9 +19,10 @@ from respread.prevention.contests import (
     contested_to_record,
     recalled_contests,
 )
-from respread.prevention.patches import Patch
+from respread.prevention.deletion_costs import Patch
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostPlanner
 from respread.prevention.ranks import HeldCost
+from respread.timing import ClockReading
 from tests.unit.prevention.test_decisions import BARE, Cluster, names, web
 from tests.worlds import NOW
 

@@ -11,14 +11,12 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
-from respread.clock_reading import ClockReading
-from respread.cluster.annotations import POD_DELETION_COST
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import POD_DELETION_COST, OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
 from respread.planning.victims.policies import PolicyIndex
-from respread.prevention.patches import Patch, Purpose
+from respread.prevention.deletion_costs import Patch, Purpose
 from respread.prevention.prevention import (
     GATHER_SECONDS,
     PATCHES_AT_ONCE,
@@ -32,9 +30,9 @@ from respread.prevention.prevention import (
     CostPlanner,
     View,
 )
-from respread.prevention.ranks import HeldCost
-from respread.prevention.scale_down import Avoided
+from respread.prevention.ranks import Avoided, HeldCost
 from respread.spread.index import SpreadIndex
+from respread.timing import ClockReading
 from tests.worlds import NOW, constraint, node, pod, spec
 
 SPREAD = spec(constraint())

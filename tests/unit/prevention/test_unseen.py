@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from respread.cluster.annotations import POD_DELETION_COST
-from respread.cluster.decode.field_ownership import FIELD_MANAGER
+from respread.cluster.decode.metadata import FIELD_MANAGER
+from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.controller.permits.permission import Leading
+from respread.controller.permission import Leading
 from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import Response
 from respread.planning.victims.policies import PolicySetting

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from respread.lean_imports import hidden
+from respread.lean_process import hidden
 from tests.unit.kube.test_access import write_kubeconfig
 
 CLIENTS = ("kubernetes", "kubernetes_asyncio", "oauthlib", "pydantic", "pykube", "requests", "urllib3")
@@ -74,7 +74,7 @@ def test_certificate_authorities_are_hidden_only_from_imports() -> None:
         import os
         os.environ["SSL_CERT_FILE"] = "mine"
         before = dict(os.environ)
-        from respread.lean_imports import no_authorities
+        from respread.lean_process import no_authorities
         with no_authorities():
             import ssl
             assert not ssl.create_default_context().get_ca_certs()

@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 360, 64_367),  # (300, 44,000)
-        ("operator/respread", 270, 45_282),  # (-, 31,000)
-        ("tests", 448, 73_971),  # (-, 75,000)
+        ("operator", 281, 63_300),  # (300, 44,000)
+        ("operator/respread", 191, 44_240),  # (-, 31,000)
+        ("tests", 448, 73_930),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:

@@ -13,16 +13,18 @@ from immutables import Map
 from respread.api.policy import ConstraintRules, ExpectedDomains, Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.provisioning.room_loop import AT_ONCE, REFUSED_SECONDS, RoomLoop
-from respread.provisioning.room_objects import PLACEHOLDER_LABEL, READY_FOR_PROVISIONING, ROOM_CLASS, Result, RoomAnswer
-from respread.provisioning.rooms import WantedRoom
-from respread.provisioning.term import (
+from respread.provisioning.room_loop import (
+    AT_ONCE,
     PATIENCE_SECONDS,
+    REFUSED_SECONDS,
     REST_SECONDS,
     TAKEN_UP_SECONDS,
     WITHOUT_BUFFERS_SECONDS,
+    RoomLoop,
     RoomView,
 )
+from respread.provisioning.room_objects import PLACEHOLDER_LABEL, READY_FOR_PROVISIONING, ROOM_CLASS, Result, RoomAnswer
+from respread.provisioning.rooms import WantedRoom
 from tests.informer_parts import Parts
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of

@@ -10,10 +10,9 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import ConstraintRules, ExpectedDomains, Policy, Provision
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.held import Held
 from respread.provisioning.room_objects import PLACEHOLDER_LABEL, buffer, placeholder
 from respread.provisioning.rooms import WantedRoom, is_short, wanted_rooms
 from tests.spreads import spread_of

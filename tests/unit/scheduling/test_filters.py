@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.objects import CSINode, Namespace, Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from respread.cluster.pod import (
     AWSElasticBlockStore,

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Service, Workload
+from respread.cluster.objects import DecodeError, Service, Workload
 from respread.cluster.pod import Pod, PodSpec, Toleration
 from respread.cluster.selectors import NOTHING, Selector
 from respread.cluster.state import ClusterState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement, SelectorOperator
+from respread.api.fields import LabelSelector, LabelSelectorRequirement, SelectorOperator
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import PodAffinityTerm
 from respread.scheduling.configuration import SchedulerConfiguration, keeps_namespace_selectors, of_version

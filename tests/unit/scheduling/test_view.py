@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.objects import PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import HostPort, Pod, PodAffinityTerm, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec
 from respread.cluster.state import ClusterState
 from respread.scheduling.predictor import Predictor

@@ -19,9 +19,8 @@ from respread.moves.entry import Counting, Outcome
 from respread.moves.following import Comparison
 from respread.planning.plan import BlockedGroup
 from respread.planning.search.tally import Tally
-from respread.prevention.layout import tallies_of
-from respread.prevention.replica_set import ReplicaSetPods, layout_of
-from respread.prevention.scale_down import evictions_needed
+from respread.prevention.ranks import evictions_needed
+from respread.prevention.replica_set import ReplicaSetPods, layout_of, tallies_of
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import SpreadGroup, domain_map

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Service, Workload

@@ -9,8 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
-from respread.spread.domains import domains_of
-from respread.spread.group import ineligible_nodes, why_ineligible
+from respread.spread.group import domains_of, ineligible_nodes, why_ineligible
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pods, spec, taint
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from respread.telemetry.event_series import Event, EventObject, EventPace, EventType, SeriesBook, Verdict
+from respread.kube.events import Event, EventObject, EventPace, EventType, SeriesBook, Verdict
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PACE = EventPace(

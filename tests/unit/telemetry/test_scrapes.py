@@ -24,14 +24,7 @@ from respread.kube.access import load_access
 from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import open_requests
 from respread.telemetry.health import Check, HealthReport
-from respread.telemetry.server import (
-    BusyError,
-    ClientBounds,
-    Exposition,
-    ListenAddress,
-    SecureMetrics,
-    serve_telemetry,
-)
+from respread.telemetry.server import BusyError, ClientBounds, Exposition, ListenAddress, SecureMetrics, serve_telemetry
 from respread.telemetry.tls import ServedCertificate
 from tests.integration.tls_front import Authority
 from tests.unit.kube.test_access import write_kubeconfig

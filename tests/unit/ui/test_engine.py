@@ -14,8 +14,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from respread.api.reasons import Reason
-from respread.planning.held import Held
+from respread.api.reasons import Held, Reason
 from respread.program.command_line import CommandError
 from respread_cli.main import respread
 from respread_cli.report.explaining import remedy_of

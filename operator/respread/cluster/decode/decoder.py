@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from immutables import Map
 
-from respread.api.maps import decode_map
-from respread.api.nesting import decoded
+from respread.api.json_documents import decode_map, decoded
 from respread.cluster.decode.nodes import WireNode, decode_node
 from respread.cluster.decode.outlines import outline_of
 from respread.cluster.decode.pods import PodDecoder, RawPod
@@ -42,8 +41,8 @@ from respread.cluster.decode.workloads import (
     decode_service,
     decode_workload,
 )
-from respread.cluster.errors import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
 from respread.cluster.interning import Interning
+from respread.cluster.objects import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
 from respread.cluster.state import StateObject
 
 
@@ -182,10 +181,6 @@ class Decoder:
 
     def decode_page(self, resource: str, body: bytes) -> Page:
         """Decode a page of a LIST from the API server.
-
-        Args:
-            resource: one of `KINDS`.
-            body: the JSON document.
 
         Raises:
             DecodeError: the document is not a list.

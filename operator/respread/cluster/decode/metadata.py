@@ -1,15 +1,15 @@
-"""Parts of the JSON that all kinds share: metadata, quantities and selectors."""
+"""Parts of the JSON that all kinds share: metadata, quantities, selectors, and who set an annotation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from respread.api.label_selector import LabelSelector
-from respread.cluster.errors import FieldError
+from respread.api.fields import LabelSelector
+from respread.cluster.objects import READING_ERRORS, FieldError
 from respread.cluster.quantity import QuantityError, parse_nano
 from respread.cluster.selectors import SelectorError, compile_selector
 
@@ -80,3 +80,51 @@ def checked_selector(selector: LabelSelector | None, path: str) -> LabelSelector
     except SelectorError as error:
         raise FieldError(path, str(error)) from error
     return selector
+
+
+FIELD_MANAGER: Final = "respread"
+"""The field manager with which Respread applies fields."""
+
+
+class _Entry(msgspec.Struct):
+    """The fields of one manager."""
+
+    manager: str = ""
+    operation: str = ""
+    fields: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="fieldsV1")
+
+
+_decode: Final = msgspec.json.Decoder(list[_Entry] | None).decode
+
+
+class AnnotationOwner(NamedTuple):
+    """Who set an annotation."""
+
+    ours: bool
+    """Whether Respread's server-side apply did, and no other manager owns it."""
+    other: str
+    """Another field manager that owns it; empty if there is none, or if it is not known."""
+
+
+_UNKNOWN: Final = AnnotationOwner(ours=False, other="")
+
+
+def owner_of_annotation(managed_fields: bytes | msgspec.Raw, annotation: str) -> AnnotationOwner:
+    """Return who set an annotation.
+
+    Args:
+        managed_fields: `metadata.managedFields` as JSON. If it is absent or can't be decoded, the annotation counts as
+            somebody else's.
+        annotation: its key.
+    """
+    if not bytes(managed_fields):
+        return _UNKNOWN
+    try:
+        entries = _decode(managed_fields) or ()
+    except READING_ERRORS:
+        return _UNKNOWN
+    # Only a label could have that name elsewhere in the fields of an entry, so there is no need to read them all.
+    name = msgspec.json.encode(f"f:{annotation}")
+    owners = [entry for entry in entries if name in bytes(entry.fields)]
+    others = [entry for entry in owners if entry.manager != FIELD_MANAGER or entry.operation != "Apply"]
+    return AnnotationOwner(bool(owners) and not others, others[0].manager if others else "")

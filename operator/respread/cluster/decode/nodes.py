@@ -9,7 +9,7 @@ import msgspec
 from respread.cluster.decode.metadata import WireAmounts, WireCondition, WireMetadata, nano_amounts
 from respread.cluster.interning import Interning
 from respread.cluster.objects import Node, Taint
-from respread.cluster.requests import allocatable
+from respread.cluster.quantity import allocatable
 
 
 class WireNodeSpec(msgspec.Struct):

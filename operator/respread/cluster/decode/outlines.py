@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from respread.api.nesting import decoded
-from respread.cluster.errors import READING_ERRORS, FieldError, Outline, Unread
+from respread.api.json_documents import decoded
 from respread.cluster.interning import Interning
 from respread.cluster.meta import ObjectKey
-from respread.cluster.objects import Node
+from respread.cluster.objects import READING_ERRORS, FieldError, Node, Outline, Unread
 from respread.cluster.pod import Pod, PodSpec
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})

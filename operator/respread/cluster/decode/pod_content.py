@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from respread.api.maps import decode_map, encode_map
+from respread.api.json_documents import decode_map, encode_map
 from respread.cluster.decode.csi_migration import InTreeSources
 from respread.cluster.decode.metadata import WireAmounts
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm

@@ -18,7 +18,7 @@ from respread.cluster.decode.pod_content import (
     WireResources,
     WireVolume,
 )
-from respread.cluster.errors import FieldError
+from respread.cluster.objects import FieldError
 from respread.cluster.pod import (
     AWSElasticBlockStore,
     Disk,
@@ -31,8 +31,14 @@ from respread.cluster.pod import (
     Toleration,
     TopologySpreadConstraint,
 )
-from respread.cluster.quantity import NANO_PER_UNIT
-from respread.cluster.requests import ContainerRequests, NanoAmounts, PodRequests, requests_of_spec, total_requests
+from respread.cluster.quantity import (
+    NANO_PER_UNIT,
+    ContainerRequests,
+    NanoAmounts,
+    PodRequests,
+    requests_of_spec,
+    total_requests,
+)
 
 _COUNTED_BY_NAME: Final = ("cpu", "memory", "ephemeral-storage")
 """The resources whose requests ResourceQuotas count under the resource's own name too, and whose limits they count."""

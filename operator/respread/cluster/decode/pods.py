@@ -8,22 +8,21 @@ from hashlib import blake2b
 
 import msgspec
 
-from respread.api.maps import decode_map
-from respread.cluster.annotations import (
+from respread.api.json_documents import decode_map
+from respread.cluster.decode.metadata import Timestamp, WireCondition, nano_amounts, owner_of_annotation
+from respread.cluster.decode.pod_content import ABSENT, PodContents, RawPodSpec, WireResources
+from respread.cluster.decode.pod_specs import WirePodSpec, amounts_of, build_pod_spec, requests_of
+from respread.cluster.interning import Interning
+from respread.cluster.meta import (
     DO_NOT_DISRUPT,
     MIRROR,
     POD_DELETION_COST,
     SAFE_TO_EVICT_LOCAL_VOLUMES,
     kept_annotations,
 )
-from respread.cluster.decode.field_ownership import owner_of_annotation
-from respread.cluster.decode.metadata import Timestamp, WireCondition, nano_amounts
-from respread.cluster.decode.pod_content import ABSENT, PodContents, RawPodSpec, WireResources
-from respread.cluster.decode.pod_specs import WirePodSpec, amounts_of, build_pod_spec, requests_of
-from respread.cluster.errors import READING_ERRORS, field_error_of
-from respread.cluster.interning import Interning
+from respread.cluster.objects import READING_ERRORS, field_error_of
 from respread.cluster.pod import Pod, PodSpec, Resources
-from respread.cluster.requests import ContainerResize, Resize, requests_held, requests_of_spec
+from respread.cluster.quantity import ContainerResize, Resize, requests_held, requests_of_spec
 
 _MAX_HELD = 32768
 

@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
-from respread.cluster.annotations import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE, STORAGE_CLASS
+from respread.api.fields import LabelSelector
 from respread.cluster.decode.csi_migration import InTreeSources, migrated, migrated_node_affinity
 from respread.cluster.decode.metadata import WireAmounts, WireMetadata, checked_selector, nano_amounts
 from respread.cluster.interning import Interning
+from respread.cluster.meta import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE, STORAGE_CLASS
 from respread.cluster.objects import ClaimReference, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from respread.cluster.quantity import NANO_PER_UNIT, round_away_from_zero

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
+from respread.api.fields import LabelSelector
 from respread.cluster.decode.metadata import Timestamp, WireAmounts, WireMetadata, checked_selector, nano_amounts
 from respread.cluster.interning import Interning
 from respread.cluster.objects import (

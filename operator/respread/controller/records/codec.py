@@ -23,12 +23,11 @@ from respread.api.record import (
     Recorded,
     RecordedBackOff,
 )
-from respread.growing_pause import GrowingPause
-from respread.holds.backoff import BackOff, BackOffRules, BackOffs
-from respread.holds.breaker import Breakers, Failures
+from respread.eviction.standing import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
+from respread.holds.backoff import BackOff, BackOffRules, BackOffs, Breakers, Failures
 from respread.moves.codec import GroupsByNamespace, by_name, digest, group_name
-from respread.moves.hour import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
 from respread.spread.group import GroupKey, SpreadGroup
+from respread.timing import GrowingPause
 
 
 def situation_of(group: SpreadGroup) -> str:

@@ -13,7 +13,7 @@ from immutables import Map
 
 from respread.api.fields import MAX_COUNT
 from respread.api.policy import Policy
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.api.record import MoveInFlight, Recorded, RecordedBackOff
 from respread.cluster.pod import Pod, workload_of
 from respread.cluster.state import ClusterSnapshot
@@ -28,16 +28,13 @@ from respread.controller.records.codec import (
     situation_of,
     without_expired,
 )
-from respread.eviction.limits.limiter import GroupPace
-from respread.eviction.limits.standing import Standings, Trust
-from respread.holds.backoff import BackOffs
-from respread.holds.breaker import Breakers
+from respread.eviction.limiter import GroupPace
+from respread.eviction.standing import EvictionHistory, GroupHistory, Standings, Trust
+from respread.holds.backoff import BackOffs, Breakers
 from respread.moves.codec import GroupNames, GroupsByNamespace
 from respread.moves.entry import Counting, Ended, Outcome
-from respread.moves.hour import EvictionHistory, GroupHistory
-from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.planning.victims.controllers import is_active
+from respread.planning.victims.protection import is_active
 from respread.spread.group import GroupKey, SpreadGroup
 
 LATE_SECONDS: Final = 60.0

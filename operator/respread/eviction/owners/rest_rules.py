@@ -13,12 +13,11 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.reasons import Reason
+from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
 from respread.eviction.owners.reading import ControllerObject, ListedPod, OwnerReading
-from respread.planning.held import Held
-from respread.planning.victims.candidates import why_too_few
-from respread.planning.victims.controllers import ordinal_of
+from respread.planning.victims.protection import ordinal_of
+from respread.planning.victims.selection import why_too_few
 
 _REVISION_LABEL: Final = "controller-revision-hash"
 _PARALLEL: Final = "Parallel"
@@ -250,11 +249,7 @@ def _of_view(
 
 
 def why_rollout_holds(rollout: ControllerObject) -> Held | None:
-    """Return why an Argo Rollout is not at rest, or None if its template was rolled out in full.
-
-    Args:
-        rollout: the Rollout, just read.
-    """
+    """Return why an Argo Rollout is not at rest, or None if its template was rolled out in full."""
     named, status = f"Rollout {rollout.metadata.name}", rollout.status
     if status.current_pod_hash != status.stable_hash:
         return Held(
@@ -271,11 +266,7 @@ def why_rollout_holds(rollout: ControllerObject) -> Held | None:
 
 
 def why_clone_set_holds(clone_set: ControllerObject) -> Held | None:
-    """Return why it is not certain what a CloneSet puts in place of a pod, or None if it is.
-
-    Args:
-        clone_set: the CloneSet, just read.
-    """
+    """Return why it is not certain what a CloneSet puts in place of a pod, or None if it is."""
     named, spec, status = f"CloneSet {clone_set.metadata.name}", clone_set.spec, clone_set.status
     if spec.volume_claim_templates:
         return Held(

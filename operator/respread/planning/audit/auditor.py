@@ -16,14 +16,12 @@ from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.finding import Finding
-from respread.planning.audit.known_nodes import KnownNodes
 from respread.planning.audit.limit_rules import without_a_place
 from respread.planning.audit.rules import judge
-from respread.planning.audit.subject import Subject, subjects_of
+from respread.planning.audit.subject import KnownNodes, Subject, subjects_of
 from respread.planning.placement import replacement_of
 from respread.scheduling.predictor import Predictor
-from respread.spread.domains import DomainIndex
-from respread.spread.group import GroupKey, SpreadGroup, Template
+from respread.spread.group import DomainIndex, GroupKey, SpreadGroup, Template
 from respread.spread.index import Spread
 
 

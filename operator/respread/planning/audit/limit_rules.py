@@ -1,4 +1,4 @@
-"""The rules of the audit about room: constraints that leave too few places for their pods."""
+"""The rules of the audit about room: constraints that leave too few places for their pods, and why a pod is Pending."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from functools import reduce
 from operator import and_
 from typing import Final, NamedTuple
 
-from respread.api.words import listed, number_of
-from respread.planning.audit.cures import remove, set_field, soften, unsatisfiable
-from respread.planning.audit.finding import AuditRule, Finding, PatchOperation, When
-from respread.planning.audit.known_nodes import NOT_SELECTED, KnownNodes
-from respread.planning.audit.subject import Subject
+from respread.api.reasons import listed, number_of
+from respread.planning.audit.finding import (
+    AuditRule,
+    Finding,
+    PatchOperation,
+    When,
+    remove,
+    set_field,
+    soften,
+    unsatisfiable,
+)
+from respread.planning.audit.subject import NOT_SELECTED, KnownNodes, Subject
 from respread.scheduling.filters.pod_topology_spread import HardConstraint
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.verdict import Plugin
+from respread.scheduling.verdict import Plugin, Rejection, Unknown
 from respread.scheduling.view.node_table import NodeTable
 from respread.spread.group import SpreadGroup, domain_map
 
@@ -35,7 +42,7 @@ def limited(subject: Subject) -> Finding | None:
     if nodes is None or subject.pods is None or not subject.counts_own_pods:
         return None
     there, closed = nodes.domains(key).nodes, nodes.closed(key, subject.template.spec)
-    few = len(there) < key.min_domains
+    few = nodes.too_few(key)
     open_domains = [domain for domain in there if domain not in closed]
     if not open_domains or not (few or closed):
         return None
@@ -63,7 +70,7 @@ def _limit_found(subject: Subject, nodes: KnownNodes, when: When, pending: int, 
     reachable = len(there) - len(closed)
     patch: tuple[PatchOperation, ...] = ()
     cures = []
-    if len(there) < key.min_domains:
+    if nodes.too_few(key):
         rule = AuditRule.TOO_FEW_DOMAINS
         domains = "1 domain" if len(there) == 1 else f"{len(there)} domains"
         message = (
@@ -110,8 +117,7 @@ def _contradiction_with(subject: Subject, nodes: KnownNodes, pods: int, position
     if inside is None:
         return None
     around, within = (
-        Level(key.max_skew, bool(nodes.closed(key, spec)) or len(nodes.domains(key).nodes) < key.min_domains)
-        for key in (outer, inner)
+        Level(key.max_skew, bool(nodes.closed(key, spec)) or nodes.too_few(key)) for key in (outer, inner)
     )
     if can_hold(pods, inside, around, within):
         return None
@@ -262,3 +268,88 @@ def _minima(pods: int, domains: int, level: Level, *, zero: bool = False) -> Seq
         return (0,)
     least = -(-pods // domains) - level.max_skew
     return range(pods // domains, max(0, least) - 1, -1)
+
+
+_WORDS: Final = {
+    "NodeUnschedulable": "are cordoned",
+    "TaintToleration": "have a taint that it does not tolerate",
+    "NodeAffinity": "do not match its nodeSelector or affinity",
+    "NodePorts": "have no free port for it",
+    "NodeResourcesFit": "have too little room",
+    "InterPodAffinity": "do not match its affinity to other pods",
+}
+
+
+class RejectedNodes(NamedTuple):
+    """The nodes that reject a pod for the same reason."""
+
+    plugin: Plugin
+    """The filter that does."""
+    topology_key: str | None
+    """Of the topology spread constraint, if the filter is PodTopologySpread."""
+    nodes: int
+    why: str
+    """Such as `have too little room`."""
+    example: str
+    """One of the nodes, and what the filter says about it."""
+
+    def __str__(self) -> str:
+        """Return the reason in words."""
+        return f"{self.nodes} {self.why} ({self.example})"
+
+
+class WhyPending(NamedTuple):
+    """Why a pod has no node."""
+
+    nodes: int
+    """How many nodes there are."""
+    rejected: tuple[RejectedNodes, ...]
+    """Those that reject it, the largest number first."""
+    unknown: Unknown | None
+    """Why it can't be told, or is not the nodes' fault; None if it can."""
+
+    def __str__(self) -> str:
+        """Return the sentence of the Event `FailedScheduling`, with the number of nodes for each constraint."""
+        if self.unknown is not None:
+            gated = self.unknown.subject == "schedulingGates"
+            return self.unknown.message if gated else f"it can't be told why: {self.unknown.message}"
+        if fitting := self.nodes - sum(each.nodes for each in self.rejected):
+            return f"{fitting} of {self.nodes} nodes can take it now"
+        return f"0 of {self.nodes} nodes are available: {'; '.join(map(str, self.rejected))}"
+
+
+def why_pending(pod: PreparedPod, nodes: list[str]) -> WhyPending:
+    """Return how many nodes reject a pod, by the first filter that does, as in the Event `FailedScheduling`.
+
+    kube-scheduler gives one number for all topology spread constraints. Here each has its own, and what it says of one
+    of the nodes.
+
+    Args:
+        pod: the pod, on the current view.
+        nodes: the names of all nodes, sorted.
+    """
+    if pod.unknown is not None and not pod.unknown.filters_answer:
+        return WhyPending(len(nodes), (), pod.unknown)
+    found: dict[tuple[Plugin, str | None, str], RejectedNodes] = {}
+    for name in nodes:
+        if (rejection := pod.first_rejection(name)) is None:
+            continue
+        key, why = _reason(rejection)
+        at = rejection.plugin, key, why
+        first = found.get(at) or RejectedNodes(*at[:2], 0, why, f"{name}: {rejection.message}")
+        found[at] = first._replace(nodes=first.nodes + 1)
+    if pod.unknown is not None and sum(each.nodes for each in found.values()) < len(nodes):
+        return WhyPending(len(nodes), (), pod.unknown)
+    return WhyPending(len(nodes), tuple(sorted(found.values(), key=lambda each: -each.nodes)), None)
+
+
+def _reason(rejection: Rejection) -> tuple[str | None, str]:
+    """Return the topology key that a rejection is about, and the reason in words."""
+    if rejection.plugin != "PodTopologySpread":
+        return None, _WORDS.get(rejection.plugin, f"are rejected by {rejection.plugin}")
+    # The message begins with the key, or it is `has no label KEY, …`.
+    key, _, said = rejection.message.partition(" ")
+    if key != "has":
+        return key, f"would break {key}"
+    key = said.removeprefix("no label ").partition(",")[0]
+    return key, f"lack the label {key}"

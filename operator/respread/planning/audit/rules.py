@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeAlias
 
-from respread.api.words import number_of
+from respread.api.reasons import number_of
 from respread.cluster.pod import NodeSelector, PodAffinityTerm
 from respread.cluster.selectors import compile_selector
-from respread.planning.audit.cures import (
+from respread.planning.audit.finding import (
     PER_POD_LABELS,
+    AuditRule,
+    Finding,
+    PatchOperation,
     identity_of,
     ineffective,
     remove,
     set_field,
     unsatisfiable,
 )
-from respread.planning.audit.finding import AuditRule, Finding, PatchOperation
 from respread.planning.audit.limit_rules import FEWEST, contradiction, limited
 from respread.planning.audit.subject import Subject
 from respread.scheduling.filters.topology_spread_score import HOSTNAME

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Final
 
 import msgspec
 from immutables import Map
 
-from respread.cluster.pod import TopologySpreadConstraint
-from respread.planning.audit.known_nodes import KnownNodes
+from respread.cluster.objects import Node
+from respread.cluster.pod import PodSpec, TopologySpreadConstraint
+from respread.scheduling.filters.node_affinity import matches_node_affinity
+from respread.scheduling.filters.node_unschedulable import UNSCHEDULABLE_TAINT
+from respread.scheduling.filters.taint_toleration import tolerates, untolerated_taint
+from respread.scheduling.filters.topology_spread import minimum_is_zero
 from respread.spread.carried import own_keys
-from respread.spread.group import GroupKey, Template
+from respread.spread.group import DomainIndex, Domains, GroupKey, Template
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,3 +90,121 @@ def subjects_of(
         )
         for position, key in enumerate(keys)
     )
+
+
+NOT_SELECTED: Final = "does not match the pods' nodeSelector or affinity"
+"""Why such a node takes no pod."""
+
+
+class KnownNodes:
+    """The nodes of one moment. What is derived from them is kept."""
+
+    def __init__(self, nodes: Map[str, Node], domains: DomainIndex | None = None) -> None:
+        """Prepare.
+
+        Args:
+            nodes: the nodes by name.
+            domains: an index that has these nodes already; by default, a new one.
+        """
+        self.nodes = nodes
+        if domains is None:
+            domains = DomainIndex()
+            domains.advance(nodes)
+        self._domains = domains
+        self._closed: dict[tuple[object, ...], Mapping[str, str]] = {}
+        self._nested: dict[tuple[object, ...], Sequence[int] | None] = {}
+
+    @cached_property
+    def values(self) -> Mapping[str, frozenset[str]]:
+        """The values of each label key."""
+        found: dict[str, set[str]] = {}
+        for node in self.nodes.values():
+            for key, value in node.labels.items():
+                found.setdefault(key, set()).add(value)
+        return {key: frozenset(values) for key, values in found.items()}
+
+    @cached_property
+    def _out_of_use(self) -> Mapping[str, Node]:
+        """The nodes that are cordoned or have a taint for which a pod needs a toleration."""
+        return {
+            name: node
+            for name, node in self.nodes.items()
+            if node.unschedulable or any(taint.effect != "PreferNoSchedule" for taint in node.taints)
+        }
+
+    def domains(self, key: GroupKey) -> Domains:
+        """Return the domains of the nodes that count for a constraint."""
+        return self._domains.of(key.eligibility, key.topology_key)
+
+    def too_few(self, key: GroupKey) -> bool:
+        """Return whether a constraint has fewer domains than its minDomains, so that the minimum counts as 0."""
+        return minimum_is_zero(len(self.domains(key).nodes), key.min_domains)
+
+    def closed(self, key: GroupKey, spec: PodSpec) -> Mapping[str, str]:
+        """Return the domains that count for a constraint and whose nodes take no pod of a spec, with any room.
+
+        Returns:
+            The reason for one of the nodes, by domain: `node-7 is cordoned`.
+        """
+        at = (key.eligibility, key.topology_key, spec.tolerations, spec.node_selector, spec.node_affinity)
+        if (found := self._closed.get(at)) is None:
+            found = self._closed[at] = self._find_closed(key, spec)
+        return found
+
+    def takes(self, spec: PodSpec) -> bool:
+        """Return whether some node takes pods of a spec, if it has room and no constraint objects."""
+        return any(_why_closed(spec, node) is None for node in self.nodes.values())
+
+    def lacking(self, keys: Iterable[str], spec: PodSpec) -> Mapping[str, int]:
+        """Return how many nodes that take pods of a spec lack a label, by those of the keys that some lack."""
+        taking = [node for node in self.nodes.values() if _why_closed(spec, node) is None]
+        missing = {key: sum(key not in node.labels for node in taking) for key in keys}
+        return {key: number for key, number in missing.items() if number}
+
+    def nested(self, outer: GroupKey, inner: GroupKey, spec: PodSpec) -> Sequence[int] | None:
+        """Return how many inner domains that take pods of a spec each outer domain has; None if they are not nested."""
+        at = (
+            *(outer.eligibility, outer.topology_key, inner.eligibility, inner.topology_key),
+            *(spec.tolerations, spec.node_selector, spec.node_affinity),
+        )
+        if at not in self._nested:
+            self._nested[at] = self._find_nested(outer, inner, spec)
+        return self._nested[at]
+
+    def _find_nested(self, outer: GroupKey, inner: GroupKey, spec: PodSpec) -> Sequence[int] | None:
+        around, domains, closed = self.domains(outer), self.domains(inner), self.closed(inner, spec)
+        inside = dict.fromkeys(around.nodes, 0)
+        for domain, names in domains.nodes.items():
+            outside = {around.of_node.get(name) for name in names}
+            if len(outside) != 1 or None in outside:
+                return None
+            if domain not in closed:
+                inside[next(iter(outside)) or ""] += 1
+        return tuple(inside.values()) or None
+
+    def _find_closed(self, key: GroupKey, spec: PodSpec) -> Mapping[str, str]:
+        domains = self.domains(key)
+        affine = key.eligibility.node_affinity_policy == "Honor" or not (spec.node_selector or spec.node_affinity)
+        nodes = self._out_of_use if affine else self.nodes
+        why = {
+            name: reason
+            for name, node in nodes.items()
+            if name in domains.of_node and (reason := _why_closed(spec, node)) is not None
+        }
+        touched = {domains.of_node[name]: name for name in sorted(why, reverse=True)}
+        return {
+            domain: f"{name} {why[name]}"
+            for domain, name in sorted(touched.items())
+            if all(each in why for each in domains.nodes[domain])
+        }
+
+
+def _why_closed(spec: PodSpec, node: Node) -> str | None:
+    if not matches_node_affinity(spec.node_selector, spec.node_affinity, node):
+        return NOT_SELECTED
+    if node.unschedulable and not tolerates(spec.tolerations, UNSCHEDULABLE_TAINT):
+        return "is cordoned"
+    taint = untolerated_taint(spec.tolerations, node.taints)
+    if taint is None:
+        return None
+    return f"has the taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"

@@ -21,9 +21,8 @@ from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Conflict, Demand, Leaving, held_by, largest_of
-from respread.planning.room.relations import Relations
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of, union
+from respread.planning.room.demand import Conflict, Demand, Leaving, Relations, held_by, largest_of
+from respread.scheduling.view.node_table import NodeSet, node_set, slots_of, union
 
 _MOST_LOOKS: Final = 20_000
 """The maximum number of looks, each at a node or at the pods that may land on the same nodes, for the initial pods,

@@ -19,7 +19,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
 from respread.planning.room.demand import Demand, Leaving, held_by, is_recent
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_table import NodeSet, node_set, slots_of
 
 _MOST_PREEMPTORS: Final = 32
 """If there are more, the nodes that they may affect are not computed."""

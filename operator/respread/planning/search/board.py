@@ -1,8 +1,8 @@
 """The board of the search: spread groups that share pods, the pods that may be evicted, and where they all are.
 
 A step evicts pods. The scheduler then places their replacements on nodes that it finds feasible. The board holds one
-position, which can be changed and restored. `landings` knows where replacements may land, `safety` which steps are
-safe, and `search` chooses the steps.
+position, which can be changed and restored. `safety` knows where replacements may land and which steps are safe, and
+`search` chooses the steps.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from immutables import Map
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.search.cost import Cost
 from respread.planning.search.tally import Tally
 from respread.scheduling.filters.taint_toleration import ShunnedNodes
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import POD_SLOTS
-from respread.scheduling.view.node_sets import NodeSet, node_set, nth_slot, slots_of, union
+from respread.scheduling.view.node_table import NodeSet, node_set, nth_slot, slots_of, union
 from respread.spread.group import Template
 
 
@@ -434,3 +433,58 @@ def _needs_of(movable: Iterable[Pod]) -> dict[str, int]:
         needs.update(pod.spec.requests)
         needs[POD_SLOTS] += 1
     return {name: amount for name, amount in sorted(needs.items()) if amount}
+
+
+class SearchBudget:
+    """A budget of looks, each of some tens of microseconds."""
+
+    __slots__ = ("_most", "_reserve", "drawn", "spent")
+
+    def __init__(self, most: int, reserve: int = 0) -> None:
+        """Create a budget.
+
+        Args:
+            most: the number of looks.
+            reserve: the number of additional looks after `draw_reserve`.
+        """
+        self._most = most
+        self._reserve = reserve
+        self.drawn = False
+        self.spent = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the search must stop."""
+        return self.spent >= self._most
+
+    def spend(self, looks: int = 1) -> None:
+        """Use some looks."""
+        self.spent += looks
+
+    def draw_reserve(self) -> None:
+        """Add the reserve to the budget, once."""
+        self.drawn = True
+        self._most += self._reserve
+
+
+class Cost(NamedTuple):
+    """What decides between ways, the first that differs: groups left violated, then excess left, then evictions.
+
+    One group within maxSkew and one as it was is better than two that are only nearer to it: who began a group that
+    can't be finished has evicted pods and cured nothing.
+    """
+
+    violated: tuple[int, ...]
+    """How many of the groups to be cured stay violated, by the rank of their policies, the most important first."""
+    excess: int
+    """What is left of the groups' total excess."""
+    evictions: int
+
+
+def total(costs: Sequence[Cost]) -> Cost:
+    """Return what ways of different components cost together; there is one at least."""
+    return Cost(
+        tuple(map(sum, zip(*(cost.violated for cost in costs), strict=True))),
+        sum(cost.excess for cost in costs),
+        sum(cost.evictions for cost in costs),
+    )

@@ -11,14 +11,13 @@ from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.search.board import Board, Piece, Spot
-from respread.planning.search.closed_form import Bounds
 from respread.planning.search.tally import Tally
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import victim_order
 from respread.scheduling.filters.taint_toleration import shunned_nodes
 from respread.scheduling.filters.topology_spread import counts_as_pod
-from respread.scheduling.view.node_sets import NodeSet, node_set
-from respread.spread.counts import histogram_of
+from respread.scheduling.view.node_table import NodeSet, node_set
+from respread.spread.counts import Bounds, histogram_of
 from respread.spread.group import DomainMap, SpreadGroup, domain_map, template_of
 from respread.spread.index import group_keys_of
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from respread.planning.search.closed_form import Bounds, Reach, fewest_moves, reach
-from respread.scheduling.view.node_sets import NodeSet
-from respread.spread.counts import Histogram, LiveCounts
+from respread.scheduling.view.node_table import NodeSet
+from respread.spread.counts import Bounds, Histogram, LiveCounts, Reach, fewest_moves, reach
 from respread.spread.group import DomainMap, SpreadGroup
 
 _NO_BOUNDS = Bounds()

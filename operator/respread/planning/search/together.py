@@ -46,7 +46,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from respread.planning.search.board import Board, Piece, Spot, largest_request
 from respread.planning.search.tally import Tally
-from respread.scheduling.view.node_sets import NodeSet, union
+from respread.scheduling.view.node_table import NodeSet, union
 
 _MOST_PARTS: Final = 64
 """In groups with up to this many domains, room is looked for in each, and in as many parts that domains share."""
@@ -292,8 +292,7 @@ class _Course:
             or inner.soft
             or outer.too_few
             or inner.too_few
-            or outer.domains.eligible != inner.domains.eligible
-            or frozenset(outer.group.matched) != frozenset(inner.group.matched)
+            or not _count_the_same(outer, inner)
             or (level.lowest is not None and level.lowest < level.most(level.coming))
         ):
             return None
@@ -434,11 +433,15 @@ def _implies(board: Board, one: int, other: int) -> bool:
         not first.soft
         and first.max_skew <= second.max_skew
         and first.too_few >= second.too_few
-        and frozenset(first.group.matched) == frozenset(second.group.matched)
-        and first.domains.eligible == second.domains.eligible
+        and _count_the_same(first, second)
         and (
             first.domains is second.domains
             or (first.single and second.single)
             or first.domains.nodes == second.domains.nodes
         )
     )
+
+
+def _count_the_same(one: Tally, other: Tally) -> bool:
+    """Whether two constraints count the same pods on the same nodes."""
+    return one.domains.eligible == other.domains.eligible and set(one.group.matched) == set(other.group.matched)

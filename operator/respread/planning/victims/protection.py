@@ -6,26 +6,29 @@ A protected pod still counts wherever kube-scheduler counts it. Protection is on
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 import msgspec
 
 from respread.api.policy import PriorityThreshold, TrustedController, VictimRules
-from respread.api.reasons import Reason
-from respread.cluster.annotations import (
+from respread.api.reasons import Held, Reason
+from respread.cluster.meta import (
     DO_NOT_DISRUPT,
     EVICT,
     POD_DELETION_COST,
     PREFER_NO_EVICTION,
     SAFE_TO_EVICT,
     SAFE_TO_EVICT_LOCAL_VOLUMES,
+    Labels,
+    ObjectKey,
+    OwnerReference,
 )
-from respread.cluster.decode.go_duration import parse_go_duration
-from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
-from respread.planning.held import Held
+from respread.cluster.state import ClusterSnapshot
 
 NEVER: Final = "never"
 """The value of the annotation `respread.dev/evict` that protects a pod."""
@@ -33,15 +36,11 @@ _YES: Final = "true"
 _NO: Final = "false"
 
 
-def why_it_refuses(pod: Pod, now: datetime) -> Held | None:
+def _why_it_refuses(pod: Pod, now: datetime) -> Held | None:
     """Return the annotation that protects a pod from eviction, or None.
 
     Each is interpreted as by the project that defines it. A value without a defined meaning protects the pod, because
     it more likely means no than yes. docs/policy.md lists the annotations.
-
-    Args:
-        pod: the pod.
-        now: the time, with a time zone.
     """
     annotations = pod.annotations
     if (word := annotations.get(EVICT)) is not None:
@@ -55,7 +54,7 @@ def why_it_refuses(pod: Pod, now: datetime) -> Held | None:
     return _while_not_to_be_disrupted(pod, now)
 
 
-def minds_local_storage(pod: Pod) -> bool:
+def _minds_local_storage(pod: Pod) -> bool:
     """Return whether a pod has storage on its node that its annotations don't allow to lose.
 
     Mirrors Cluster Autoscaler's `HasBlockingLocalStorage`: names are separated by commas and nothing else.
@@ -181,7 +180,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         return (
             why_not_replaced(pod)
             or _by_owner(pod)
-            or why_it_refuses(pod, now)
+            or _why_it_refuses(pod, now)
             or self._by_priority(pod)
             or self._by_storage(pod)
             or _by_phase(pod)
@@ -200,7 +199,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _by_storage(self, pod: Pod) -> Held | None:
-        if self.rules.local_storage == "Protect" and minds_local_storage(pod):
+        if self.rules.local_storage == "Protect" and _minds_local_storage(pod):
             return Held(
                 Reason.LOCAL_STORAGE,
                 "it keeps data on its node (a hostPath volume, or an emptyDir on disk), which would be lost; "
@@ -349,3 +348,96 @@ def _by_phase(pod: Pod) -> Held | None:
     if pod.finished:
         return Held(Reason.FINISHED_POD, f"it has run to its end ({pod.phase}) and counts for nothing any more")
     return None
+
+
+_NANOSECONDS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "\u00b5s": 10**3,  # micro sign
+    "\u03bcs": 10**3,  # Greek letter mu
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_LEAST: Final = -(1 << 63)
+_GREATEST: Final = (1 << 63) - 1
+_LONGEST_TEXT: Final = 256
+"""Go accepts longer ones. Nobody writes them, and exact arithmetic with them would take time."""
+
+
+def parse_go_duration(text: str) -> timedelta | None:
+    """Return a duration, rounded up to a microsecond, or None if `time.ParseDuration` would reject it.
+
+    Unlike durations in policies, it may be negative, and it is at most the 292 years of Go's `time.Duration`.
+    """
+    if len(text) > _LONGEST_TEXT:
+        return None
+    sign, unsigned = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if unsigned == "0":
+        return timedelta(0)
+    nanoseconds, end = Fraction(0), 0
+    while (part := _PART.match(unsigned, end)) is not None:
+        # Go truncates each part to nanoseconds.
+        nanoseconds += int(Fraction(part[1].rstrip(".")) * _NANOSECONDS[part[2]])
+        end = part.end()
+    if not end or end != len(unsigned) or not _LEAST <= sign * nanoseconds <= _GREATEST:
+        return None
+    return timedelta(microseconds=-(-sign * int(nanoseconds) // 1000))
+
+
+def siblings_of(snapshot: ClusterSnapshot, pod: Pod) -> Iterator[Pod]:
+    """Yield the pods of a snapshot with the same controller as a pod, including itself."""
+    in_namespace = snapshot.pods_by_controller.get(pod.namespace)
+    if in_namespace is not None and pod.controller is not None:
+        yield from in_namespace.get(pod.controller.uid, {}).values()
+
+
+def is_active(pod: Pod) -> bool:
+    """Return whether controllers count a pod among their pods (`IsPodActive`)."""
+    return not pod.terminating and not pod.finished
+
+
+def ordinal_of(pod_name: str) -> int:
+    """Return the ordinal at the end of a pod's name, -1 if there is none (`getOrdinal`)."""
+    digits = pod_name.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else -1
+
+
+def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
+    """Return a pod's controller from a snapshot; None if it was not read, or if another object has its name now."""
+    controller = pod.controller
+    if controller is None:
+        return None
+    held = {
+        "ReplicaSet": snapshot.replica_sets,
+        "StatefulSet": snapshot.stateful_sets,
+        "ReplicationController": snapshot.replication_controllers,
+    }.get(controller.kind)
+    found = None if held is None else held.get(ObjectKey(pod.namespace, controller.name))
+    return found if found is not None and found.uid == controller.uid else None
+
+
+class ActivePods:
+    """The number of active pods of the controllers of a snapshot, each counted once and only as far as needed."""
+
+    __slots__ = ("_counts", "_snapshot")
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._snapshot = snapshot
+        self._counts: dict[tuple[str, int], int] = {}
+
+    def up_to(self, pod: Pod, most: int) -> int:
+        """Return the number of active pods of a pod's controller, including itself, or `most` if there are more."""
+        if pod.controller is None:
+            return 0
+        asked = (pod.controller.uid, most)
+        if (count := self._counts.get(asked)) is None:
+            count = 0
+            for sibling in siblings_of(self._snapshot, pod):
+                if count == most:
+                    break
+                count += is_active(sibling)
+            self._counts[asked] = count
+        return count

@@ -11,11 +11,9 @@ from respread.cluster.meta import Labels
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable
 from respread.scheduling.view.pod_affinity_terms import ExistingTerms, IncomingTerm, Repelling, incoming_terms
-from respread.scheduling.view.pod_index import Namespaces, PodIndex
-from respread.scheduling.view.tallies import DomainCounts, NodeTally, domain_counts
+from respread.scheduling.view.pod_index import DomainCounts, Namespaces, NodeTally, PodIndex, domain_counts
 
 _NO_LABELS: Labels = Map()
 

@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
-from respread.cluster.bounded_cache import bounded_cache
+from respread.cluster.incremental import bounded_cache
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from respread.cluster.selectors import SelectorError, requirement
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet, union
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable, union
 
 NAME_FIELD: Final = "metadata.name"
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable
 
 
 class NodeName:

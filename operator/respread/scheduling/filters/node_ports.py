@@ -7,7 +7,7 @@ from typing import ClassVar
 from respread.cluster.pod import HostPort
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.free_resources import UsedPorts
-from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.scheduling.view.node_table import NodeSet, node_set
 
 
 class NodePorts:

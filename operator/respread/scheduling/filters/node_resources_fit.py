@@ -8,8 +8,7 @@ from typing import ClassVar
 from respread.cluster.pod import Resources
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.free_resources import POD_SLOTS, FreeAmounts, FreeResources
-from respread.scheduling.view.node_sets import NodeSet
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable
 
 
 class NodeResourcesFit:

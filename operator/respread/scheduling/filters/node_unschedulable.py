@@ -9,8 +9,7 @@ from respread.cluster.objects import Taint
 from respread.cluster.pod import Toleration
 from respread.scheduling.filters.taint_toleration import tolerates
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet, node_set
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable, node_set
 
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 

@@ -7,11 +7,18 @@ from typing import ClassVar
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.filter import Filter, RejectsEverywhere
-from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.attached_volumes import AttachableVolume, Attachments, inline_volumes, volume_of
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
-from respread.scheduling.view.volumes import claims_with_names, not_found, not_made_for, was_made_for
+from respread.scheduling.verdict import Filter, Plugin, Rejection, RejectsEverywhere
+from respread.scheduling.view.node_table import NodeSet, node_set, slots_of
+from respread.scheduling.view.volumes import (
+    AttachableVolume,
+    Attachments,
+    claims_with_names,
+    inline_volumes,
+    not_found,
+    not_made_for,
+    volume_of,
+    was_made_for,
+)
 
 
 class NodeVolumeLimits:

@@ -11,10 +11,8 @@ from respread.scheduling.filters.node_affinity import own_nodes
 from respread.scheduling.filters.taint_toleration import tolerated_nodes
 from respread.scheduling.filters.topology_spread import SpreadConstraint, minimum_is_zero
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet
-from respread.scheduling.view.node_table import NodeTable
-from respread.scheduling.view.pod_index import PodIndex
-from respread.scheduling.view.tallies import DomainCounts, NodeTally, domain_counts
+from respread.scheduling.view.node_table import NodeSet, NodeTable
+from respread.scheduling.view.pod_index import DomainCounts, NodeTally, PodIndex, domain_counts
 
 
 class HardConstraint:

@@ -10,8 +10,7 @@ import msgspec
 from respread.cluster.objects import Taint
 from respread.cluster.pod import Toleration
 from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet, union
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable, union
 
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
 """With the effect PreferNoSchedule on nodes that cluster-autoscaler deletes if they stay unneeded."""

@@ -11,14 +11,13 @@ from functools import lru_cache
 import msgspec
 
 from respread.api.policy import WhenUnsatisfiable
-from respread.cluster.bounded_cache import MOST_RESULTS, MOST_SMALL
+from respread.cluster.incremental import MOST_RESULTS, MOST_SMALL
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
 from respread.cluster.pod import NodeInclusionPolicy, Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.selectors import Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.configuration import Profile
-from respread.scheduling.default_selector import default_selector
+from respread.scheduling.configuration import Profile, default_selector
 from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.taint_toleration import untolerated_taint
 from respread.scheduling.verdict import Unknown
@@ -29,10 +28,6 @@ def effective_selector(constraint: TopologySpreadConstraint, labels: Labels) -> 
 
     A key that the pod does not have is ignored (KEP 3243). If the API server has already added the requirement to the
     selector (1.34 and later), it appears once. An absent selector stays absent and matches nothing.
-
-    Args:
-        constraint: a constraint of the pod.
-        labels: the labels of the pod.
     """
     wanted = tuple((key, labels[key]) for key in constraint.match_label_keys if key in labels)
     selector = compile_selector(constraint.label_selector)
@@ -123,11 +118,6 @@ def constraints_in_force(pod: Pod, profile: Profile, snapshot: ClusterSnapshot) 
     """Return the constraints that the scheduler applies to a pod.
 
     If the pod has one constraint of its own, of either kind, it gets no default constraints.
-
-    Args:
-        pod: the pod to be placed.
-        profile: the profile of its scheduler.
-        snapshot: the cluster.
     """
     own = pod.spec.topology_spread_constraints
     if own:

@@ -11,10 +11,8 @@ import msgspec
 from respread.cluster.pod import Pod
 from respread.scheduling.filters.pod_topology_spread import eligible_nodes, matching_pods
 from respread.scheduling.filters.topology_spread import ConstraintsInForce, SpreadConstraint
-from respread.scheduling.view.node_sets import NodeSet, slots_of
-from respread.scheduling.view.node_table import NodeTable
-from respread.scheduling.view.pod_index import PodIndex
-from respread.scheduling.view.tallies import domain_counts
+from respread.scheduling.view.node_table import NodeSet, NodeTable, slots_of
+from respread.scheduling.view.pod_index import PodIndex, domain_counts
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 MAX_NODE_SCORE: Final = 100

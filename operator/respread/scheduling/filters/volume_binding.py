@@ -14,11 +14,9 @@ from respread.cluster.objects import Node, PersistentVolume, PersistentVolumeCla
 from respread.cluster.pod import NodeSelectorTerm, Pod
 from respread.cluster.selectors import compile_selector
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.filter import Filter, RejectsEverywhere
 from respread.scheduling.filters.node_affinity import matches_node_selector, nodes_with_volume_affinity
-from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of, union
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.verdict import Filter, Plugin, Rejection, RejectsEverywhere
+from respread.scheduling.view.node_table import NodeSet, NodeTable, node_set, slots_of, union
 from respread.scheduling.view.volumes import (
     claims_with_names,
     class_of,

@@ -8,9 +8,8 @@ from typing import ClassVar
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, Pod, RBDVolume
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.filter import Filter, RejectsEverywhere
-from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.scheduling.verdict import Filter, Plugin, Rejection, RejectsEverywhere
+from respread.scheduling.view.node_table import NodeSet, node_set
 from respread.scheduling.view.volumes import VolumeUsage, claim_named, not_found
 
 

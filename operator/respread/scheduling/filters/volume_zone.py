@@ -10,10 +10,8 @@ import msgspec
 from respread.cluster.objects import PersistentVolume
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.filters.filter import Filter, RejectsEverywhere
-from respread.scheduling.verdict import Plugin, Rejection
-from respread.scheduling.view.node_sets import NodeSet
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.verdict import Filter, Plugin, Rejection, RejectsEverywhere
+from respread.scheduling.view.node_table import NodeSet, NodeTable
 from respread.scheduling.view.volumes import claim_named, class_of, is_bound_by_scheduler, not_found
 
 ZONE: Final = "topology.kubernetes.io/zone"

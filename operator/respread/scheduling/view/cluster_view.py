@@ -19,13 +19,11 @@ from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.view.attached_volumes import Attachments
 from respread.scheduling.view.free_resources import FreeResources, UsedPorts
-from respread.scheduling.view.node_sets import NodeSet, node_set
-from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.node_table import NodeSet, NodeTable, node_set
 from respread.scheduling.view.pod_affinity_terms import ExistingTerms
 from respread.scheduling.view.pod_index import PodIndex
-from respread.scheduling.view.volumes import VolumeUsage, has_volumes
+from respread.scheduling.view.volumes import Attachments, VolumeUsage, has_volumes
 
 ViewMark: TypeAlias = int
 """A moment to return to: the number of steps made before it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from respread.cluster.pod import HostPort, Resources
-from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.scheduling.view.node_table import NodeSet, node_set
 
 POD_SLOTS: Final = "pods"
 """The resource of which every pod uses one, whatever it requests."""

@@ -15,10 +15,8 @@ from respread.cluster.meta import Labels
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodAffinityTerm
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
-from respread.scheduling.view.node_sets import NodeSet
-from respread.scheduling.view.node_table import NodeTable
-from respread.scheduling.view.pod_index import Namespaces
-from respread.scheduling.view.tallies import NodeTally, domain_counts
+from respread.scheduling.view.node_table import NodeSet, NodeTable
+from respread.scheduling.view.pod_index import Namespaces, NodeTally, domain_counts
 
 _NO_LABELS: Labels = Map()
 

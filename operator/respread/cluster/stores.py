@@ -1,0 +1,391 @@
+"""The kinds that Respread watches, where their objects are stored, and how they are decoded before.
+
+ReplicaSets, StatefulSets and ReplicationControllers are not among them: there may be hundreds of thousands, and few
+ever matter. They are read when needed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+from immutables import Map
+
+from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
+from respread.api.json_documents import decoded
+from respread.api.policy import GROUP, PLURALS, VERSION, Policy, PolicyKind
+from respread.api.record import RECORD_KINDS, RECORD_PLURALS, Recorded, decode_record
+from respread.api.status import PolicyStatus
+from respread.cluster.decode.decoder import KINDS, Decoder, Kind, NotAListError, split_list
+from respread.cluster.decode.metadata import WireIdentity
+from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import DecodeError, Unread
+from respread.cluster.state import ClusterState, StateObject
+
+
+class DecodedPage(NamedTuple):
+    """A decoded page of a LIST."""
+
+    objects: list[tuple[ObjectKey, Any]]
+    errors: list[DecodeError]
+    """One for each object that was left out."""
+    remainder: bytes
+    """The page unchanged, but without items."""
+
+
+class KindStore(ABC):
+    """Decodes and stores the objects of one kind."""
+
+    __slots__ = ("_resource",)
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Decode a page of a LIST.
+
+        Raises:
+            DecodeError: if it is not a list.
+        """
+        try:
+            document = split_list(body)
+        except NotAListError as error:
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
+        objects: list[tuple[ObjectKey, object]] = []
+        errors: list[DecodeError] = []
+        for raw in document.items:
+            try:
+                objects.append(self.decode_object(bytes(raw)))
+            except DecodeError as error:
+                errors.append(error)
+        return DecodedPage(objects, errors, document.remainder)
+
+    @abstractmethod
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, Any]:
+        """Decode one object from JSON.
+
+        Raises:
+            DecodeError: if it can't be decoded.
+        """
+
+    @abstractmethod
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all stored objects."""
+
+    @abstractmethod
+    def holds(self, key: ObjectKey, content: Any) -> bool:
+        """Return whether exactly this object is stored."""
+
+    @abstractmethod
+    def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
+        """Store objects, remove those with None, and return how many changed."""
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Store which objects can't be decoded, None for those that can be or are gone.
+
+        Return whether that has changed. By default nothing is stored, and the last decoded versions are kept.
+        """
+        del faults
+        return False
+
+
+class StateKindStore(KindStore):
+    """Pods, nodes and all other objects in the cluster state."""
+
+    __slots__ = ("_decoder", "_state")
+
+    def __init__(self, resource: str, decoder: Decoder, state: ClusterState) -> None:
+        super().__init__(resource)
+        self._decoder = decoder
+        self._state = state
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Decode a page of a LIST."""
+        page = self._decoder.decode_page(self._resource, body)
+        return DecodedPage([(each.key, each) for each in page.items], page.errors, page.remainder)
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, StateObject]:
+        """Decode one object."""
+        decoded = self._decoder.decode_object(self._resource, document)
+        return decoded.key, decoded
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all stored objects."""
+        return self._state.keys(self._resource)
+
+    def holds(self, key: ObjectKey, content: Any) -> bool:
+        """Return whether exactly this object is stored."""
+        return bool(self._state.get(self._resource, key) == content)
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, StateObject | None]]) -> int:
+        """Store objects, and remove those with None."""
+        return self._state.apply(self._resource, changes)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Store what is known about objects that can't be decoded in full.
+
+        The last version that could be decoded is kept, unless everything that determines the pod's room on its node was
+        decoded.
+        """
+        unread: list[tuple[ObjectKey, Unread | None]] = []
+        known: list[tuple[ObjectKey, StateObject]] = []
+        held = self._state.keys(self._resource)
+        for key, fault in faults:
+            outline = None if fault is None else fault.outline
+            unread.append((key, None if outline is None else outline.unread))
+            if (
+                outline is not None
+                and outline.known is not None
+                and (key not in held or outline.unread.node_name == "")
+            ):
+                known.append((key, outline.known))
+        changed = self._state.apply(self._resource, known)
+        return self._state.note_unread(self._resource, unread) or bool(changed)
+
+
+Policies: TypeAlias = Map[str, Policy]
+"""Policies by `Policy.name`."""
+
+
+class PolicyObject(NamedTuple):
+    """A policy and its last known status."""
+
+    policy: Policy
+    status: PolicyStatus
+
+
+class PolicyStore:
+    """All policies of both kinds, by `Policy.name`."""
+
+    __slots__ = ("_policies", "_statuses")
+
+    def __init__(self) -> None:
+        self._policies: Policies = Map()
+        self._statuses: Map[str, PolicyStatus] = Map()
+
+    @property
+    def policies(self) -> Policies:
+        """The policies as they are now. Later changes don't affect the returned value."""
+        return self._policies
+
+    @property
+    def statuses(self) -> Map[str, PolicyStatus]:
+        """The last known statuses, by the policies' names."""
+        return self._statuses
+
+    def current(self, name: str) -> Policy | None:
+        """Return the policy with that name, or None."""
+        return self._policies.get(name)
+
+    def keys(self, kind: PolicyKind) -> Collection[ObjectKey]:
+        """Return the keys of the policies of one kind. Those of ClusterRebalancePolicies have an empty namespace."""
+        return [_key(policy) for policy in self._policies.values() if policy.kind == kind]
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
+        """Apply changes, None for deleted policies, and return how many policies changed in more than their status.
+
+        Names of the two kinds are always different, because only the name of a RebalancePolicy contains a slash.
+        """
+        policies, statuses, changed = self._policies.mutate(), self._statuses.mutate(), 0
+        for key, new in changes:
+            name = str(key)
+            if new is None:
+                statuses.pop(name, None)
+                changed += policies.pop(name, None) is not None
+                continue
+            statuses[name] = new.status
+            if policies.get(name) != new.policy:
+                policies[name] = new.policy
+                changed += 1
+        self._statuses = statuses.finish()
+        if changed:  # Otherwise it stays the same object, so that values derived from it stay valid.
+            self._policies = policies.finish()
+        return changed
+
+
+def _key(policy: Policy) -> ObjectKey:
+    return ObjectKey(policy.namespace, policy.object_name)
+
+
+class PolicyKindStore(KindStore):
+    """The policies of one of the two kinds. Errors in a policy are among its problems."""
+
+    __slots__ = ("_kind", "_store")
+
+    def __init__(self, kind: PolicyKind, store: PolicyStore) -> None:
+        super().__init__(PLURALS[kind])
+        self._kind = kind
+        self._store = store
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, PolicyObject]:
+        """Decode one policy. Errors in its spec become problems of the policy and raise nothing."""
+        try:
+            read = decoded(msgspec.json.decode, document)
+            policy = decode_policy(self._kind, read)
+        except (NotAPolicyError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
+        return ObjectKey(policy.namespace, policy.object_name), PolicyObject(policy, decode_status(read))
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all policies of the kind."""
+        return self._store.keys(self._kind)
+
+    def holds(self, key: ObjectKey, content: PolicyObject) -> bool:
+        """Return whether exactly this policy is stored, including its status."""
+        name = str(key)
+        return (self._store.policies.get(name), self._store.statuses.get(name)) == content
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
+        """Store policies, and remove those with None."""
+        return self._store.apply(changes)
+
+
+class RecordKindStore(KindStore):
+    """The records of one kind of policy. Commands read them; the operator reads them when it begins to lead."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind.resource)
+        self.records: dict[ObjectKey, Recorded] = {}
+        """Their names are the policies' UIDs."""
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, Recorded]:
+        """Decode one record. What can't be read in its text counts as absent."""
+        try:
+            read = decoded(_read_record, document)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
+        return ObjectKey(read.metadata.namespace, read.metadata.name), decode_record(read.record)
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all stored records."""
+        return tuple(self.records)
+
+    def holds(self, key: ObjectKey, content: Recorded) -> bool:
+        """Return whether exactly this record is stored."""
+        return self.records.get(key) == content
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, Recorded | None]]) -> int:
+        """Store records, and remove those with None."""
+        changed = 0
+        for key, record in changes:
+            changed += 1
+            if record is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = record
+        return changed
+
+
+class _WireRecord(msgspec.Struct):
+    metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
+    record: object = None
+
+
+_read_record: Final = msgspec.json.Decoder(_WireRecord).decode
+
+
+class PriorityClassKindStore(KindStore):
+    """PriorityClasses. A policy that names one that can't be decoded evicts nothing."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__(kind.resource)
+        self.values: Map[str, int] = Map()
+        """The value of each PriorityClass, by name. Later changes don't affect this map."""
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
+        """Decode one PriorityClass."""
+        try:
+            wire = decoded(_read_priority_class, document)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(self._resource, "", "", "", str(error)) from error
+        if type(wire.value) is not int:
+            fault = f"must be a whole number, not {wire.value!r}"
+            raise DecodeError(self._resource, "", wire.metadata.name, "value", fault)
+        return ObjectKey("", wire.metadata.name), wire.value
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all PriorityClasses."""
+        return [ObjectKey("", name) for name in self.values]
+
+    def holds(self, key: ObjectKey, content: int) -> bool:
+        """Return whether exactly this PriorityClass is stored."""
+        return self.values.get(key.name) == content
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
+        """Store values, and remove those with None."""
+        values, changed = self.values.mutate(), 0
+        for key, value in changes:
+            if values.get(key.name) == value:
+                continue
+            changed += 1
+            if value is None:
+                del values[key.name]
+            else:
+                values[key.name] = value
+        self.values = values.finish()
+        return changed
+
+
+class _WirePriorityClass(msgspec.Struct):
+    metadata: WireIdentity = msgspec.field(default_factory=WireIdentity)
+    value: Any = None
+
+
+_read_priority_class: Final = msgspec.json.Decoder(_WirePriorityClass).decode
+
+
+NODES: Final = KINDS["nodes"]
+PODS: Final = KINDS["pods"]
+UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector for pods. The scheduler never sees finished pods, and neither does Respread. If a pod finishes,
+its watch reports a deletion."""
+
+PRIORITY_CLASSES: Final = Kind("priorityclasses", "scheduling.k8s.io", "v1", "PriorityClass", namespaced=False)
+CLUSTER_POLICIES: Final = Kind(
+    PLURALS["ClusterRebalancePolicy"], GROUP, VERSION, "ClusterRebalancePolicy", namespaced=False
+)
+NAMESPACED_POLICIES: Final = Kind(PLURALS["RebalancePolicy"], GROUP, VERSION, "RebalancePolicy", namespaced=True)
+POLICY_KINDS: Final = (CLUSTER_POLICIES, NAMESPACED_POLICIES)
+_POLICY_KIND_NAMES: Final[tuple[tuple[Kind, PolicyKind], ...]] = (
+    (CLUSTER_POLICIES, "ClusterRebalancePolicy"),
+    (NAMESPACED_POLICIES, "RebalancePolicy"),
+)
+RECORDS: Final[Mapping[Kind, Kind]] = {
+    kind: Kind(RECORD_PLURALS[name], GROUP, VERSION, RECORD_KINDS[name], namespaced=kind.namespaced)
+    for kind, name in _POLICY_KIND_NAMES
+}
+"""The kind of the records of each kind of policy. The operator reads them when it begins to lead."""
+
+_STATE_KINDS: Final = (
+    PODS,
+    *(
+        KINDS[resource]
+        for resource in (
+            "nodes",
+            "namespaces",
+            "services",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "poddisruptionbudgets",
+            "storageclasses",
+            "csinodes",
+        )
+    ),
+)
+
+
+def watched_kinds(*, namespaced_policies: bool = True) -> tuple[Kind, ...]:
+    """Return the watched kinds. Without `namespaced_policies`, RebalancePolicies are ignored."""
+    policies = POLICY_KINDS if namespaced_policies else (CLUSTER_POLICIES,)
+    return (*_STATE_KINDS, PRIORITY_CLASSES, *policies)
+
+
+def full_name(kind: Kind) -> str:
+    """Return a kind's resource as in messages of kubectl and RBAC: `pods`, `poddisruptionbudgets.policy`."""
+    return f"{kind.resource}.{kind.group}" if kind.group else kind.resource

@@ -1,1 +1,0 @@
-"""Whether a move may be made now: leadership, policies, limits, order; and which permissions are missing."""

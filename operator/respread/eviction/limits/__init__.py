@@ -1,1 +1,0 @@
-"""The limits of policies: which evictions they bound, and whether they have room for more."""
