@@ -74,8 +74,7 @@ class Pace(Counted, frozen=True, kw_only=True):
         steps = list(steps_of(moves))
         controllers = ControllerPods(self.snapshot, {move.pod.uid for move in self.in_flight} | self.replacements)
         tallies = LimitTallies(self, [step for step in steps if step[0].policy not in self.closed], controllers)
-        busy = {group for move in self.in_flight for group in move.groups}
-        hour = _HourShares(tallies, steps, self.unrestored, busy, self.begun, self._made)
+        hour = _HourShares(self, tallies, steps)
         closed = dict(self.closed)
         now: list[tuple[int, Step]] = []
         held: list[tuple[int, Step, Held]] = []
@@ -120,10 +119,6 @@ class Pace(Counted, frozen=True, kw_only=True):
             tuple(move for _, step in sorted(now, key=_position) for move in step),
             tuple(HeldMove(move, why) for _, step, why in sorted(held, key=_position) for move in step),
         )
-
-    def _made(self, key: GroupKey) -> int:
-        group = self.groups(key)
-        return 0 if group is None else group.in_last_hour
 
     def _why_not(self, step: Step, closed: Mapping[str, Held], tallies: LimitTallies) -> Held | None:
         """Return why a step is not made now, or None if it is."""
@@ -191,35 +186,18 @@ class _Stretch(NamedTuple):
 class _HourShares:
     """Shares out what the limits have left."""
 
-    __slots__ = ("_begun", "_left", "_made", "_stretches", "_tallies")
+    __slots__ = ("_begun", "_groups", "_left", "_stretches", "_tallies")
 
-    def __init__(
-        self,
-        tallies: LimitTallies,
-        steps: Sequence[Step],
-        unrestored: Collection[GroupKey],
-        busy: Collection[GroupKey],
-        begun: Callable[[], Iterable[Needed]],
-        made: Callable[[GroupKey], int] = lambda _: 0,
-    ) -> None:
-        """Find the limits that don't have enough left for a whole plan.
-
-        Args:
-            tallies: the limits.
-            steps: all steps of the plan, in its order.
-            unrestored: the groups that stay violated after it.
-            busy: the groups with moves in flight. Evictions are kept for their next moves.
-            begun: returns others for which evictions are kept.
-            made: returns how many evictions were made for a group within the last hour.
-        """
+    def __init__(self, pace: Pace, tallies: LimitTallies, steps: Sequence[Step]) -> None:
+        """Find the limits that don't have enough left for all steps of a plan."""
         self._tallies = tallies
-        self._made = made
+        self._groups = pace.groups
         wanted: Counter[LimitTally] = Counter()
         for step in steps:
             for tally in tallies.of(step):
                 if tally.left_in_hour is not None:
                     wanted[tally] += tally.number(step)
-        kept = tuple(begun()) if wanted else ()
+        kept = tuple(pace.begun()) if wanted else ()
         left = {
             tally: (tally.left_in_hour or 0)
             - sum(each.evictions for each in kept if tally.applies(each.policy, each.namespace, each.matched[0]))
@@ -235,7 +213,8 @@ class _HourShares:
         components: dict[int, list[Step]] = {}
         for step in steps:
             components.setdefault(step[0].component, []).append(step)
-        self._stretches = {number: _next_stretch(each, unrestored) for number, each in components.items()}
+        self._stretches = {number: _next_stretch(each, pace.unrestored) for number, each in components.items()}
+        busy = {group for move in pace.in_flight for group in move.groups}
         for first, *_ in components.values():
             if any(group in busy for move in first for group in move.groups):
                 self.take(first)
@@ -249,7 +228,8 @@ class _HourShares:
             return False, 0, 0.0, False
         rank = min(ranks.get(move.policy, 0) for move in step)
         stretch = self._stretches[step[0].component]
-        is_new = not any(self._made(key) for move in stretch.moves for key in move.groups)
+        groups = (self._groups(key) for move in stretch.moves for key in move.groups)
+        is_new = not any(group is not None and group.in_last_hour for group in groups)
         return step[0].wave > 0, rank, stretch.price, is_new
 
     def why_unfinished(self, step: Step) -> Held | None:

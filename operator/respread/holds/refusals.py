@@ -147,12 +147,7 @@ class Refusals:
             self._refusals[key] = _Hold(held, now + _LOOK_AGAIN_SECONDS)
 
     def why_not(self, pod: Pod, budgets: Budgets) -> Held | None:
-        """Return why evicting a pod would be useless now, or None.
-
-        Args:
-            pod: the pod.
-            budgets: the budgets that select it now.
-        """
+        """Return why evicting a pod would be useless now, or None."""
         return self._refusals.why((_ALL, *_keys(pod, budgets)), self._clock(), budgets)
 
     def for_planning(self) -> Refused:

@@ -28,7 +28,7 @@ from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.plan import BlockedGroup, Move, Plan, in_turns
 from respread.planning.room.contention import Contention
 from respread.planning.room.demand import Conflict, Current, Demand, Leaving, demands_in, held_by, largest_of, wanted_by
-from respread.planning.room.preemption import Preemptor, Priorities, enabled_by, preemptors_among
+from respread.planning.room.preemption import Priorities, enabled_by, preemptors_among
 from respread.planning.solution import FirstStep, Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.budgets import BudgetBook
@@ -132,15 +132,7 @@ class Combination:
         selected: Mapping[GroupKey, str],
         groups: Mapping[GroupKey, SpreadGroup],
     ) -> Plan:
-        """Return the plan.
-
-        Args:
-            solutions: all of them.
-            stuck: the groups that stay violated.
-            surroundings: what the moves are made beside.
-            selected: the policy that selects each group.
-            groups: all groups.
-        """
+        """Return the plan."""
         expected = MissingDomains(surroundings.policies, surroundings.placement.table)
         joined = _joined(solutions, _wave(solutions, surroundings, self._priorities), surroundings.missed)
         moves: list[Move] = []
@@ -183,32 +175,11 @@ def _moves(solution: Solution, together: int, waits: _Waits) -> list[Move]:
     ]
 
 
-def _wave(solutions: Iterable[Solution], beside: Surroundings, priorities: Priorities) -> Wave | None:
+def _wave(solutions: Sequence[Solution], beside: Surroundings, priorities: Priorities) -> _Wave | None:
     """Return the wave that first steps may join; None if there is no such step."""
     steps = [step for each in solutions for step in (each.first, *each.together) if step is not None]
     members = [member for step in steps for member in step.members]
-    if not members:
-        return None
-    placement, leaving, now = beside.placement, beside.queue.leaving, beside.now
-    current = Current(placement)
-    of_solutions = (_of_solution(each, leaving, placement, current, now) for each in solutions if each.is_begun)
-    waiting = (*beside.queue.waiting, *chain.from_iterable(of_solutions))
-    largest = largest_of(member.pod for member in members)
-    contention = Contention(placement, (*waiting, *beside.coming), leaving, largest)
-    priorities.begin()
-    made = set(map(id, waiting))
-    fragile = [each for each in contention.fragile if id(each) in made]
-    without = [each for each in waiting if each.counts_on_leaving]
-    return Wave(
-        current,
-        beside.budgets,
-        _most(beside.policies, beside.under_way),
-        contention,
-        leaving,
-        preemptors_among((*without, *fragile), placement, priorities, now),
-        [each for each in waiting if not each.nodes],
-        priorities,
-    )
+    return _Wave(members, solutions, beside, priorities) if members else None
 
 
 def _most(policies: Iterable[Policy], under_way: Mapping[str, int]) -> dict[str, int]:
@@ -224,7 +195,7 @@ class _Joining:
 
     __slots__ = ("_has_ended", "_is_wide", "_solution", "_wave", "steps", "waits")
 
-    def __init__(self, solution: Solution, wave: Wave | None, missed: NodeSet) -> None:
+    def __init__(self, solution: Solution, wave: _Wave | None, missed: NodeSet) -> None:
         self._solution = solution
         self._wave = wave
         self._is_wide = solution.first is None
@@ -250,7 +221,7 @@ class _Joining:
             self._has_ended = held is not _NO_BUDGET_LEFT or not self._pass_over(self._wave, held)
         return False
 
-    def _join_next(self, wave: Wave) -> Held | None:
+    def _join_next(self, wave: _Wave) -> Held | None:
         """Join the next step, and return None, or else return what it waits for."""
         solution, held = self._solution, None
         if self.steps == 0:
@@ -268,7 +239,7 @@ class _Joining:
             self._is_wide = True
         return held or wave.join(following, solution.number)
 
-    def _pass_over(self, wave: Wave, held: Held) -> bool:
+    def _pass_over(self, wave: _Wave, held: Held) -> bool:
         """Let the next steps wait whose budgets have no room, if those of a later one have, and return whether so."""
         solution = self._solution
         numbers = range(self.steps, len(solution.together))
@@ -298,7 +269,7 @@ def _precedence(solution: Solution) -> tuple[int, bool, int, float]:
     return solution.rank, not solution.is_begun, solution.landing.bit_count(), -solution.share
 
 
-def _joined(solutions: Sequence[Solution], wave: Wave | None, missed: NodeSet) -> Mapping[int, tuple[int, _Waits]]:
+def _joined(solutions: Sequence[Solution], wave: _Wave | None, missed: NodeSet) -> Mapping[int, tuple[int, _Waits]]:
     """Return, by the identity of each solution, how many of its steps may be made now, and what others wait for.
 
     Each solution has its first step before any has its second.
@@ -329,41 +300,34 @@ _UNTIL_READY: Final = (_NO_MORE, _NO_BUDGET_LEFT)
 """What ends when replacements are Ready. What else a step waits for may end when they have a node."""
 
 
-class Wave:
+class _Wave:
     """Moves that are safe together, whichever of their nodes the scheduler picks for each."""
 
     def __init__(
-        self,
-        current: Current,
-        budgets: BudgetBook,
-        most: Mapping[str, int],
-        contention: Contention,
-        leaving: Leaving,
-        preemptors: Iterable[Preemptor],
-        without_node: Iterable[Demand],
-        priorities: Priorities,
+        self, members: Iterable[Demand], solutions: Iterable[Solution], beside: Surroundings, priorities: Priorities
     ) -> None:
-        """Start an empty wave.
-
-        Args:
-            current: completes demands on the current cluster.
-            budgets: what they still allow. The wave takes its evictions from it.
-            most: by policy, how many moves it has room for. More than its limits allow at once would be useless.
-            contention: the pods that need a node already. The wave's replacements join them.
-            leaving: the room that terminating pods leave. `contention` adds that of the wave.
-            preemptors: the pods for which the scheduler may preempt others, whose replacements then need nodes too.
-            without_node: the pods that no node accepts now.
-            priorities: of the pods on the nodes.
-        """
-        self._placement = current.placement
-        self._current = current
-        self._budgets = budgets
-        self._most = most
-        self._contention = contention
+        """Start an empty wave that members of steps may join."""
+        placement, leaving, now = beside.placement, beside.queue.leaving, beside.now
+        self._placement = placement
         self._leaving = leaving
-        self._preemptors = tuple(preemptors)
-        self._without_node = tuple(without_node)
+        """The room that terminating pods leave. `_contention` adds that of the wave."""
+        self._current = current = Current(placement)
+        self._budgets = beside.budgets
+        self._most = _most(beside.policies, beside.under_way)
         self._priorities = priorities
+        of_solutions = (_of_solution(each, leaving, placement, current, now) for each in solutions if each.is_begun)
+        waiting = (*beside.queue.waiting, *chain.from_iterable(of_solutions))
+        self._contention = Contention(
+            placement, (*waiting, *beside.coming), leaving, largest_of(member.pod for member in members)
+        )
+        """The pods that need a node already. The wave's replacements join them."""
+        priorities.begin()
+        made = set(map(id, waiting))
+        fragile = [each for each in self._contention.fragile if id(each) in made]
+        without = [each for each in waiting if each.counts_on_leaving]
+        self._preemptors = tuple(preemptors_among((*without, *fragile), placement, priorities, now))
+        """The pods for which the scheduler may preempt others, whose replacements then need nodes too."""
+        self._without_node = tuple(each for each in waiting if not each.nodes)
         self._of_policy: Counter[str] = Counter()
         self._joined: dict[str, Demand] = {}
         """By the UIDs of the pods."""

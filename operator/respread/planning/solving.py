@@ -124,14 +124,7 @@ class Solver:
     __slots__ = ("_changes", "_claims", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
 
     def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: SearchLimits) -> None:
-        """Create it.
-
-        Args:
-            placement: the current cluster.
-            finder: finds solutions on it.
-            memory: the solutions of the last plan.
-            limits: the budgets of searches.
-        """
+        """Create it."""
         self._placement = placement
         self._finder = finder
         self._memory = memory

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 281, 63_300),  # (300, 44,000)
-        ("operator/respread", 191, 44_240),  # (-, 31,000)
+        ("operator", 281, 63_210),  # (300, 44,000)
+        ("operator/respread", 191, 44_140),  # (-, 31,000)
         ("tests", 448, 73_930),  # (-, 75,000)
     ],
 )

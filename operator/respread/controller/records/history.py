@@ -331,11 +331,6 @@ class History:
 
         If no limit needs the evictions by minute, there are none. An invalid policy keeps them, because its limits may
         be what is invalid.
-
-        Args:
-            policy: the policy.
-            record: its record.
-            moves: those in flight, which it contains too.
         """
         now, unlimited = self._wall_clock(), policy.spec.limits.per_hour is None and not policy.problems
         return msgspec.structs.replace(

@@ -199,13 +199,7 @@ class Recording:
         self._seen = seen
 
     async def write_down(self, step: Step, bounding: Bounding, policies: Policies) -> Held | None:
-        """Record a step's moves. Return why they must not be made, or None if the records of all policies contain them.
-
-        Args:
-            step: moves about to be made.
-            bounding: the policies that count them.
-            policies: the policies for which they were planned.
-        """
+        """Record a step's moves. Return why they must not be made, or None if the records of all policies have them."""
         for move in step:
             self._journal.recorded(move)
         names = {name for move in step for name in (move.policy, *bounding.hourly(move))}

@@ -63,12 +63,7 @@ class ComingReplacements:
         self._usages[pod.uid] = usage
 
     def usages_beside(self, pod: Pod, moves: Ledger) -> list[Usage] | Held:
-        """Return what other replacements in a pod's namespace use that quotas don't show, or why that is unknown.
-
-        Args:
-            pod: the pod whose replacement would be added.
-            moves: the moves.
-        """
+        """Return what other replacements in a pod's namespace use that quotas don't show, or why that is unknown."""
         awaited = {each.uid: each for each in moves.under_way if each.replacement is None}
         self._usages = {uid: usage for uid, usage in self._usages.items() if uid in awaited}
         here = {uid: each for uid, each in awaited.items() if each.move.pod.namespace == pod.namespace}
@@ -122,14 +117,7 @@ class Replacements:
         return rules if isinstance(rules, Held) else None
 
     async def why_not(self, move: Move, reading: OwnerReading, moves: Ledger, rules: VictimRules) -> Held | None:
-        """Return why a pod must not be evicted because of its replacement, or None.
-
-        Args:
-            move: the move.
-            reading: its controller, just read, and at rest.
-            moves: the moves.
-            rules: `spec.victims` of its policy.
-        """
+        """Return why a pod must not be evicted because of its replacement, or None."""
         try:
             pod = await self._pod(move.pod, reading)
             if isinstance(pod, Held):

@@ -376,9 +376,6 @@ class Relations:
         """Return pods that no node accepts now, but some may once others have left their nodes and landed.
 
         They have affinity to these, or one of them repels the other.
-
-        Args:
-            demands: the replacements of the pods that leave.
         """
         found: dict[int, Demand] = {}
         for each in demands:
