@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TypeAlias
 
 from hypothesis import given
@@ -74,7 +75,13 @@ def test_the_index_equals_one_built_from_scratch_after_any_change(
 def plain(spread: Spread) -> object:
     """Return the comparable parts. The order of label sets is that of their creation."""
     groups = {
-        key: (group.domains, dict(group.counts), set(group.matched), group.workloads, len(group.carriers))
+        key: (
+            group.domains,
+            dict(group.counts),
+            set(group.matched),
+            group.workloads,
+            Counter(template.identity for template in group.carriers),
+        )
         for key, group in spread.groups.items()
     }
     return groups, {name: set(each) for name, each in spread.by_namespace.items()}, dict(spread.owners)

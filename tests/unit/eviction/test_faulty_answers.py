@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from respread.api.reasons import Held
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, PodSpec
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from tests import evicting
@@ -98,6 +98,17 @@ def test_the_eviction_has_the_uid_of_the_pod() -> None:
         "metadata": {"namespace": "default", "name": "a"},
         "deleteOptions": {"preconditions": {"uid": A.uid}, "gracePeriodSeconds": 7, "dryRun": ["All"]},
     }
+
+
+@pytest.mark.parametrize(
+    ("own", "of_policy", "sent"), [(0, None, 1), (0, 7, 7), (0, 0, 0), (30, None, None), (30, 7, 7)]
+)
+def test_a_pod_without_a_grace_period_gets_a_second_unless_the_policy_says_otherwise(
+    own: int, of_policy: int | None, sent: int | None
+) -> None:
+    of = pod("a", "node-1", PodSpec(stops_without_grace=not own))
+    _, stub = evict_with(answering({}, status=201), of=of, grace_period_seconds=of_policy)
+    assert stub.bodies[-1]["deleteOptions"].get("gracePeriodSeconds") == sent
 
 
 def test_the_message_of_a_huge_answer_is_shortened() -> None:

@@ -115,6 +115,13 @@ def test_a_soft_constraint_is_restored_only_if_selected_and_as_a_prediction() ->
     assert not any(move.certain for move in plan.moves)
 
 
+def test_a_soft_constraint_sends_no_replacement_to_a_node_without_its_key() -> None:
+    nodes, placed = zones(4, 1)
+    snapshot = cluster([*nodes, node("x", None)], pods(placed, spec(constraint(when="ScheduleAnyway"))))
+    plan = make_plan(snapshot, "ScheduleAnyway")
+    assert [dict(counts) for counts in plan.counts_after.values()] == [{"a": 3, "b": 2}]
+
+
 def test_the_pod_with_the_lowest_priority_is_evicted_first() -> None:
     web = spec(constraint())
     nodes, placed = zones(3, 1, 0)

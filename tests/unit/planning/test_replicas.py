@@ -11,6 +11,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.eviction.owners.reading import ControllerObject, OwnerReading
 from respread.eviction.owners.rest_rules import why_too_small
+from respread.eviction.tallies import replicas_of
 from tests.unit.planning.blocked_plans import blocked, default_policy, plan_of, two_zones
 from tests.worlds import NOW, cluster, constraint, pod, spec
 
@@ -55,6 +56,19 @@ def test_terminating_and_finished_pods_are_not_replicas() -> None:
     for gone in ({"deletion_timestamp": NOW}, {"phase": "Failed"}):
         there = [one, msgspec.structs.replace(two, **gone), *of_workloads(0, 0, 1), *of_workloads(0, 0, 0, 1)]
         assert plan_of(cluster(two_zones(), there)).moves == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_flight", "replicas"), [("StatefulSet", True, 3), ("StatefulSet", False, 2), ("ReplicaSet", True, 2)]
+)
+def test_a_terminating_pod_is_a_replica_only_if_we_evicted_it_and_it_comes_back_when_it_is_gone(
+    kind: str, in_flight: bool, replicas: int
+) -> None:
+    owner = OwnerReference("apps/v1", kind, "web", "u")
+    leaving, *others = (pod(f"web-{number}", "a1", WEB, controller=owner) for number in range(3))
+    there = [msgspec.structs.replace(leaving, deletion_timestamp=NOW), *others]
+    uids = {leaving.uid} if in_flight else set()
+    assert replicas_of(cluster(two_zones(), there), others[0], uids) == replicas
 
 
 def test_replicas_that_no_constraint_counts_are_replicas_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -260,6 +261,19 @@ def test_a_bound_volume_is_accessible_only_from_some_nodes() -> None:
         "n2": [],
         "n3": ["VolumeBinding: volume pv-data of claim data can't be reached (its node affinity)"],
     }
+
+
+def test_the_affinity_of_a_volume_is_to_labels_alone() -> None:
+    (term,) = IN_ZONE_B.node_selector_terms
+    named = NodeSelectorRequirement("metadata.name", "In", ("n1",))
+    affinity = NodeSelector((msgspec.structs.replace(term, match_fields=(named,)),))
+    answers = reasons(
+        PodSpec(shared_claims=("data",)),
+        [node("n1", "a"), node("n2", "b")],
+        persistentvolumeclaims=[bound("data")],
+        persistentvolumes=[PersistentVolume(name="pv-data", node_affinity=affinity)],
+    )
+    assert [name for name, rejections in answers.items() if not rejections] == ["n2"]
 
 
 def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:

@@ -7,6 +7,7 @@ from math import inf, isinf
 from typing import Final, NamedTuple
 
 import pytest
+from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
@@ -24,6 +25,7 @@ from respread.prevention.replica_set import ReplicaSetPods, layout_of, tallies_o
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import SpreadGroup, domain_map
+from respread.spread.index import SpreadIndex
 from tests.eviction_moves import move
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
@@ -201,3 +203,12 @@ def test_a_leaving_node_is_waited_for_if_what_is_left_holds(
     plan = plan_cluster(snapshot, [POLICY], now=NOW)
     assert any(each.reason is Reason.NODE_LEAVING for each in plan.blocked) == waits
     assert bool(plan.moves) != waits
+
+
+def test_a_group_has_the_templates_of_its_pods_also_if_only_a_template_has_changed() -> None:
+    before, after = spec(constraint()), spec(constraint(), requests=Map(cpu=200))
+    index, nodes = SpreadIndex(), [node("a1", "a"), node("b1", "b")]
+    for template in (before, after):
+        spread = index.update(cluster(nodes, [pod(f"web-{number}", "a1", template) for number in range(3)]))
+        (group,) = spread.groups.values()
+        assert [each.spec for each in group.carriers] == [template]
