@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import ceil, fsum
 from statistics import median_low
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ from respread.eviction.standing import HOUR_SECONDS, EvictionHistory, Trust
 from respread.eviction.tallies import Needed, replicas_of
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetIndex
-from respread.planning.victims.protection import is_active, siblings_of
+from respread.planning.victims.protection import is_active, siblings_of, why_not_replaced
 
 LONGEST_START_SECONDS: Final = 3600
 """A pod that was not Ready for longer than this was Ready before."""
@@ -76,8 +76,9 @@ def lots_of(
             examples.setdefault(key, move.pod)
             nodes.setdefault(key, Counter())[move.pod.node_name] += 1
     for each in later:
-        alike = snapshot.pods_by_labels.get(each.namespace, Map()).get(each.matched[0], Map())
-        if (example := next(iter(alike.values()), None)) is not None:
+        of_namespace = snapshot.pods_by_labels.get(each.namespace, Map())
+        pods = chain.from_iterable(of_namespace.get(labels, Map()).values() for labels in each.matched)
+        if (example := next((pod for pod in pods if why_not_replaced(pod) is None), None)) is not None:
             key = _Key(each.policy, workload_of(example), example.labels)
             others[key] += each.evictions
             examples.setdefault(key, example)

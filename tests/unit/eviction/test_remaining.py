@@ -168,6 +168,15 @@ def test_moves_are_counted_by_workload_with_budget_and_times() -> None:
     assert measured.seconds == 7.5
 
 
+def test_later_evictions_are_those_of_pods_that_a_controller_replaces() -> None:
+    """A bare pod is a workload of its own, and lets one pod go at a time."""
+    bare, web = pod("bare", "node-1", SPEC, controller=None, labels=Map(app="a")), pod("web-1", "node-1", SPEC)
+    needed = [Needed("default", "default", (bare.labels, web.labels), 7)]
+    (found,) = lots_of(cluster([], [bare, web]), BudgetIndex(), (), (), later=needed)
+    assert (found.workload, found.later) == (move(web).workload, 7)
+    assert not list(lots_of(cluster([], [bare]), BudgetIndex(), (), (), later=needed))
+
+
 def test_pods_that_were_ready_before_or_are_not_say_nothing_about_starting() -> None:
     pods = [
         pod("web-1", "node-1", SPEC, ready_seconds=86_400),
