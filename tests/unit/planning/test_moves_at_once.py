@@ -17,6 +17,7 @@ from respread.cluster.objects import Node, PodDisruptionBudget
 from respread.cluster.pod import Pod, PodAffinityTerm, TopologySpreadConstraint
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
+from tests.counting import calls
 from tests.plans import plan_cluster
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec, taint
 
@@ -98,6 +99,17 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     now, in_all = at_once(plan)
     assert now == in_all >= 6
     assert not plan.awaits_nodes
+
+
+@pytest.mark.parametrize("places", [1, 2, 3, 4])
+def test_a_group_with_little_room_costs_no_search(places: int) -> None:
+    """As many pods move as there are places. That no plan is better follows from these, without a search."""
+
+    def planning(places: int) -> int:
+        nodes = [*zones("a", 10), *zones("bc", 4, pods=places)]
+        return calls(lambda: planned(nodes, of_web({"a": 60}, 10, zonal())))
+
+    assert planning(places) <= 2 * planning(110)
 
 
 def test_moves_beyond_what_limits_allow_at_once_wait_for_limits() -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from sys import maxsize
 from typing import TypeAlias
 from zlib import crc32
 
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement, is_replaced_when_gone
+from respread.planning.room.demand import held_by
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.tally import Tally
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import victim_order
 from respread.scheduling.filters.taint_toleration import shunned_nodes
 from respread.scheduling.filters.topology_spread import counts_as_pod
-from respread.scheduling.view.node_table import NodeSet, node_set
-from respread.spread.counts import Bounds, histogram_of
+from respread.scheduling.view.node_table import NodeSet, node_set, slots_of
+from respread.spread.counts import Bounds, Histogram, histogram_of
 from respread.spread.group import DomainMap, SpreadGroup, domain_map, template_of
 from respread.spread.index import group_keys_of
 
@@ -163,9 +166,73 @@ def _tally(
         cure=True,
         bounds=bounds,
         closed=domains.closed(reachable & feasible, group.counts),
+        full=_full(domains, group.counts, staying, reachable & feasible, _Room(placement, movable, counted)),
         never=domains.closed(feasible, group.counts),
         rank=rank,
     )
+
+
+class _Room:
+    """How many replacements nodes have room for, at most, once all pods that can be moved have left them."""
+
+    def __init__(self, placement: Placement, movable: Mapping[Spot, Iterable[Pod]], pieces: Iterable[Piece]) -> None:
+        self._free = placement.view.free
+        self._movable = movable
+        self._pieces = pieces
+
+    @cached_property
+    def _least(self) -> Mapping[str, int]:
+        """The smallest need of a replacement, of each resource that all of them need."""
+        wanted = [{name: amount for name, _, amount in piece.replacement.needs} for piece in self._pieces]
+        first, *others = wanted or [{}]
+        return {name: min(needs[name] for needs in wanted) for name in first if all(name in needs for needs in others)}
+
+    @cached_property
+    def _held(self) -> Mapping[int, Mapping[str, int]]:
+        """What the pods that can be moved hold, by slot."""
+        held: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for spot, pods in self._movable.items():
+            for pod in pods:
+                held[spot.slot].update(held_by(pod))
+        return held
+
+    def of(self, slot: int) -> int:
+        """Return the number for one node."""
+        held, free = self._held.get(slot, {}), self._free
+        fitting = (
+            (free.of(name).free[slot] + held.get(name, 0)) // least for name, least in self._least.items() if least
+        )
+        return max(0, min(fitting, default=maxsize))
+
+
+def _full(
+    domains: DomainMap, counts: Mapping[str, int], staying: Mapping[str, int], open_nodes: NodeSet, room: _Room
+) -> Histogram:
+    """Return how many pods the domains can have at most that take no more, or fewer than the fullest one has.
+
+    Args:
+        domains: of the group.
+        counts: the pods of each.
+        staying: those of them that can't be moved.
+        open_nodes: the nodes that take a replacement, or may once pods have left.
+        room: what these have.
+    """
+    if domains.single:
+        return domains.closed(open_nodes, counts)
+    top = max(counts.values(), default=0)
+    histogram: Counter[int] = Counter()
+    for domain, nodes in domains.nodes.items():
+        most, there = counts.get(domain, 0), nodes & open_nodes
+        if there.bit_count() >= top > 0:
+            continue
+        with_more = staying.get(domain, 0)
+        for slot in slots_of(there):
+            if with_more >= top:
+                break
+            with_more += room.of(slot)
+        if not there or max(most, with_more) < top:
+            histogram[max(most, with_more)] += 1
+    return tuple(sorted(histogram.items()))
 
 
 def _outside(group: SpreadGroup, domains: DomainMap, pods: Iterable[Pod], placement: Placement) -> int:

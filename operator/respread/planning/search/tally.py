@@ -16,8 +16,8 @@ class Tally(LiveCounts[str]):
 
     __slots__ = (
         "_bounds",
-        "_closed",
         "_fewest",
+        "_full",
         "_never",
         "_nodes_by_count",
         "cure",
@@ -37,6 +37,7 @@ class Tally(LiveCounts[str]):
         cure: bool,
         bounds: Bounds = _NO_BOUNDS,
         closed: Histogram = (),
+        full: Histogram = (),
         never: Histogram = (),
         rank: int = 0,
     ) -> None:
@@ -48,6 +49,7 @@ class Tally(LiveCounts[str]):
             cure: whether the plan is to bring it within maxSkew; if not, it must only not get worse.
             bounds: what its counts can't become, but for `most`.
             closed: the counts of the domains that take no replacement, however its own pods move.
+            full: the most pods that these can have, and others whose room is short.
             never: the counts of the domains that would take none even if they were empty.
             rank: that of the policy that wants it cured, the most important first.
         """
@@ -62,7 +64,7 @@ class Tally(LiveCounts[str]):
         """Whether every domain is a single node."""
         self.soft = group.key.when_unsatisfiable == "ScheduleAnyway"
         """Whether the constraint is only a preference of the scheduler."""
-        self._closed = closed
+        self._full = full
         self._bounds = self._with_most(bounds, closed)
         self._never = never
         self._fewest: float | None = None
@@ -80,7 +82,7 @@ class Tally(LiveCounts[str]):
         Args:
             however_much_room: whether to assume that other pods leave their room.
         """
-        closed = self._never if however_much_room else self._closed
+        closed = self._never if however_much_room else self._full
         return reach(self.levels, closed, self.max_skew, self._with_most(self._bounds, closed))
 
     def _with_most(self, bounds: Bounds, closed: Histogram) -> Bounds:
