@@ -44,7 +44,6 @@ from respread_cli.ui.history import (
     history_of,
 )
 from respread_cli.ui.overview import Overview, Overviews
-from respread_cli.ui.protections import Protections
 from respread_cli.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs
 
 
@@ -149,7 +148,6 @@ class Engine:
         self._overview: Overview | None = None
         self._what_ifs = WhatIfs(arguments)
         self._overviews = Overviews()
-        self._protections = Protections()
         self._timeline = Timeline()
         self._lost: Lost | None = None
         self.version = 0
@@ -176,7 +174,7 @@ class Engine:
         if planned.needs_owners and self._source.read_owners():
             return None
         self._planned = planned
-        overview = self._overviews.overview(planned, self._protections.of(planned))
+        overview = self._overviews.overview(planned)
         lost, self._lost = self._lost, self._source.lost
         if before is None or seen is None:
             self._overview = overview
