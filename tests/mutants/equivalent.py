@@ -6,6 +6,11 @@ from typing import Final
 
 EQUIVALENT: Final = {
     (
+        "moves/ledger.py",
+        "_is_leaving",
+        "pod is not None and pod.uid == entry.uid → ((pod is not None))",
+    ): "a controller that uses a name again creates the pod when the other one is gone, and no move ends before",
+    (
         "moves/following.py",
         "end_of",
         (

@@ -33,6 +33,7 @@ from respread.controller.records.codec import (
     recalled_group_history,
     situation_of,
     without_expired,
+    without_one,
 )
 from respread.eviction.standing import HOUR_SECONDS, EvictionHistory, GroupHistory
 from respread.holds.backoff import PAUSES, BackOff, BackOffRules, BackOffs, Breakers
@@ -240,3 +241,18 @@ def test_no_record_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
     after = recalled_failures({"default": Recorded(failures_in_a_row=said)}, PAUSES, NOW)
     assert after.paused("default", 3, NOW) is not None
     assert after.paused("default", 3, NOW + PAUSES.longest_seconds) is None
+
+
+def test_an_eviction_that_was_not_made_is_taken_from_its_own_groups_alone() -> None:
+    groups = list(spread_of(world(2, 1)).groups)
+    counts = {group_name(groups[0]): 2, "another": 5, "none": 0}
+    minute = datetime.fromtimestamp(NOW, UTC)
+    record = Recorded(
+        group_evictions=tuple(
+            GroupEvictionCount(group=name, evictions=count, last=minute) for name, count in counts.items()
+        )
+    )
+    left = without_one(record, groups, NOW)
+    assert {each.group: each.evictions for each in left.group_evictions} == {**counts, group_name(groups[0]): 1}
+    again = without_one(without_one(left, groups, NOW), groups, NOW)
+    assert {each.group: each.evictions for each in again.group_evictions} == {**counts, group_name(groups[0]): 0}

@@ -376,6 +376,20 @@ def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answer
     run(scenario, answer)
 
 
+def test_a_status_is_written_again_if_another_may_have_arrived_meanwhile() -> None:
+    async def scenario(writing: Writing) -> None:
+        await writing.write((ALL, evicted(1)))
+        writing.stub.on("PATCH", "/status", dropping)
+        writing.seconds += 60
+        await writing.write((ALL, evicted(2)))
+        writing.stub.on("PATCH", "/status", answering({}))
+        writing.seconds += 60
+        await writing.write((ALL, evicted(1)))
+        assert writing.written == [1, 2, 1]
+
+    run(scenario)
+
+
 def test_a_write_that_is_cancelled_may_still_arrive() -> None:
     async def scenario(writing: Writing) -> None:
         task = asyncio.create_task(writing.write((ALL, evicted(1))))

@@ -254,6 +254,10 @@ class TestPerHour:
         others = [each._replace(policy="another") for each in kept]
         assert numbers(pace(moves, cluster_policy(limits(per_hour=2)), begun=lambda: others).now) == [1, 2]
 
+    def test_a_group_that_is_begun_gets_all_that_is_left(self) -> None:
+        moves = [victim(number, component=1, step=number, groups=(group("large"),)) for number in (1, 2, 3)]
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=2))).now) == [1, 2]
+
     def test_groups_of_important_policies_are_finished_first(self) -> None:
         dear = [victim(number, policy="own", component=1, groups=(group("a"),), wave=number - 1) for number in (1, 2)]
         moves = [dear[0], victim(3), dear[1]]

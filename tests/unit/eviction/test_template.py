@@ -91,6 +91,29 @@ def test_labels_count_if_a_term_names_their_key(field: str, operator: str) -> No
     assert "the label track is canary, in the template absent" in message
 
 
+@pytest.mark.parametrize(
+    ("field", "operator", "within"),
+    [
+        ("matchLabelKeys", "In", None),
+        ("matchLabelKeys", "In", "podAffinity"),
+        ("matchLabelKeys", "In", "podAntiAffinity"),
+        ("mismatchLabelKeys", "NotIn", "podAntiAffinity"),
+    ],
+)
+def test_selectors_are_compared_without_what_the_api_server_has_merged_into_them(
+    field: str, operator: str, within: str | None
+) -> None:
+    def asking(*added: dict[str, Any]) -> dict[str, Any]:
+        selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}, *added]}
+        term = {"topologyKey": "zone", "labelSelector": selector, field: ["app"]}
+        if within is None:
+            return {"topologySpreadConstraints": [{**term, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+        return {"affinity": {within: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+    assert difference(asking({"key": "app", "operator": operator, "values": ["web"]}), asking()) is None
+    assert difference(asking({"key": "app", "operator": operator, "values": ["other"]}), asking()) is not None
+
+
 def test_fields_that_admission_adds_to_every_pod_are_ignored() -> None:
     added = [
         {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
