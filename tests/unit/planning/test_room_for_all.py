@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -352,3 +353,19 @@ def test_no_move_lets_a_pending_pod_preempt_another(fields: dict[str, Any], move
     pending = waiting("middle", **{"requests": Map(cpu=200), "priority": 5, **on_a1, **fields})
     plan = planned([small, node("b1", "b")], pending, *pods)
     assert (len(plan.moves), at_once(plan)) == (1, moved)
+
+
+def test_a_large_pod_that_can_only_go_elsewhere_takes_no_room() -> None:
+    nodes = [
+        node("a1", "a"),
+        node("b1", "b"),
+        node("large", "a", labels={"large": "yes"}),
+        msgspec.structs.replace(node("c1", "c"), allocatable=Map(pods=110, cpu=1000, memory=1 << 38)),
+    ]
+    large = spec(requests=Map(cpu=900), node_selector=Map(large="yes"))
+    others = [
+        pod("large", "", large, labels=Map(app="large"), controller=owner("large")),
+        *(pod(f"small-{at}", "", spec(), labels=Map(app="small"), controller=owner("small")) for at in range(2)),
+    ]
+    plan = plan_cluster(cluster(nodes, [*application("web"), *others]), [POLICY], now=NOW)
+    assert [each.wave for each in plan.moves] == [0]
