@@ -303,6 +303,31 @@ def test_a_move_whose_pod_repels_a_pending_pod_reserves_its_room_too(whose: str,
     assert (len(plan.moves), at_once(plan)) == (2, moved)
 
 
+@pytest.mark.parametrize("whose", ["its own", "the terminating pod's"])
+@pytest.mark.parametrize(("room", "moved"), [(1, 1), (2, 2)])
+def test_a_replacement_that_a_terminating_pod_repels_may_land_there_once_that_is_gone(
+    whose: str, room: int, moved: int
+) -> None:
+    """Once the pod has left the rack, the replacement of web may take the room on c1 that the other one needs."""
+    rack, api = "example.com/rack", {"api": "yes"}
+    nodes = [
+        node("a1", "a", labels=api),
+        node("b1", "b", labels=api),
+        node("c0", "c"),
+        node("c1", "c", labels={rack: "r1", **api}, pods=room),
+        node("c2", "c", labels={rack: "r1"}, unschedulable=True),
+    ]
+    web = spec(constraint(selector=Map(app="web")), **(far_from("other", rack) if whose == "its own" else {}))
+    other = spec(**({} if whose == "its own" else far_from("web", rack)))
+    pods = [
+        *(msgspec.structs.replace(each, spec=web) for each in application("web")),
+        *application("api", node_selector=Map(api)),
+        pod("other", "c2", other, labels=Map(app="other"), controller=owner("other"), deletion_timestamp=NOW),
+    ]
+    plan = planned(nodes, *pods)
+    assert (len(plan.moves), at_once(plan)) == (2, moved)
+
+
 @pytest.mark.parametrize(("room", "moved"), [(2, 0), (3, 1)])
 def test_a_pending_pod_that_follows_another_pending_pod_reserves_room(room: int, moved: int) -> None:
     """The follower has a node only once the other one has landed."""
