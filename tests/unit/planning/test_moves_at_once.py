@@ -148,6 +148,17 @@ def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
     assert now == (with_pods_on_each_node if per_node() in constraints else in_all)
 
 
+@pytest.mark.parametrize("max_skew", [2, 3])
+def test_a_soft_constraint_with_many_domains_keeps_no_move_waiting(max_skew: int) -> None:
+    """If each replacement lands where the fewest are, no excess grows, even where an eviction lowers the minimum."""
+    types = "wxyz"
+    nodes = [
+        node(f"{zone}{at}", zone, labels={CAPACITY_TYPE: each}) for zone in "abcd" for at, each in enumerate(types)
+    ]
+    web = of_web({"a": 20}, len(types), zonal(), by_capacity_type(max_skew=max_skew, **SOFT))
+    assert at_once(planned(nodes, web)) == (15, 15)
+
+
 @pytest.mark.parametrize(("in_c", "expected"), [(2, (16, 16)), (3, (2, 16))])
 def test_all_moves_are_made_at_once_where_each_zone_has_as_many_racks(in_c: int, expected: tuple[int, int]) -> None:
     """If zone c has more racks than the others, these come to have fewer pods than the racks of the others need."""
