@@ -184,6 +184,16 @@ class TestInFlight:
         assert self.allowed(self.of_four, self.pods, web("a")) == 1
         assert self.allowed(self.of_four, self.pods, web("a"), web("b")) == 0
 
+    def test_an_eviction_counts_from_when_it_is_sent_until_it_has_ended(self) -> None:
+        books, allowed = book(self.of_four, pods=self.pods), []
+        for evicted in (web("a"), web("b")):
+            books.sent(evicted)
+            allowed.append(books.verdict(web("d")))
+        for evicted in (web("a"), web("b")):
+            books.ended(evicted)
+            allowed.append(books.verdict(web("d")))
+        assert [each.allowed if isinstance(each, Needs) else 0 for each in allowed] == [1, 0, 1, 2]
+
     def test_an_eviction_that_only_the_budget_shows_counts_once(self) -> None:
         seen = budget(allowed=1, current_healthy=4, desired_healthy=2, expected_pods=4, disrupted_pods=Map(a=NOW))
         assert self.allowed(seen, self.pods, web("a")) == 1

@@ -19,7 +19,7 @@ MOST_LINES_OF_A_FUNCTION = 60
     [
         ("operator", 279, 63_260),  # (300, 44,000)
         ("operator/respread", 191, 44_210),  # (-, 31,000)
-        ("tests", 448, 74_130),  # (-, 75,000)
+        ("tests", 448, 74_140),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
