@@ -166,6 +166,8 @@ def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path
         return "-50" if pod["spec"]["nodeName"].startswith("node-a") else "50"
 
     with OperatorProcess(cluster, tmp_path) as operator:
+        # Before that, a patch may cross with one of the other writer, and is repeated without a loss.
+        wait_until(lambda: all_ready(cluster, {"web": 9}, ranked=True), "all pods to be ranked")
         begun = time.monotonic()
         with OtherWriter(cluster, "web", empties_a_zone):
             wait_until(lambda: "karpenter" in condition(cluster).get("message", ""), "the policy to name it")
