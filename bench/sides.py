@@ -18,10 +18,10 @@ import respread
 from bench.busy_plain import Orders
 from bench.limits import AtOnce
 from bench.peer import find_or_build
-from respread.cluster.meta import POD_DELETION_COST
 from respread_sandbox import Sandbox
 from respread_sandbox.pod_watch import WatchedPod
-from tests.integration.operator_process import REPOSITORY, OperatorProcess, policy
+from tests.integration.operator_process import OperatorProcess, policy
+from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT
 
 Side = Literal["respread", "prevention", "descheduler", "evictions"]
 OURS: Final = ("respread", "prevention")
@@ -34,7 +34,6 @@ HARD: Final = ("DoNotSchedule",)
 HARD_AND_SOFT: Final = ("DoNotSchedule", "ScheduleAnyway")
 POLICY: Final = "bench"
 OWN_NAMESPACE: Final = "respread-system"
-PREVENTION_RIGHT: Final = REPOSITORY / "manifests" / "components" / "prevention" / "cluster-role.yaml"
 POLICIES: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 QUIET_PERIOD_SECONDS: Final = 2.0
 PEER_INTERVAL_SECONDS: Final = 5
@@ -113,8 +112,8 @@ def running(
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
         made = bench_policy(limits, constraints, evicts=evicts, hurried=hurried)
         if side == "prevention":
-            sandbox.apply(PREVENTION_RIGHT)
-            made["spec"]["prevention"] = {"podDeletionCost": "Enabled"}
+            sandbox.apply(RIGHT)
+            made["spec"] |= PREVENTS
         sandbox.apply(yaml.safe_dump(made))
         compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as in an installation
         with OperatorProcess(sandbox, directory) as operator:
@@ -188,7 +187,7 @@ def bench_policy(
 
 def _all_ranked(sandbox: Sandbox) -> bool:
     pods = [pod["metadata"] for pod in sandbox.api.get("/api/v1/pods")["items"]]
-    return all(POD_DELETION_COST in pod.get("annotations", {}) for pod in pods if pod["namespace"] != OWN_NAMESPACE)
+    return all(COST in pod.get("annotations", {}) for pod in pods if pod["namespace"] != OWN_NAMESPACE)
 
 
 def _peer_policy(constraints: Sequence[str]) -> dict[str, Any]:

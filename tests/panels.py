@@ -25,6 +25,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, install, policy
+from tests.integration.prevention_cluster import RIGHT
 from tests.integration.prometheus import PANELS, Prometheus, scraping
 from tests.integration.workloads import (
     ZONE,
@@ -37,7 +38,6 @@ from tests.integration.workloads import (
     wait_until,
 )
 
-PREVENTION: Final = Path(__file__).parents[1] / "manifests" / "components" / "prevention" / "cluster-role.yaml"
 PICTURES: Final = {
     "state": ("Skew above maxSkew", "Why groups stay violated", "Constraints that can't work"),
     "evictions": ("Evictions by answer", "Outcomes", "In flight"),
@@ -119,7 +119,7 @@ def _begin(sandbox: Sandbox) -> None:
     install(sandbox)
     scale(sandbox, "respread-system", "respread", 0)  # its pods have constraints too
     wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
-    sandbox.apply(PREVENTION)
+    sandbox.apply(RIGHT)
     sandbox.create_namespace(NAMESPACE)
     protected = {"respread.dev/evict": "never"}
     for name, replicas in {**REPLICAS, HELD: 4}.items():

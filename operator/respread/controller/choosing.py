@@ -16,7 +16,6 @@ from respread.controller.observation import Observation
 from respread.eviction.limiter import GroupPace
 from respread.eviction.pacing import Pace, Paced
 from respread.eviction.remaining import PresentLimits, Remaining, lots_of
-from respread.eviction.standing import Trust
 from respread.eviction.tallies import Needed
 from respread.moves.entry import MoveEntry, still_there
 from respread.moves.ledger import Ledger
@@ -81,7 +80,7 @@ def choose(
         replacements=observation.ledger.replacements,
         history=history.history,
         standings=history.standings,
-        trust=_trust(observation),
+        trust=history.trust.beside(_waits(observation), observation.moment.time),
         groups=group_pace,
         single=single,
         failed_before=failed_before,
@@ -107,7 +106,7 @@ def left_to_do(
         budgets: which budgets select which pods. It is advanced to the snapshot.
     """
     left = [each for each in chosen.held if each.move.pod.uid not in ledger.uids]
-    history, now = observation.history, observation.moment.time
+    history, now, waits = observation.history, observation.moment.time, _waits(observation)
     lots = lots_of(
         observation.snapshot,
         budgets,
@@ -125,14 +124,9 @@ def left_to_do(
         limiters=observation.limiters,
         now=now,
         history=history.history,
-        trust=_trust(observation),
-        waited=dict(reversed(_waits(observation))),
+        trust=history.trust.beside(waits, now),
+        waited=dict(reversed(waits)),
     ).remaining(lots)
-
-
-def _trust(observation: Observation) -> Trust:
-    """Return what is known of the workloads' replacements, also of those that are not Ready yet."""
-    return observation.history.trust.beside(_waits(observation), observation.moment.time)
 
 
 def _waits(observation: Observation) -> list[tuple[WorkloadName, float]]:

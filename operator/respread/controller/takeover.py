@@ -21,7 +21,7 @@ from respread.controller.permission import Leading
 from respread.controller.records.codec import without_one
 from respread.eviction.limiter import Limiter
 from respread.eviction.pacing import Pace
-from respread.eviction.standing import HOUR_SECONDS, MINUTE_SECONDS
+from respread.eviction.tallies import HOUR_SECONDS, MINUTE_SECONDS
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry, RetryDelays
 from respread.moves.codec import by_name, recorded_moves

@@ -23,8 +23,8 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limiter import Limiter
-from respread.eviction.standing import HOUR_SECONDS, EvictionHistory, Trust
-from respread.eviction.tallies import Needed, replicas_of
+from respread.eviction.standing import Trust
+from respread.eviction.tallies import HOUR_SECONDS, EvictionHistory, Needed, replicas_of
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetIndex
 from respread.planning.victims.protection import is_active, siblings_of, why_not_replaced

@@ -22,6 +22,7 @@ from respread_cli.ui.history import read_past
 from respread_sandbox import Sandbox
 from tests.integration.helm import CHART, helm_for
 from tests.integration.operator_process import OperatorProcess, policy
+from tests.integration.prevention_cluster import RIGHT
 from tests.integration.prometheus import PANELS, Prometheus, Series, scraping
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.tls_front import Authority
@@ -37,7 +38,6 @@ from tests.integration.workloads import (
 from tests.processes import wait_until
 from tests.prometheus_programs import require
 
-PREVENTION: Final = Path(__file__).parents[3] / "manifests" / "components" / "prevention" / "cluster-role.yaml"
 NOT_HERE: Final = {"Why groups stay violated"}
 """Panels without data for this cluster: no group is blocked."""
 
@@ -54,7 +54,7 @@ def active(rules: list[dict[str, Any]]) -> list[str]:
 def test_dashboard_and_rules_show_the_state_of_the_cluster(installed_sandbox: Sandbox, tmp_path: Path) -> None:
     require("prometheus")
     sandbox = lay_out(installed_sandbox, 4)
-    sandbox.apply(PREVENTION)
+    sandbox.apply(RIGHT)
     sandbox.create_namespace("shop")
     create_deployment(sandbox, "shop", deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
     wait_for_ready_pods(sandbox, "shop", "web", 6)

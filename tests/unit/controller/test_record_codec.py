@@ -35,7 +35,7 @@ from respread.controller.records.codec import (
     without_expired,
     without_one,
 )
-from respread.eviction.standing import HOUR_SECONDS, EvictionHistory, GroupHistory
+from respread.eviction.tallies import HOUR_SECONDS, EvictionHistory, GroupHistory
 from respread.holds.backoff import PAUSES, BackOff, BackOffRules, BackOffs, Breakers
 from respread.moves.codec import group_name
 from respread.spread.group import GroupKey, SpreadGroup

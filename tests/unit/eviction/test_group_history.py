@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread.eviction.standing import GroupHistory
+from respread.eviction.tallies import GroupHistory
 
 HOUR = 3600.0
 NOW = 1_800_000_000.0

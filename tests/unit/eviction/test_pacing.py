@@ -22,8 +22,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limiter import GroupPace, Limiter
 from respread.eviction.pacing import Pace, Paced
-from respread.eviction.standing import FEW, HOUR_SECONDS, EvictionHistory, Standings, Trust
-from respread.eviction.tallies import Needed
+from respread.eviction.standing import FEW, Standings, Trust
+from respread.eviction.tallies import HOUR_SECONDS, EvictionHistory, Needed
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import NOW, cluster, pod

@@ -23,8 +23,8 @@ from respread.eviction.remaining import (
     lots_of,
     seconds_of_pods,
 )
-from respread.eviction.standing import EvictionHistory, Trust
-from respread.eviction.tallies import Needed
+from respread.eviction.standing import Trust
+from respread.eviction.tallies import EvictionHistory, Needed
 from respread.planning.victims.budgets import BudgetIndex
 from tests.eviction_moves import SPEC, move
 from tests.worlds import cluster, pod

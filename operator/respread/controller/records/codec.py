@@ -23,7 +23,7 @@ from respread.api.record import (
     Recorded,
     RecordedBackOff,
 )
-from respread.eviction.standing import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
+from respread.eviction.tallies import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
 from respread.holds.backoff import BackOff, BackOffRules, BackOffs, Breakers, Failures
 from respread.moves.codec import GroupsByNamespace, by_name, digest, group_name
 from respread.spread.group import GroupKey, SpreadGroup

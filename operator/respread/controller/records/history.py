@@ -29,7 +29,8 @@ from respread.controller.records.codec import (
     without_expired,
 )
 from respread.eviction.limiter import GroupPace
-from respread.eviction.standing import EvictionHistory, GroupHistory, Standings, Trust
+from respread.eviction.standing import Standings, Trust
+from respread.eviction.tallies import EvictionHistory, GroupHistory
 from respread.holds.backoff import BackOffs, Breakers
 from respread.moves.codec import GroupNames, GroupsByNamespace
 from respread.moves.entry import Counting, Ended, Outcome
