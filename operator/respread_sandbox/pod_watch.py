@@ -104,13 +104,7 @@ class PodWatch:
     """Knows every pod since the start, and how each deleted one was deleted."""
 
     def __init__(self, api: SandboxApi, *, namespace: str | None = None, label_selector: str = "") -> None:
-        """List pods, and start watching.
-
-        Args:
-            api: Of the sandbox.
-            namespace: Whose pods; None for those of all namespaces.
-            label_selector: Which of them.
-        """
+        """List pods, and start watching. A namespace of None is all."""
         self._api = api
         self._path = "/api/v1/pods" if namespace is None else f"/api/v1/namespaces/{namespace}/pods"
         self._label_selector = label_selector

@@ -52,11 +52,8 @@ class SupervisedProcesses:
     def __init__(self, directory: Path, lock_fd: int | None = None, *, within: Sequence[str] = ()) -> None:
         """Start the supervisor of a directory, which removes the directory at its end.
 
-        Args:
-            directory: The sandbox's own; the supervisor's errors go to `supervisor.log` there.
-            lock_fd: A descriptor that holds the directory's lock. The supervisor inherits it and so keeps the lock.
-            within: A command that runs the supervisor, such as one that creates namespaces.
-
+        Its errors go to `supervisor.log` there. It inherits the descriptor that holds the directory's lock, and so
+        keeps the lock. `within` is a command that runs the supervisor, such as one that creates namespaces.
         """
         self._log = directory / "supervisor.log"
         self._numbers = itertools.count(1)

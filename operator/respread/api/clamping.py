@@ -28,9 +28,7 @@ _UNREADABLE: Final = object()
 def read_clamped(kind: type[_Structure], value: object) -> _Structure | None:
     """Read a structure from JSON values, every field within its bounds.
 
-    Args:
-        kind: the type of the structure. Its fields are numbers, strings, times, tuples and such structures.
-        value: the JSON values.
+    Its fields are numbers, strings, times, tuples and such structures.
 
     Returns:
         The structure. None if the value is not an object, or if a field without a default is absent or can't be read.

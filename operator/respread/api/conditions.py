@@ -136,14 +136,9 @@ def next_status(
 ) -> PolicyStatus:
     """Return the status that the policy should have now.
 
-    If only the time has changed, the result equals `previous`, and there is nothing to write.
-
-    Args:
-        policy: The policy.
-        previous: Its status as last written.
-        outcome: The result of the last plan; None before the first one. Values that only a plan can determine then stay
-            as they were, under the generation that they describe.
-        now: The time, with a time zone. Kubernetes stores whole seconds, and so does the status.
+    If only the time has changed, the result equals `previous`, and there is nothing to write. An `outcome` is None
+    before the first plan. Values that only a plan can determine then stay as they were, under the generation that they
+    describe. Kubernetes stores whole seconds, and so does the status.
     """
     now = now.replace(microsecond=0)
     verdicts: dict[ConditionType, _Verdict | None] = {

@@ -52,10 +52,6 @@ class NotAPolicyError(ValueError):
 def decode_manifest(document: object, *, default_namespace: str = "default") -> Policy:
     """Read a policy of either kind from a document with apiVersion and kind, such as a YAML file.
 
-    Args:
-        document: The document as plain values.
-        default_namespace: The namespace for a RebalancePolicy without one.
-
     Raises:
         NotAPolicyError: if the document is not a RebalancePolicy or ClusterRebalancePolicy, or has no name.
     """
@@ -77,9 +73,7 @@ def decode_manifest(document: object, *, default_namespace: str = "default") -> 
 def decode_policy(kind: PolicyKind, document: object) -> Policy:
     """Read a policy from its JSON object, with every problem that can be found without the cluster.
 
-    Args:
-        kind: The kind of the policy, because objects within a list don't have it.
-        document: The object as plain values.
+    Objects within a list don't have their kind.
 
     Raises:
         NotAPolicyError: if it is not an object, or has no `metadata.name`. No other content raises.

@@ -80,10 +80,7 @@ Percentage = Annotated[str, msgspec.Meta(pattern=PERCENTAGE_PATTERN, max_length=
 def duration(description: str, least: str, greatest: str) -> msgspec.Meta:
     """Describe a field that is a Go duration string in JSON and a `timedelta` in Python.
 
-    Args:
-        description: The meaning of the field.
-        least: The minimum, as a Go duration.
-        greatest: The maximum, as a Go duration.
+    The bounds are Go durations too.
     """
     bounds = DurationBounds(parse_duration(least), parse_duration(greatest))
     return msgspec.Meta(description=description, extra={DURATION: bounds})

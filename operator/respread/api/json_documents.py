@@ -23,10 +23,6 @@ _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 def decoded(decode: Callable[[bytes | msgspec.Raw], _T], document: bytes | msgspec.Raw) -> _T:
     """Return what a decoder returns for a document. If this is nested too deeply, its deepest values are null.
 
-    Args:
-        decode: the decoder.
-        document: the document as JSON.
-
     Raises:
         msgspec.DecodeError: the decoder's.
     """

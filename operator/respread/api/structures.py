@@ -37,12 +37,8 @@ _MAX_SHOWN: Final = 60
 def read_structure(kind: type[_Structure], value: object, path: str) -> tuple[_Structure | None, list[Problem]]:
     """Read a structure from JSON values.
 
-    A field that is absent, null or invalid has its default. An invalid or unknown field is a problem.
-
-    Args:
-        kind: The type of the structure.
-        value: The values, normally an object.
-        path: Where the value is, for the problems: `spec`.
+    A field that is absent, null or invalid has its default. An invalid or unknown field is a problem. `path` is where
+    the value is, for the problems: `spec`.
 
     Returns:
         The structure and the problems. The structure is None if the value is not an object, or if a field without a

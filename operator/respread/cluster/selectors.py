@@ -146,11 +146,7 @@ def selector_of_labels(labels: Labels) -> Selector:
 def requirement(key: str, operator: SelectorOperator, values: Iterable[str] = (), where: str = "") -> Requirement:
     """Create a requirement in its canonical form.
 
-    Args:
-        key: the key of the label.
-        operator: one of the four operators of a label selector.
-        values: one or more for `In` and `NotIn`, none otherwise.
-        where: the field that it comes from, for the message of an error.
+    `where` is the field that it comes from, for the message of an error.
 
     Raises:
         SelectorError: the API would reject it.

@@ -70,18 +70,7 @@ def put_together(
     policy_kinds: Iterable[Kind] = POLICY_KINDS,
     others: OtherEvictions | None = None,
 ) -> Acting:
-    """Return what acts through an API server.
-
-    Args:
-        requests: sends requests.
-        informers: the informers with their stores.
-        leading: whether this replica acts.
-        journal: the moves, and the clocks.
-        announcements: report decisions to users.
-        metrics: count.
-        policy_kinds: the kinds of policies that are used.
-        others: recognizes evictions by others.
-    """
+    """Return what acts through an API server."""
     clock, kinds, notify = journal.clock, tuple(policy_kinds), partial(informers.changes.notify, "evictions")
     holds, lanes = Holds(clock, others), Lanes(clock)
     statuses = _statuses(requests, informers, journal, kinds, leading)

@@ -42,12 +42,9 @@ def choose(
 ) -> Paced:
     """Return the moves to make now, and why the others are held.
 
-    Args:
-        planned: the plan with the moves.
-        observation: what it was made for.
-        closed_by: returns why a policy may evict nothing, given the policy and its name.
-        held_lately: what held a move, or others of its groups, just now.
-        room: how many moves of a namespace can be sent before their plan is too old.
+    `closed_by` returns why a policy may evict nothing, given the policy and its name, `held_lately` what held a move,
+    or others of its groups, just now, and `room` how many moves of a namespace can be sent before their plan is too
+    old.
     """
     history, policies, moves = observation.history, observation.policies, planned.moves
     in_flight, names = observation.ledger.moves, {move.policy for move in moves}
@@ -98,12 +95,7 @@ def left_to_do(
 ) -> Mapping[str, Remaining]:
     """Return what is left for each policy with moves, by name.
 
-    Args:
-        planned: the plan.
-        chosen: which of its moves are made now.
-        ledger: the moves, with those.
-        observation: what it was made for.
-        budgets: which budgets select which pods. It is advanced to the snapshot.
+    The ledger has the chosen moves. The budgets are advanced to the snapshot.
     """
     left = [each for each in chosen.held if each.move.pod.uid not in ledger.uids]
     history, now, waits = observation.history, observation.moment.time, _waits(observation)
@@ -136,12 +128,7 @@ def _waits(observation: Observation) -> list[tuple[WorkloadName, float]]:
 
 
 def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> list[Needed]:
-    """Return those for which evictions were made, of those with common pods one, because an eviction may improve all.
-
-    Args:
-        blocked: the groups that a plan leaves alone, with the reasons.
-        observation: what the plan was made for.
-    """
+    """Return groups with evictions, and one of those with common pods, because an eviction may improve all."""
     paused = (
         each
         for each in blocked
@@ -153,12 +140,7 @@ def begun_groups(blocked: Iterable[BlockedGroup], observation: Observation) -> l
 
 
 def later_moves(blocked: Iterable[BlockedGroup], observation: Observation) -> list[Needed]:
-    """Return the evictions of groups that are left alone only for the moment, whether or not any was made for them.
-
-    Args:
-        blocked: the groups that a plan leaves alone, with the reasons.
-        observation: what the plan was made for.
-    """
+    """Return the evictions of groups that are left alone only for the moment, whether or not any was made for them."""
     entries = _entries(observation)
     waiting = (
         each for each in blocked if each.reason in _LATER or (each.reason in _WHILE_IN_FLIGHT and each.group in entries)

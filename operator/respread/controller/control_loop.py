@@ -52,18 +52,6 @@ class ControlLoop:
         metrics: Metrics,
         heartbeat: Heartbeat,
     ) -> None:
-        """Create the loop.
-
-        Args:
-            informers: the informers with their stores.
-            acting: acts for policies, and knows what was done.
-            observer: observes the cluster.
-            reporter: publishes what was found and done.
-            scheduler: the model of the cluster's schedulers, which plans.
-            room: asks for room in domains without a node, beside this loop.
-            metrics: count.
-            heartbeat: beats at every successful reconcile.
-        """
         self._informers = informers
         self._acting = acting
         self._journal = acting.journal

@@ -73,19 +73,7 @@ class Evictions:
         notify: Callable[[], None],
         current: Callable[[], ClusterSnapshot],
     ) -> None:
-        """Prepare.
-
-        Args:
-            api: the Eviction API.
-            owners: how to look at controllers.
-            refusals: what was refused before.
-            permission: whether a move may be made at this moment.
-            journal: the moves.
-            recording: record a move before it is made, and its result.
-            lanes: let steps begin when it is their turn.
-            notify: called when a place may have become free.
-            current: the cluster, as the watch shows it at the moment.
-        """
+        """Prepare. `notify` is called when a place may have become free."""
         self._api = api
         self._owners = owners
         self.refusals = refusals
@@ -160,11 +148,8 @@ class Evictions:
     async def _evict(self, move: Move, batch: Batch, turn: Turn | None, *, begun: bool) -> Answer | Held:
         """Evict one pod; return the API server's answer, or why it was not asked.
 
-        Args:
-            move: the move.
-            batch: what it was planned on.
-            turn: ended as soon as the eviction is sent: it is in flight for the next step of its controller.
-            begun: whether others of its step were made already.
+        Its turn is ended as soon as the eviction is sent: it is in flight for the next step of its controller. `begun`
+        says whether others of its step were made already.
         """
         request = await self._prepare(move, batch, begun=begun)
         if not isinstance(request, PreparedEviction):

@@ -39,13 +39,8 @@ class FollowUp:
     ) -> None:
         """Start without tasks.
 
-        Args:
-            evictions: carries out moves, and knows which are in flight.
-            owners: reads controllers.
-            api: reads pods.
-            hurry: called with the names of the policies whose records must be written soon.
-            notify: called when a controller does not want a replacement, and when a doubt is resolved.
-            clock: a monotonic clock in seconds.
+        `hurry` is called with the names of the policies whose records must be written soon, `notify` when a controller
+        does not want a replacement, and when a doubt is resolved.
         """
         self._evictions = evictions
         self._owners = owners
@@ -58,14 +53,8 @@ class FollowUp:
     def ask_again(self, batch: Batch, still_wanted: Callable[[Move], bool]) -> list[asyncio.Task[tuple[Carried, ...]]]:
         """Send evictions without an answer again, so that it is not necessary to wait until they must have failed.
 
-        The UID identifies the pod: even if the first request arrives later, the pod is evicted once.
-
-        Args:
-            batch: the current cluster and policies.
-            still_wanted: returns whether a move would help now.
-
-        Returns:
-            The tasks that send them.
+        The UID identifies the pod: even if the first request arrives later, the pod is evicted once. Those are sent for
+        which `still_wanted` returns that the move would help now. It returns the tasks that send them.
         """
         now = self._clock()
         due = [
@@ -83,13 +72,7 @@ class FollowUp:
     def look_after(self, snapshot: ClusterSnapshot) -> list[asyncio.Task[None]]:
         """Check whether the controllers of pods that left some time ago without a replacement want one.
 
-        It may be called at any time.
-
-        Args:
-            snapshot: the cluster, as the watch shows it.
-
-        Returns:
-            The tasks that check.
+        It may be called at any time, and returns the tasks that check.
         """
         due = self._evictions.journal.ledger.unreplaced_since(self._clock() - LATE_SECONDS)
         self._evictions.journal.asked(due)

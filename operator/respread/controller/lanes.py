@@ -60,11 +60,6 @@ class Lanes:
     __slots__ = ("_at_once", "_clock", "_controllers", "_in_all", "_seconds", "_tasks", "_under_way")
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Start without tasks.
-
-        Args:
-            clock: a monotonic clock in seconds.
-        """
         self._clock = clock
         self._tasks: dict[asyncio.Task[Any], Step] = {}
         self._in_all = asyncio.Semaphore(AT_ONCE_IN_ALL)

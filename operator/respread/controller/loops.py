@@ -117,19 +117,7 @@ def loops_of(
     metrics: Metrics,
     heartbeat: Heartbeat,
 ) -> Loops:
-    """Return the loops of the operator.
-
-    Args:
-        options: how the operator runs.
-        requests: sends requests.
-        informers: the informers with their stores.
-        leadership: whether this replica leads.
-        own_namespace: returns the operator's own namespace; None while unknown.
-        permissions: which optional permissions there are.
-        events: records Events.
-        metrics: count.
-        heartbeat: beats at every reconcile.
-    """
+    """Return the loops of the operator. The operator's own namespace is None while unknown."""
     clock, leading = seconds_since_boot, leadership.leading
     others, evictor_names = others_by_name(requests, metrics)
     acting = put_together(

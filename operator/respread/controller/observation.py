@@ -86,17 +86,6 @@ class Observer:
         scheduler: SchedulerModel,
         thread: PlanningThread,
     ) -> None:
-        """Create it.
-
-        Args:
-            informers: the informers with their stores.
-            acting: acts for policies, and knows what was done.
-            leading: whether this replica acts.
-            prevention: writes pod deletion costs.
-            metrics: count outcomes.
-            scheduler: the model of the cluster's schedulers.
-            thread: runs long computations.
-        """
         self._informers = informers
         self._acting = acting
         self._prevention = prevention
@@ -114,11 +103,7 @@ class Observer:
         return self._takeover.acts
 
     async def observe(self, *, stopping: bool) -> Observation:
-        """Take over changes and the outcomes of moves in flight.
-
-        Args:
-            stopping: whether nothing is sent any more.
-        """
+        """Take over changes and the outcomes of moves in flight. If `stopping`, nothing is sent any more."""
         informers, statuses = self._informers, self._acting.statuses
         with self._metrics.reconciling("observe"):
             snapshot, policies = informers.state.snapshot, informers.policies.policies
@@ -178,13 +163,6 @@ class Conclusions:
     __slots__ = ("_acting", "_clock", "_metrics")
 
     def __init__(self, acting: Acting, metrics: Metrics, clock: Callable[[], float]) -> None:
-        """Create it.
-
-        Args:
-            acting: acts, and knows what was done.
-            metrics: count outcomes.
-            clock: a monotonic clock in seconds.
-        """
         self._acting = acting
         self._metrics = metrics
         self._clock = clock
@@ -196,14 +174,7 @@ class Conclusions:
         self._acting.follow_up.ask_again(batch, partial(_still_helps, snapshot, spread))
 
     def draw(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
-        """Process the outcomes of moves.
-
-        Args:
-            snapshot: the cluster as the watch shows it.
-            spread: its spread groups.
-            policies: all policies.
-            leads: whether this replica acts. The leader of a term reports the moves of earlier terms.
-        """
+        """Process the outcomes of moves. The leader of a term reports the moves of earlier terms too."""
         journal = self._acting.journal
         ledger = journal.ledger.patient(_patience(journal.ledger, policies))
         ledger, ended = ledger.updated(snapshot, self._clock(), Comparison(spread))

@@ -95,15 +95,6 @@ class Permission:
         clock: Callable[[], float],
         now: Callable[[], datetime],
     ) -> None:
-        """Create it.
-
-        Args:
-            leading: whether this replica may evict.
-            policies: all policies by name.
-            confirmations: the API server's answers about them.
-            clock: a monotonic clock in seconds.
-            now: the time of day, with a time zone.
-        """
         self._leading = leading
         self._policies = policies
         self._confirmations = confirmations
@@ -126,12 +117,7 @@ class Permission:
         return self._leading.exclusive_seconds()
 
     def planned_for(self, policies: Policies, at: float) -> PlannedFor:
-        """Return the policies for which moves are planned.
-
-        Args:
-            policies: all policies.
-            at: when they are planned, on the clock.
-        """
+        """Return the policies for which moves are planned. `at` is when they are planned, on the clock."""
         return PlannedFor(policies, self._by_place(policies), self._leading.term(), at)
 
     def stop(self) -> None:
@@ -265,13 +251,6 @@ class PolicyReader:
     __slots__ = ("_clock", "_kinds", "_requests")
 
     def __init__(self, requests: Requests, clock: Callable[[], float], *, kinds: Iterable[Kind] = POLICY_KINDS) -> None:
-        """Read from the API server.
-
-        Args:
-            requests: sends requests.
-            clock: a monotonic clock in seconds.
-            kinds: the kinds of policies that are used.
-        """
         self._requests = requests
         self._clock = clock
         self._kinds = tuple(kinds)
@@ -320,12 +299,6 @@ class Confirmations:
     __slots__ = ("_answers", "_at_once", "_clock", "_reader", "_reading", "_slow", "_slow_at_once")
 
     def __init__(self, reader: PolicyReader, clock: Callable[[], float]) -> None:
-        """Start without answers.
-
-        Args:
-            reader: reads policies.
-            clock: a monotonic clock in seconds.
-        """
         self._reader = reader
         self._clock = clock
         self._answers: dict[str, PolicyVersions] = {}

@@ -92,12 +92,8 @@ class Permissions:
     ) -> None:
         """Know of none yet.
 
-        Args:
-            requests: sends reviews.
-            optional: the rights without which most of the operator works.
-            clock: a monotonic clock in seconds.
-            ask_again_seconds: how long an optional permission counts as missing until it is asked for again.
-            notify: called when `missing` has changed.
+        Most of the operator works without the optional ones, of which a missing one is asked for again in time.
+        `notify` is called when `missing` has changed.
         """
         self._requests = requests
         self._optional = frozenset(optional)
@@ -262,10 +258,7 @@ class Permissions:
 def permission_for(method: Method, path: str, names: Mapping[str, str]) -> ResourceAttributes | None:
     """Return the permission that a request needs; None if it is not about a resource.
 
-    Args:
-        method: the HTTP method.
-        path: a template, as for `Requests.prepare`.
-        names: the values for the template.
+    `path` is a template, as for `Requests.prepare`.
     """
     root, *parts = path.strip("/").split("/")
     if root not in {"api", "apis"} or not (resource := resource_of(path)):
@@ -358,11 +351,8 @@ class PermissionNeeds:
     ) -> None:
         """Create it.
 
-        Args:
-            permissions: knows which are missing.
-            own_namespace: the operator's own namespace; None while unknown.
-            announce: called when a policy is missing other permissions than before.
-            helm_release: the Helm release that installed the operator; None if manifests did.
+        `announce` is called when a policy is missing other permissions than before. There is no Helm release if
+        manifests installed the operator.
         """
         self._permissions = permissions
         self._own_namespace = own_namespace
@@ -383,11 +373,8 @@ class PermissionNeeds:
     ) -> Mapping[str, tuple[MissingPermission, ...]]:
         """Return what policies need and is missing, by the policies' names, after users were told what has changed.
 
-        Args:
-            policies: all policies, by name.
-            governed: the name of the policy that governs each spread group.
-            namespaces: all namespaces.
-            acts: whether this replica acts. Others need hardly any permission, and write no Events.
+        `governed` has the policy that governs each group. Replicas that do not act need hardly any permission, and
+        write no Events.
         """
         self._expect(policies if acts else {}, governed)
         missing = sorted(

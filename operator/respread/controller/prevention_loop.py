@@ -66,15 +66,7 @@ class PreventionLoop:
         notify: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Create the loop.
-
-        Args:
-            requests: sends requests.
-            leading: whether this replica acts now.
-            metrics: count.
-            notify: called when `contested` has changed.
-            clock: a monotonic clock in seconds.
-        """
+        """Create it. `notify` is called when `contested` has changed."""
         self._costs = DeletionCosts(requests)
         self._leading = leading
         self._metrics = metrics
@@ -103,13 +95,8 @@ class PreventionLoop:
     ) -> None:
         """Take over how the cluster stands.
 
-        Args:
-            snapshot: the cluster.
-            spread: its spread groups.
-            setting: the policies.
-            leaving: UIDs of pods that are being evicted.
-            term: a number that differs whenever somebody else may have led since; None while this replica does not.
-            records: the policies' records as last written, with which a new term starts.
+        `leaving` are the UIDs of pods that are being evicted. The term is a number that differs whenever somebody else
+        may have led since, None while this replica does not lead; a new one starts with the policies' records.
         """
         if term is None:
             self._term = None

@@ -69,17 +69,6 @@ class Reporter:
         scheduler: SchedulerModel,
         thread: PlanningThread,
     ) -> None:
-        """Create it.
-
-        Args:
-            acting: knows what was done, and writes statuses.
-            prevention: knows whose pod deletion costs are contested.
-            room: knows what is done about missing room.
-            needs: tells which permissions are missing.
-            metrics: receive every plan.
-            scheduler: audits constraints.
-            thread: runs long computations.
-        """
         self._acting = acting
         self._prevention = prevention
         self._room = room
@@ -287,10 +276,7 @@ def figures_of(
 ) -> PlanFigures:
     """Return what the metrics show of a reconcile and of its results for policies.
 
-    Args:
-        policies: all policies.
-        reconciled: what the reconcile found and did.
-        outcomes: its results for policies, by name.
+    The outcomes have the policies' names.
     """
     nothing = _Share()
     return PlanFigures(
@@ -492,9 +478,8 @@ class ViolationTimes:
     def __init__(self, observe: Callable[[str, float], None]) -> None:
         """Report how long each violation lasted.
 
-        Args:
-            observe: called with the policy's name and the seconds when a group is balanced again. It is not called for
-                a group that is gone or that no policy restores any more.
+        `observe` is called with the policy's name and the seconds when a group is balanced again. It is not called for
+        a group that is gone or that no policy restores any more.
         """
         self._observe = observe
         self._since: dict[GroupKey, float] = {}
@@ -502,10 +487,7 @@ class ViolationTimes:
     def see(self, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[GroupKey, str], now: float) -> None:
         """Take over the current groups.
 
-        Args:
-            groups: all groups.
-            policies: the policy of each group that a policy restores.
-            now: seconds on a monotonic clock.
+        `policies` has the policy of each group that one restores, and `now` is on a monotonic clock.
         """
         for key, since in self._since.items():
             if key in policies and not groups[key].violated:

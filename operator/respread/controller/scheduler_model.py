@@ -51,12 +51,9 @@ class SchedulerModel(PlanningModel):
         version: ServerVersion | None = None,
         owners: OwnerSelectors | None = None,
     ) -> None:
-        """Create it.
+        """Without a version, no version-specific bugs are assumed.
 
-        Args:
-            configuration: of the cluster's schedulers; by default, the default configuration.
-            version: returns the cluster's; without it, no version-specific bugs are assumed.
-            owners: reads the selectors of owners; without it, default constraints that depend on one are unknown.
+        Without `owners`, default constraints that depend on the selector of one are unknown.
         """
         self._configuration = SchedulerConfiguration() if configuration is None else configuration
         self._version = version
@@ -121,12 +118,7 @@ class ServerVersion:
     __slots__ = ("_on_change", "_requests", "_retry", "asked", "version")
 
     def __init__(self, requests: Requests, on_change: Callable[[], None]) -> None:
-        """Start without a version.
-
-        Args:
-            requests: sends requests.
-            on_change: called when it changes, and after the first answer.
-        """
+        """Start without a version. `on_change` is called when it changes, and after the first answer."""
         self._requests = requests
         self._on_change = on_change
         self._retry = Retry(RetryDelays(greatest_seconds=ASK_AGAIN_SECONDS))
@@ -196,13 +188,7 @@ class OwnerSelectors:
     __slots__ = ("_clock", "_due_at", "_informers", "_loop", "_requests", "_retry", "_troubled", "_wanted")
 
     def __init__(self, requests: Requests, informers: Informers, clock: Callable[[], float]) -> None:
-        """Start without owners.
-
-        Args:
-            requests: sends requests.
-            informers: the informers with their stores, which it notifies.
-            clock: a monotonic clock in seconds.
-        """
+        """Start without owners. Informers are notified when they are read."""
         self._requests = requests
         self._informers = informers
         self._clock = clock
@@ -217,9 +203,7 @@ class OwnerSelectors:
     def want(self, owners: Iterable[SelectingOwner], besides: AbstractSet[SelectingOwner] = frozenset()) -> bool:
         """Set which owners are needed now, and return whether all of `owners` have been requested once.
 
-        Args:
-            owners: those on which spread groups depend.
-            besides: those on which only plans depend. Owners in neither are forgotten.
+        Spread groups depend on `owners`, and only plans on those `besides`. Owners in neither are forgotten.
         """
         needed = frozenset(owners)
         wanted = needed | besides

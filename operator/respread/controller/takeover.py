@@ -85,13 +85,8 @@ def resumed(
 ) -> Ledger:
     """Return exactly the moves that are in flight according to the policies' records.
 
-    Args:
-        known: the moves known here. Those that are no longer in a record were followed to their end by others.
-        records: by the policies' names.
-        snapshot: the cluster as the watch shows it.
-        spread: its spread groups.
-        rules: decide whether those that may not have been made may be sent again.
-        moment: now.
+    Those known here that are no longer in a record were followed to their end by others. The rules decide whether those
+    that may not have been made may be sent again.
     """
     entries = list(recorded_moves(records, snapshot, by_name(spread.by_namespace), moment, known.patience))
     allowed = rules.allow(entries, snapshot)
@@ -101,11 +96,8 @@ def resumed(
 def in_doubt(ledger: Ledger, records: Mapping[str, Recorded], now: float) -> tuple[Move, ...]:
     """Return the moves that a former leader may not have made and whose counts the records contain.
 
-    Args:
-        ledger: the moves according to the policies' records.
-        records: by the policies' names. A move that is known here may have been made for another policy than the
-            recorded one of the same pod.
-        now: seconds since the epoch.
+    A move that is known here may have been made for another policy than the recorded one of the same pod. `now` is in
+    seconds since the epoch.
     """
     listed = {name: {each.uid for each in record.moves_in_flight} for name, record in records.items()}
     # The minute of the count may differ from that of the move by one, and must be within the last hour.
@@ -120,10 +112,7 @@ def in_doubt(ledger: Ledger, records: Mapping[str, Recorded], now: float) -> tup
 def without(doubtful: Iterable[Move], records: Mapping[str, Recorded], now: float) -> dict[str, Recorded]:
     """Return the policies' records without the counts of some moves for the limits of an hour.
 
-    Args:
-        doubtful: the moves; see `in_doubt`.
-        records: by the policies' names.
-        now: seconds since the epoch.
+    `now` is in seconds since the epoch.
     """
     left = dict(records)
     for move in doubtful:
@@ -137,13 +126,7 @@ class Takeover:
     __slots__ = ("_acting", "_leading", "_notify", "_pausing", "_retry", "_term")
 
     def __init__(self, acting: Acting, leading: Leading, *, notify: Callable[[str], None]) -> None:
-        """Start without a term.
-
-        Args:
-            acting: acts, and knows what was done.
-            leading: whether this replica leads.
-            notify: called with a word for what must be tried again.
-        """
+        """Start without a term. `notify` is called with a word for what must be tried again."""
         self._acting = acting
         self._leading = leading
         self._notify = notify
@@ -169,14 +152,8 @@ class Takeover:
     ) -> int | None:
         """Return the term in which this replica leads and has taken over; None if it has not.
 
-        A new leader takes over here, by reading the statuses.
-
-        Args:
-            snapshot: the cluster as the watch shows it.
-            spread: its spread groups.
-            setting: the policies.
-            limiters: one for each policy.
-            known: whether everything that the spread depends on has been requested. Nobody takes over before.
+        A new leader takes over here, by reading the statuses. `known` says whether everything that the spread depends
+        on has been requested. Nobody takes over before.
         """
         if not self._leading.leads():
             return None

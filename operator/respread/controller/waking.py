@@ -68,13 +68,7 @@ class Waiting:
     __slots__ = ("_changes", "_clock", "_failures", "_gather_seconds", "_heartbeat", "_stop")
 
     def __init__(self, changes: ChangeSignal, heartbeat: Heartbeat, clock: Callable[[], float]) -> None:
-        """Create it.
-
-        Args:
-            changes: report that the cluster has changed.
-            heartbeat: beats after every successful reconcile, and during every wait for a change.
-            clock: a monotonic clock in seconds.
-        """
+        """The heartbeat beats after every successful reconcile, and during every wait for a change."""
         self._changes = changes
         self._heartbeat = heartbeat
         self._clock = clock
@@ -131,12 +125,8 @@ def next_plan(
 ) -> float:
     """Return when the next plan is due if nothing changes, on the clock.
 
-    Args:
-        planned: the plan.
-        held: its moves that are not made now.
-        moment: now.
-        others: when something else is due, on the clock.
-        full: whether no policy may let another pod go. Then quiet periods that end make no difference yet.
+    `others` is when something else is due. If `full`, no policy may let another pod go, and quiet periods that end make
+    no difference yet.
     """
     now = moment.now
     due = [now + IDLE_SECONDS, others]
@@ -175,12 +165,9 @@ class Replanning:
     ) -> None:
         """Record a plan.
 
-        Args:
-            in_flight: the UIDs of the pods of all moves in flight after it.
-            now: the time on the clock.
-            due: when the next plan is due if nothing changes, on the clock.
-            full: whether every policy has as many moves in flight as its `limits.inFlight`.
-            awaited: those of the moves whose replacements have no node, if others wait for that.
+        `in_flight` are the UIDs of the pods of all moves in flight after it, and `awaited` those of them whose
+        replacements have no node, if others wait for that. If `full`, every policy has as many moves in flight as its
+        `limits.inFlight`.
         """
         self._in_flight, self._planned_at, self._due, self._full = in_flight, now, due, full
         self._awaited = awaited
@@ -188,9 +175,7 @@ class Replanning:
     def due_at(self, in_flight: AbstractSet[str], without_node: AbstractSet[str] = frozenset()) -> float:
         """Return when the next plan is due, on the clock.
 
-        Args:
-            in_flight: the UIDs of the pods of the moves now in flight.
-            without_node: those of the moves whose replacements have no node.
+        The UIDs are those of the pods of moves in flight, all of them and those whose replacements have no node.
         """
         if not self._in_flight:
             return self._planned_at
@@ -218,9 +203,8 @@ class PlanningThread:
     def __init__(self, executor: Executor | None = None, cpu_clock: Callable[[], float] = thread_time) -> None:
         """Create it.
 
-        Args:
-            executor: computes instead of a thread, for simulated time.
-            cpu_clock: the CPU time of the thread that calls it, in seconds.
+        Tests of simulated time give an executor that computes instead of a thread, and another clock for the CPU time
+        of the thread that calls it.
         """
         self._cpu_clock = cpu_clock
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planning") if executor is None else executor

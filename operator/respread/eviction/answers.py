@@ -100,13 +100,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_of(status_code: int, body: bytes = b"", retry_after_seconds: float | None = None) -> Answer:
-    """Interpret the API server's answer to an eviction.
-
-    Args:
-        status_code: of the HTTP response.
-        body: of the HTTP response.
-        retry_after_seconds: its Retry-After header; None if it has none.
-    """
+    """Interpret the API server's answer to an eviction."""
     status = status_of(body)
     result = EvictionResult.FORBIDDEN if _is_of_webhook(status) else _result(status_code, status, retry_after_seconds)
     return Answer(

@@ -84,11 +84,9 @@ class EvictionApi:
     ) -> PreparedEviction | Answer:
         """Return the request of a pod's eviction, including credentials, or an answer if there are none.
 
-        Args:
-            pod: the planned pod. A later pod of the same name is left alone.
-            grace_period_seconds: the time that the pod has to stop; None: its own value, but at least a second.
-            dry_run: whether the API server should only say what it would do. It checks budgets and changes nothing.
-            timeout_seconds: the time until the answer must arrive, at most `TIMEOUT_SECONDS`.
+        A later pod of the same name is left alone. Without a grace period, the pod has its own, but at least a second.
+        In a dry run, the API server only says what it would do: it checks budgets and changes nothing. The timeout is
+        at most `TIMEOUT_SECONDS`.
         """
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace_period_seconds is None and pod.spec.stops_without_grace:

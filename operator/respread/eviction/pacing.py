@@ -134,10 +134,9 @@ def fair_order(
 ) -> Iterator[tuple[int, Step]]:
     """Yield each step with its position in the plan.
 
-    Args:
-        steps: with their positions, the most important first. All pods of a step are in one namespace.
-        in_flight: by namespace, the number of moves in flight. It is read for each step anew, and so may change.
-        served: by namespace, the number of the last eviction there.
+    The steps have their positions, the most important first. All pods of a step are in one namespace. The moves in
+    flight by namespace are read for each step anew, and so may change; `served` has the number of the last eviction in
+    each.
     """
     waiting: dict[str, deque[tuple[int, tuple[int, Step]]]] = {}
     for rank, placed in enumerate(steps):

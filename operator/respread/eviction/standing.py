@@ -70,7 +70,7 @@ class _Ready(NamedTuple):
 class Trust(msgspec.Struct, frozen=True):
     """What became of the last replacements of workloads. A value: every change returns another one.
 
-    Losing it costs a little time.
+    Losing it costs a little time. What is called `now` is in seconds since the epoch.
     """
 
     workloads: Map[WorkloadName, _Ready] = Map()
@@ -78,11 +78,7 @@ class Trust(msgspec.Struct, frozen=True):
     def with_end(self, workload: WorkloadName, now: float, *, ready: bool, seconds: float | None = None) -> Trust:
         """Return it after a move has ended.
 
-        Args:
-            workload: of its pod.
-            now: in seconds since the epoch.
-            ready: whether its replacement was Ready.
-            seconds: how long that took since the eviction; None if that is not known.
+        `seconds` is how long its replacement took since the eviction; None if that is not known.
         """
         known = self._known(workload, now)
         number = min(known.number + 1, _MOST_READY) if ready else 0
@@ -95,9 +91,7 @@ class Trust(msgspec.Struct, frozen=True):
     def beside(self, in_flight: Iterable[tuple[WorkloadName, float]], now: float) -> Trust:
         """Return it beside moves in flight.
 
-        Args:
-            in_flight: the workload of each, and how long ago the eviction was sent, in seconds.
-            now: in seconds since the epoch.
+        Of each move, `in_flight` has the workload, and how long ago the eviction was sent, in seconds.
         """
         late = Counter(name for name, seconds in in_flight if seconds > self._known(name, now).late_seconds)
         workloads = self.workloads
@@ -108,10 +102,7 @@ class Trust(msgspec.Struct, frozen=True):
     def most(self, workload: WorkloadName, now: float, more: int = 0) -> int:
         """Return how many pods of a workload may be in flight at once, as far as this decides it.
 
-        Args:
-            workload: the workload.
-            now: in seconds since the epoch.
-            more: as if so many more replacements were Ready.
+        `more` counts as if so many more replacements were Ready.
         """
         known = self._known(workload, now)
         ready = known.number + more

@@ -51,10 +51,7 @@ class EvictionHistory(msgspec.Struct, frozen=True):
     def with_evictions(self, policies: Iterable[str], last: float, evictions: int = 1) -> EvictionHistory:
         """Return the history with more evictions in one minute, and without those older than an hour.
 
-        Args:
-            policies: the names of the policies for which they count.
-            last: when the last of them was made, in seconds since the epoch.
-            evictions: their number.
+        `policies` are those for which they count. `last` is when the last of them was made, in seconds since the epoch.
         """
         minutes = self.minutes.mutate()
         for policy in policies:
@@ -89,11 +86,8 @@ class GroupHistory(msgspec.Struct, frozen=True):
     def with_evictions(self, policy: str, groups: Iterable[str], last: float, evictions: int = 1) -> GroupHistory:
         """Return it with more evictions for some groups.
 
-        Args:
-            policy: the policy for which they were made.
-            groups: the names of the groups for which each of them was made.
-            last: when the last of them was made, in seconds since the epoch.
-            evictions: their number.
+        Each of them was made for all these groups. `last` is when the last of them was made, in seconds since the
+        epoch.
         """
         names = tuple(groups)
         policies = self.policies.update(dict.fromkeys(names, policy))
@@ -167,10 +161,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 def replicas_of(snapshot: ClusterSnapshot, pod: Pod, in_flight: Collection[str]) -> int:
     """Return the number of pods of a pod's controller, with those in flight that come back when they are gone.
 
-    Args:
-        snapshot: the cluster.
-        pod: the pod.
-        in_flight: the UIDs of the pods in flight. It may contain others.
+    `in_flight` has their UIDs, and maybe others.
     """
     return sum(
         is_active(each) or (each.uid in in_flight and is_replaced_when_gone(each))
@@ -184,12 +175,7 @@ class ControllerPods:
     __slots__ = ("_accounted", "_found", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot, accounted: Collection[str]) -> None:
-        """Use a snapshot.
-
-        Args:
-            snapshot: the cluster.
-            accounted: UIDs of pods that already count, because they are evicted or are replacements.
-        """
+        """Use a snapshot. The UIDs are of pods that already count, because they are evicted or are replacements."""
         self._snapshot = snapshot
         self._accounted = set(accounted)
         self._found: dict[str, tuple[int, dict[str, str]]] = {}
@@ -280,14 +266,9 @@ class LimitTally:
         *,
         has_rivals: bool,
     ) -> None:
-        """Count the moves in flight.
+        """Count the moves in flight that may count for the limits.
 
-        Args:
-            limiter: the limits.
-            counted: the evictions that limits count.
-            in_flight: the moves in flight that may count for them.
-            controllers: the pods of the moves' controllers.
-            has_rivals: whether several namespaces have moves in flight or to make.
+        It has rivals if several namespaces have moves in flight or to make.
         """
         self.limiter = limiter
         self._snapshot = counted.snapshot

@@ -102,13 +102,7 @@ class EventBuffer:
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Start without events.
-
-        Args:
-            kind: The watched kind.
-            decode: Decodes an object, or raises a DecodeError.
-            clock: a monotonic clock in seconds.
-        """
+        """Start without events. `decode` may raise a DecodeError."""
         self._kind = kind
         self._decode = decode
         self._clock = clock
@@ -118,9 +112,7 @@ class EventBuffer:
     def lighten(self, line: bytes, since: float | None = None) -> LightEvent | None:
         """Keep an event, and return it with only the object's identity; None if it has no object.
 
-        Args:
-            line: The line of the watch.
-            since: The earliest time at which it can have arrived, on the clock; None: just now.
+        `since` is the earliest time at which it can have arrived, on the clock; None: just now.
 
         Raises:
             ErrorEventError: if the API server reports that the watch has failed.

@@ -106,11 +106,6 @@ class Backlog:
     __slots__ = ("_clock", "since")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        """Start with nothing to read.
-
-        Args:
-            clock: a monotonic clock in seconds.
-        """
         self._clock = clock
         self.since: float | None = None
         """Since when; None if everything that arrived was read."""
@@ -164,12 +159,7 @@ class Informer:
     ) -> None:
         """Start empty.
 
-        Args:
-            kind: The kind.
-            store: The store of the kind.
-            health: Receives everything that arrives.
-            metrics: Count lists after the first, and objects that can't be decoded.
-            notify: Called with the kind's plural name after every change, and always after the first list.
+        `notify` is called with the kind's plural name after every change, and always after the first list.
         """
         self.kind = kind
         self.health = health
@@ -204,11 +194,7 @@ class Informer:
     def take_page(self, body: bytes) -> dict[str, Any]:
         """Add one page of a list. With the last one, the list replaces the content of the store.
 
-        Args:
-            body: The page as JSON, requested with the continue token of the page before.
-
-        Returns:
-            The page without its items.
+        It was requested with the continue token of the page before, and is returned without its items.
 
         Raises:
             DecodeError: if it is not a list. The earlier pages are kept; the list should be started again.
@@ -256,14 +242,8 @@ class Informer:
     def take_event(self, document: Mapping[str, Any], *, deleted: bool) -> int:
         """Apply all waiting events up to one.
 
-        Events that are older than the stored object are ignored.
-
-        Args:
-            document: The identity of the last one's object, from Kopf.
-            deleted: Whether it was deleted.
-
-        Returns:
-            The number of these events.
+        Events that are older than the stored object are ignored. The document has the identity of the last one's
+        object, from Kopf. The number of these events is returned.
         """
         events = self._event_buffer.call_for(identity_of(document), deleted=deleted)
         changes: list[tuple[ObjectKey, Any]] = []
@@ -332,13 +312,6 @@ class Informers:
     __slots__ = ("all", "changes", "decoder", "health", "policies", "priority_classes", "state")
 
     def __init__(self, kinds: Iterable[Kind], *, health: WatchHealth, metrics: Metrics) -> None:
-        """Start empty.
-
-        Args:
-            kinds: The watched kinds.
-            health: Created for these kinds.
-            metrics: Receive lists, and objects that can't be decoded.
-        """
         self.health = health
         self.changes = ChangeSignal()
         self.decoder = Decoder()
@@ -393,11 +366,6 @@ class ChangeSignal:
     __slots__ = ("_being_decided_since", "_changed", "_clock", "_since", "_wakeup")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        """Start without changes.
-
-        Args:
-            clock: a monotonic clock in seconds.
-        """
         self._clock = clock
         self._changed: set[str] = set()
         self._since: float | None = None

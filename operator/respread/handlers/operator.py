@@ -112,13 +112,7 @@ _SETTLED_SECONDS: Final = 60.0
 
 
 def make_registry(informers: Iterable[Informer], metrics: Metrics, renewal: Renewal) -> kopf.OperatorRegistry:
-    """Return a registry with all handlers. Nothing is registered globally.
-
-    Args:
-        informers: One for each watched kind.
-        metrics: Receive the duration of each event.
-        renewal: Knows the API server, and loads credentials again when it no longer accepts the initial ones.
-    """
+    """Return a registry with all handlers. Nothing is registered globally."""
     informers = tuple(informers)
     registry = kopf.OperatorRegistry()
     kopf.on.login(id="login", registry=registry)(_login(informers, renewal))
@@ -230,15 +224,9 @@ async def run_operator(
     """Fill the stores from the cluster until stopped.
 
     Kopf treats every task that was started after it as its own, and waits seconds for it before it stops. So end
-    everything else first, then set `stop`.
-
-    Args:
-        informers: The informers with their stores.
-        metrics: Receive the duration of events.
-        identity: A unique name for this process. Without one, Kopf asks for the name of the user, and a pod's has none.
-        renewal: Knows the API server, and loads credentials again when they are no longer accepted.
-        stop: Set it to stop, which takes well under a second.
-        signalled: Set when SIGTERM or SIGINT arrives; `stop` itself by default.
+    everything else first, then set `stop`. Set `stop` to stop, which takes well under a second. `signalled` is set when
+    SIGTERM or SIGINT arrives; by default, that is `stop` itself. The identity is unique for this process: without one,
+    Kopf asks for the name of the user, and a pod's has none.
 
     Raises:
         Exception: if Kopf can't continue. Problems of the cluster are waited out, so this is an error in the program.

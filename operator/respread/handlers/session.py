@@ -64,9 +64,7 @@ _MOST_UNREAD_BYTES: Final = 1 << 20
 def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> aiohttp.ClientSession:
     """Return a session for Kopf that passes lists to informers. Call it within the event loop.
 
-    Args:
-        access: The API server and our credentials.
-        informers: For each watched collection's path (`/api/v1/pods`), its informer.
+    The informers are those of each watched collection's path (`/api/v1/pods`).
     """
     prefix = URL(access.server).path.rstrip("/")
     wires = {prefix + path: _Wire(informer) for path, informer in informers.items()}
@@ -433,9 +431,8 @@ class _Discovery:
     def __init__(self, watched_paths: Iterable[str], prefix: str = "") -> None:
         """Create it.
 
-        Args:
-            watched_paths: the paths of watched collections, such as `/apis/policy/v1/poddisruptionbudgets`.
-            prefix: the prefix of each path on this API server, including all paths here.
+        The paths of watched collections are such as `/apis/policy/v1/poddisruptionbudgets`. All paths here have the
+        prefix of this API server.
         """
         self._prefix = prefix
         self._needed: dict[str, set[str]] = {prefix + CORE: set(), prefix + GROUPS: set()}

@@ -47,14 +47,7 @@ class WatchStream:
         retry: Retry,
         unread: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Read a response's content.
-
-        Args:
-            content: What aiohttp has read, and reads on.
-            informer: Where events go.
-            retry: Told of errors.
-            unread: How many bytes have come that aiohttp did not read yet.
-        """
+        """Read a response's content. `unread` returns how many bytes have come that aiohttp did not read yet."""
         self._content = content
         self._informer = informer
         self._retry = retry

@@ -69,13 +69,8 @@ class BackOffs(msgspec.Struct, frozen=True):
         """Record a move that did not improve a group.
 
         One that was made before the last one failed tells no more than that: it starts the delay anew, but makes it no
-        longer.
-
-        Args:
-            group: a name for the group that survives a restart.
-            situation: its current situation, in a form that stays equal while it does not change.
-            now: seconds since the epoch.
-            took_seconds: how long ago the move was made.
+        longer. The name of a group survives a restart, and its situation stays equal while it does not change. `now` is
+        in seconds since the epoch, and the move was made `took_seconds` before.
         """
         before = self.groups.get(group)
         failures = 0 if before is None else before.failures
@@ -156,14 +151,7 @@ class Breakers(msgspec.Struct, frozen=True):
     policies: Map[str, Failures] = Map()
 
     def failed(self, policy: str, workload: WorkloadName, most: int, now: float) -> Breakers:
-        """Record a move that failed.
-
-        Args:
-            policy: the policy for which it was made.
-            workload: the workload of the pod.
-            most: how many workloads may fail.
-            now: seconds since the epoch.
-        """
+        """Record a move that failed. `most` workloads may fail. `now` is in seconds since the epoch."""
         known = self.policies.get(policy, _NONE)
         name, names = _name_of(workload), known.workloads
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
@@ -187,11 +175,8 @@ class Breakers(msgspec.Struct, frozen=True):
     def paused(self, policy: str, most: int, now: float, namespace: str | None = None) -> Held | None:
         """Return why a policy evicts nothing now, or None if it is not paused.
 
-        Args:
-            policy: its name.
-            most: how many workloads may fail.
-            now: seconds since the epoch.
-            namespace: the namespace; None for the policy as a whole.
+        `most` workloads may fail. `now` is in seconds since the epoch. Without a namespace, it is about the policy as a
+        whole.
         """
         known = self.policies.get(policy, _NONE)
         if not self._tripped(known, most) or not self._lasts(known, now):

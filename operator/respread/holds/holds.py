@@ -63,12 +63,6 @@ class Holds:
     __slots__ = ("departures", "others", "quiet_periods", "refusals")
 
     def __init__(self, clock: Callable[[], float], others: OtherEvictions | None = None) -> None:
-        """Hold nothing.
-
-        Args:
-            clock: a monotonic clock in seconds.
-            others: recognizes evictions by others.
-        """
         self.quiet_periods = QuietPeriods()
         self.others = OtherEvictions() if others is None else others
         self.refusals = Refusals(clock)
@@ -86,13 +80,8 @@ class Holds:
     ) -> None:
         """Take over how the cluster stands.
 
-        Args:
-            snapshot: the cluster.
-            groups: its spread groups.
-            before: the moves before they were followed in this snapshot.
-            after: the moves now.
-            moment: now.
-            leads: whether this replica acts. Otherwise, somebody else evicts for Respread.
+        `before` has the moves before they were followed in this snapshot, and `after` those now. If this replica does
+        not lead, somebody else evicts for Respread.
         """
         self.quiet_periods.observe(groups, (each.move.pod for each in before.ours), moment.now)
         if leads:
@@ -107,14 +96,7 @@ class Holds:
         past: _PastMoves,
         moment: ClockReading,
     ) -> OnHold:
-        """Return a function that returns why a group is left alone, or None if it is not.
-
-        Args:
-            groups: all groups.
-            policies: by name.
-            past: what past moves mean for groups.
-            moment: now.
-        """
+        """Return a function that returns why a group is left alone, or None if it is not."""
         now = moment.time_of_day
 
         def on_hold(key: GroupKey, policy: str) -> Held | None:
@@ -136,8 +118,7 @@ class Holds:
 def why_stale(ages_seconds: Mapping[str, float]) -> Held | None:
     """Return why the watched state is too old for evictions, or None if it is fresh.
 
-    Args:
-        ages_seconds: for each watched kind, the time since its last event or bookmark.
+    The ages of watched kinds are the times since their last event or bookmark.
     """
     kind, age = max(ages_seconds.items(), key=lambda each: each[1])
     if age <= STALE_SECONDS:
@@ -173,10 +154,8 @@ class QuietPeriods:
     def observe(self, groups: Mapping[GroupKey, SpreadGroup], ours: Iterable[Pod], now: float) -> None:
         """Take over the current groups.
 
-        Args:
-            groups: all groups.
-            ours: the pods that our moves have evicted, or may have, since the last call.
-            now: seconds on a monotonic clock.
+        `ours` are the pods that our moves have evicted, or may have, since the last call. `now` is on a monotonic
+        clock.
         """
         moved = {(pod.namespace, pod.labels): pod for pod in ours}.values()
         before, self._known = self._known, {}
@@ -255,11 +234,7 @@ class Windows(msgspec.Struct, frozen=True):
         return cls(tuple(_Opening(each.schedule, each.duration, ZoneInfo(each.time_zone)) for each in windows))
 
     def is_open(self, now: datetime) -> bool:
-        """Return whether pods may be evicted now.
-
-        Args:
-            now: the time, with a time zone.
-        """
+        """Return whether pods may be evicted now."""
         return not self.openings or any(each.is_open(now) for each in self.openings)
 
     def next_opening(self, now: datetime) -> datetime | None:

@@ -106,10 +106,7 @@ class OtherEvictions:
     def observe(self, snapshot: ClusterSnapshot, ours: AbstractSet[str], now: datetime) -> None:
         """Take over a snapshot.
 
-        Args:
-            snapshot: the cluster.
-            ours: UIDs of the pods that Respread evicted, as long as they are being deleted.
-            now: the time, with a time zone.
+        `ours` are the UIDs of the pods that Respread evicted, as long as they are being deleted.
         """
         leaving, first = snapshot.leaving_pods, self._leaving is None
         if leaving is not self._leaving:
@@ -192,10 +189,7 @@ class Departures:
     def observe(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], now: datetime) -> Mapping[str, datetime]:
         """Return when each node that is losing its pods lost one last, or began to.
 
-        Args:
-            snapshot: the cluster.
-            ours: the pods that we have evicted.
-            now: the time, with a time zone.
+        `ours` are the pods that we have evicted.
         """
         self._marked.advance(snapshot)
         drained = self._marked.drained(snapshot, ours, self._known)
@@ -259,10 +253,8 @@ class EvictorNames:
     ) -> None:
         """Create it.
 
-        Args:
-            requests: sends requests.
-            tell: called with a workload and who reported that they evicted a pod of it.
-            event_seconds: how long after an eviction its Event is looked for.
+        `tell` is called with a workload and who reported that they evicted a pod of it. The Event of an eviction is
+        looked for `event_seconds` after it.
         """
         self._requests = requests
         self._tell = tell

@@ -117,10 +117,7 @@ class Refusals:
     def note(self, pod: Pod, budgets: Budgets, answer: Answer) -> None:
         """Remember the API server's answer to a pod's eviction, if it was a refusal.
 
-        Args:
-            pod: the pod.
-            budgets: the budgets that selected it in the snapshot at that time.
-            answer: the API server's answer.
+        The budgets are those that selected it in the snapshot at that time.
         """
         held, now, result = answer.held, self._clock(), answer.result
         if held is None or answer.may_have_evicted:
@@ -134,12 +131,7 @@ class Refusals:
             self._refusals[_key(pod, ())] = _Hold(held, now + (answer.retry_after_seconds or seconds))
 
     def hold(self, pod: Pod, held: Held) -> None:
-        """Remember the result of the last look at a pod's controllers, if it is a lasting one.
-
-        Args:
-            pod: the pod that was to be evicted.
-            held: why it was not.
-        """
+        """Remember the result of the last look at a pod's controllers, if it is a lasting one."""
         if held.reason in _OF_POD | _OF_CONTROLLER:
             now = self._clock()
             self._refusals.forget_ended(now)

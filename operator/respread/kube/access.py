@@ -30,9 +30,7 @@ FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 def find_service_account(folder: Path = FOLDER, clock: Callable[[], float] = monotonic) -> tuple[Endpoint, TokenFile]:
     """Return the API server of the cluster in which this process runs, and the pod's token.
 
-    Args:
-        folder: where the kubelet puts them.
-        clock: a monotonic clock in seconds.
+    The kubelet puts them into the folder.
 
     Raises:
         CredentialsError: there is none, or it is incomplete.
@@ -68,12 +66,7 @@ class ClusterAccess:
     __slots__ = ("_asking", "_endpoint", "_identity", "_tls", "impersonation", "in_cluster", "proxy")
 
     def __init__(self, endpoint: Endpoint, identity: Identity, *, in_cluster: bool = False) -> None:
-        """Create it.
-
-        Args:
-            endpoint: the API server.
-            identity: our credentials.
-            in_cluster: whether this process runs in that cluster and uses its pod's ServiceAccount.
+        """Create it. `in_cluster` says whether this process runs in that cluster and uses its pod's ServiceAccount.
 
         Raises:
             OSError: a certificate can't be read, or (ssl.SSLError) is invalid.
@@ -165,12 +158,8 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None, ad
     """Find the API server and its credentials. It may read files and run an exec plugin, so it may take some time.
 
     The order is: an explicit kubeconfig or context, the files of `KUBECONFIG`, the pod's ServiceAccount,
-    `~/.kube/config`.
-
-    Args:
-        kubeconfig: A kubeconfig, or several joined as in `KUBECONFIG`.
-        context: One of its contexts; by default its current one.
-        advice: What a user can do if there is none, as a sentence without its full stop.
+    `~/.kube/config`. `kubeconfig` may be several files, joined as in `KUBECONFIG`. The default of `context` is the
+    current one. `advice` is what a user can do if there is no access, as a sentence without its full stop.
 
     Raises:
         AccessError: if there is none, or it can't be read or used.
@@ -220,13 +209,7 @@ class Renewal:
     __slots__ = ("_clock", "_find", "_looked_at", "_looking", "access")
 
     def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
-        """Create it.
-
-        Args:
-            access: the shared access.
-            find: loads an access. It may read files and run plugins, so it is called in a thread.
-            clock: a monotonic clock in seconds.
-        """
+        """Share an access. `find` loads another one. It may read files and run plugins, so it is called in a thread."""
         self.access = access
         self._find = find
         self._clock = clock

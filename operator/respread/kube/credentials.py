@@ -138,12 +138,7 @@ class TokenFile:
     __slots__ = ("_clock", "_path", "_read_at_seconds", "_value")
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
-        """Read the file when it is first needed.
-
-        Args:
-            path: the file.
-            clock: a monotonic clock in seconds.
-        """
+        """Read the file when it is first needed."""
         self._path = path
         self._clock = clock
         self._value: str | None = None
@@ -186,10 +181,6 @@ class TlsContext:
 
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float] = monotonic) -> None:
         """Read the files.
-
-        Args:
-            endpoint: the API server, with its authority and our client certificate.
-            clock: a monotonic clock in seconds.
 
         Raises:
             OSError: a file can't be read, or (ssl.SSLError) is not a certificate.

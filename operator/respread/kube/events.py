@@ -120,12 +120,7 @@ class SeriesBook:
     __slots__ = ("_allowances", "_make_name", "_pace", "_series")
 
     def __init__(self, pace: EventPace, make_name: Callable[[Event], str]) -> None:
-        """Start without Events.
-
-        Args:
-            pace: The limits.
-            make_name: Returns a unique name for each new Event object.
-        """
+        """Start without Events. `make_name` returns a unique name for each new Event object."""
         self._pace = pace
         self._make_name = make_name
         self._series: OrderedDict[Event, Series] = OrderedDict()
@@ -353,13 +348,8 @@ async def record_events(
 ) -> AsyncIterator[EventRecorder]:
     """Write Events while the context lasts, and for up to two seconds after.
 
-    Args:
-        requests: To the API server. They need `create` and `patch` of `events.k8s.io` Events.
-        instance: Which replica reports, usually the pod's name.
-        pace: The limits.
-        queue_size: The number of Events that may wait.
-        now: The time of day, with a time zone.
-        monotonic: a monotonic clock in seconds.
+    The requests need `create` and `patch` of `events.k8s.io` Events. The instance is the replica that reports, usually
+    its pod's name. `queue_size` Events may wait.
     """
     recorder = EventRecorder(
         requests, instance=instance, pace=pace, queue_size=queue_size, now=now, monotonic=monotonic

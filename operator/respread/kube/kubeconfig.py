@@ -96,9 +96,8 @@ _NOBODY: Final = _NamedUser(name="", user=_User())
 def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Identity]:
     """Return the API server of a context, and the credentials for it.
 
-    Args:
-        files: a kubeconfig, or several joined as in `KUBECONFIG`. Of duplicate entries, the first is used.
-        context: the context's name; None for the current one.
+    Files are one kubeconfig, or several joined as in `KUBECONFIG`; of duplicate entries, the first is used. A context
+    of None is the current one.
 
     Raises:
         NoKubeconfigError: none of the files exists.

@@ -112,15 +112,8 @@ async def list_objects(
 ) -> list[T]:
     """Return all objects of a kind from the API server.
 
-    Args:
-        requests: sends requests.
-        kind: the kind.
-        decode: decodes an object from JSON; raises `msgspec.DecodeError` if it can't.
-        page_objects: the most objects per page.
-        timeout_seconds: the limit for each page.
-        accept: the requested form, `JSON` or `METADATA_ONLY`.
-        namespace: of a namespaced kind; all namespaces by default.
-        most_objects: the most objects to read.
+    `page_objects` and `timeout_seconds` bound each page. `decode` raises `msgspec.DecodeError` if it can't decode an
+    object. `accept` is `JSON` or `METADATA_ONLY`. By default, the objects of all namespaces are listed.
 
     Raises:
         ListError: there was no answer or a refusal, the answer was not a list, or there are too many objects.
@@ -155,14 +148,8 @@ async def pages(
 ) -> AsyncIterator[ListPage]:
     """Yield a list page by page. A page of more than `MOST_BYTES` is not read, but requested again in parts.
 
-    Args:
-        requests: sends requests.
-        path: of the list, with names in braces.
-        names: what stands for them.
-        page_objects: the most objects per page.
-        timeout_seconds: the limit for each page.
-        accept: the requested form, `JSON` or `METADATA_ONLY`.
-        label_selector: the objects to list; None for all.
+    `names` stand for those in braces in the path. `page_objects` and `timeout_seconds` bound each page. `accept` is
+    `JSON` or `METADATA_ONLY`.
 
     Raises:
         NoResponseError: there was no answer.

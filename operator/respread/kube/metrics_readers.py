@@ -57,12 +57,7 @@ class MetricsReaders:
     __slots__ = ("_allowed_until", "_asking", "_clock", "_requests")
 
     def __init__(self, requests: Requests, clock: Callable[[], float]) -> None:
-        """Ask with requests that need `create` of tokenreviews and subjectaccessreviews.
-
-        Args:
-            requests: sends the requests.
-            clock: a monotonic clock in seconds.
-        """
+        """Ask with requests that need `create` of tokenreviews and subjectaccessreviews."""
         self._requests = requests
         self._clock = clock
         self._asking = asyncio.Lock()

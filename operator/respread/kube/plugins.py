@@ -52,11 +52,7 @@ class PluginCredentials(NamedTuple):
 
 
 def run_plugin(files: str, context: str) -> PluginCredentials:
-    """Run the plugin of a context's user.
-
-    Args:
-        files: a kubeconfig, or several joined as in `KUBECONFIG`.
-        context: the context's name.
+    """Run the plugin of a context's user. `files` is a kubeconfig, or several joined as in `KUBECONFIG`.
 
     Raises:
         Exception: an error of the client because of a file.

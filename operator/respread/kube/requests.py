@@ -119,8 +119,7 @@ class PreparedRequest:
     async def send(self, *, most_bytes: int | None = None) -> Response:
         """Send it once, and return the answer, whatever the status code.
 
-        Args:
-            most_bytes: of the answer; None: any number.
+        The answer may have `most_bytes`; None is any number.
 
         Raises:
             NoResponseError: no answer, or not all of it, arrived, or its time was over before it was sent.
@@ -184,15 +183,9 @@ class Requests:
     ) -> PreparedRequest:
         """Return a request that is ready to be sent, with its credentials, which may take long to get.
 
-        Args:
-            method: the HTTP method.
-            path: a template such as `/api/v1/namespaces/{namespace}/pods/{name}`.
-            names: the values for the template, which are quoted.
-            query: parameters of the query.
-            body: an object to send as JSON.
-            content_type: of the body; None: JSON, and for a PATCH a merge patch.
-            accept: the requested form; always JSON.
-            timeout_seconds: for everything, from getting credentials to the last byte of the answer.
+        The path is a template such as `/api/v1/namespaces/{namespace}/pods/{name}`, whose names are quoted. A body is
+        sent as JSON, for a PATCH as a merge patch, unless it has another content type. The time is for everything, from
+        getting credentials to the last byte of the answer, which is always JSON.
 
         Raises:
             NoResponseError: there are no credentials.
@@ -309,11 +302,7 @@ async def open_requests(
 ) -> AsyncIterator[Requests]:
     """Send requests over connections that last as long as the context. For the other arguments see `Requests`.
 
-    Args:
-        access: as for `Requests`.
-        on_unauthorized: as for `Requests`.
-        observe: as for `Requests`.
-        connections: the maximum number of connections. More requests wait for one.
+    More requests than connections wait for one.
     """
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections),

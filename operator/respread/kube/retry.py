@@ -74,11 +74,7 @@ class Outage:
     async def wait(self, event: str, problem: str, *, of: str, at_least_seconds: float = 0.0) -> None:
         """Wait before asking again, and log the cause if it has changed.
 
-        Args:
-            event: what to log.
-            problem: the obstacle, and what to do about it.
-            of: what was requested.
-            at_least_seconds: how long the API server asks to wait.
+        The problem is the obstacle, and what to do about it; `of` is what was requested.
         """
         if problem != self._problem:
             self._problem = problem
@@ -102,9 +98,8 @@ class WokenLoop:
     def __init__(self, failed: Callable[[], None]) -> None:
         """Create it.
 
-        Args:
-            failed: logs the exception of a step that failed, which is being handled. The loop goes on, because a bug
-                in a step must not end what else the operator does.
+        `failed` logs the exception of a step that failed, which is being handled. The loop goes on, because a bug in a
+        step must not end what else the operator does.
         """
         self._failed = failed
         self._woken = asyncio.Event()

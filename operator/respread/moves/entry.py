@@ -280,13 +280,7 @@ class LedgerDraft:
     __slots__ = ("entries", "number", "of_controller")
 
     def __init__(self, entries: Map[str, MoveEntry], of_controller: Map[str, Map[str, None]], number: int) -> None:
-        """Start with the moves of a ledger.
-
-        Args:
-            entries: by the UIDs of the evicted pods.
-            of_controller: the same UIDs of those in flight, by that of the pods' controller.
-            number: of the next one.
-        """
+        """Start with the moves of a ledger. `number` is that of the next one."""
         self.entries = entries
         self.of_controller = of_controller
         self.number = number

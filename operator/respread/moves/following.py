@@ -256,10 +256,7 @@ def _ended(entry: MoveEntry, outcome: Outcome, now: float, message: str) -> Ende
 def judged(steadying: Iterable[MoveEntry], snapshot: ClusterSnapshot, now: float) -> Judged:
     """Return what became of the replacements of moves that ended well, as far as that is decided.
 
-    Args:
-        steadying: the moves.
-        snapshot: the cluster as the watch shows it.
-        now: seconds on the caller's clock.
+    `now` is on the caller's clock.
     """
     lasting: list[Move] = []
     relapsed: list[Ended] = []
@@ -306,12 +303,8 @@ def siblings_in(
 ) -> Siblings:
     """Return the pods of a controller that replace none that is evicted now.
 
-    Args:
-        snapshot: the cluster.
-        namespace: that of the controller.
-        controller_uid: its UID.
-        arrived: the UIDs of the pods that have replaced others lately.
-        known: what was returned the last time, which is returned again if nothing has changed.
+    The pods that `arrived` have replaced others lately. What is `known` was returned the last time, and is returned
+    again if nothing has changed.
     """
     names = pods_of(snapshot, namespace, controller_uid)
     if known is not None and known.names is names and known.arrived == arrived:

@@ -59,7 +59,10 @@ _BY_NUMBER: Final = attrgetter("number")
 
 
 class Ledger(msgspec.Struct, frozen=True, dict=True):
-    """All moves. A value: every event returns another one that shares unchanged parts."""
+    """All moves. A value: every event returns another one that shares unchanged parts.
+
+    What is called `now` is on the caller's clock, and `time` is the same in seconds since the epoch.
+    """
 
     patience: Patience = Patience()
     _entries: Map[str, MoveEntry] = Map()
@@ -169,12 +172,8 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     ) -> Ledger:
         """Record moves that a reconcile has chosen.
 
-        Args:
-            moves: the moves.
-            bounded: the names of the policies whose limits count them, by the UIDs of the moves' pods.
-            snapshot: the cluster for which they were planned. Its pods are not their replacements.
-            now: seconds on the caller's clock.
-            time: the same in seconds since the epoch.
+        The pods of the snapshot, for which they were planned, are not their replacements. `bounded` has the names of
+        the policies whose limits count them, by the UIDs of the moves' pods.
         """
         draft, siblings = self._draft(), self._siblings
         for move in moves:
@@ -201,11 +200,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def sent(self, move: Move, snapshot: ClusterSnapshot, now: float, time: float = 0.0) -> Ledger:
         """Record a move right before its eviction is sent. It is the last one then.
 
-        Args:
-            move: the move.
-            snapshot: the cluster as known at that time. Its pods are not the replacement.
-            now: seconds on the caller's clock.
-            time: the same in seconds since the epoch.
+        The pods of the snapshot are not the replacement.
         """
         entry, siblings = self._begun(move, MovePhase.SENT, snapshot, self._siblings, now, time)
         draft = self._draft()
@@ -216,10 +211,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def answered(self, move: Move, made: bool | None, now: float) -> Ledger:
         """Record the API server's answer to a move's eviction.
 
-        Args:
-            move: the move.
-            made: whether the pod was evicted; None if it may have been.
-            now: seconds on the caller's clock.
+        `made` is whether the pod was evicted; None if it may have been.
         """
         entry, draft, phase = self.of(move), self._draft(), MovePhase.EVICTED if made else MovePhase.SENT
         if entry is not None and made is False:
@@ -264,11 +256,8 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def due(self, now: float, under_way: Collection[str] = ()) -> tuple[MoveEntry, ...]:
         """Return the moves of which it can be found out by now whether they were made, by reading their pods.
 
-        Moves in flight are followed first, and sent again if that helps.
-
-        Args:
-            now: seconds on the caller's clock.
-            under_way: the UIDs of pods for which something may be sent at any moment.
+        Moves in flight are followed first, and sent again if that helps. `under_way` has the UIDs of pods for which
+        something may be sent at any moment.
         """
         return tuple(each for each in self._uncertain if each.uid not in under_way and certain_at(each) <= now)
 
@@ -304,11 +293,9 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def taken_over(self, doubtful: Iterable[Move], now: float) -> Ledger:
         """Return the ledger at the beginning of a term, in which it is only known what is recorded.
 
-        Args:
-            doubtful: the moves in flight that former leaders may have made. Their Leases have ended. They count for the
-                policy for which they were made; the counts of other policies, whose limits they may count for too,
-                are left as they were recorded.
-            now: seconds on the caller's clock.
+        Former leaders, whose Leases have ended, may have made the doubtful moves in flight. These count for the policy
+        for which they were made; the counts of other policies, whose limits they may count for too, are left as they
+        were recorded.
         """
         draft = self._draft()
         for entry in self._entries.values():
@@ -325,9 +312,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def unanswered(self, now: float, least_seconds: float) -> tuple[MoveEntry, ...]:
         """Return the moves to send again: sent without an answer, or owed.
 
-        Args:
-            now: seconds on the caller's clock.
-            least_seconds: the minimum time since they were sent. Moves about to be given up on are excluded.
+        They were sent at least `least_seconds` ago. Moves about to be given up on are excluded.
         """
         most_seconds = self.patience.unconfirmed_seconds
         return tuple(
@@ -363,10 +348,8 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[Ledger, tuple[Ended, ...]]:
         """Take over a snapshot, and return the moves that are over.
 
-        Args:
-            snapshot: the cluster as the watch shows it, not from `overlay`.
-            now: seconds on the caller's clock.
-            compare: called for each replacement that is Ready.
+        The snapshot is as the watch shows it, not from `overlay`. `compare` is called for each replacement that is
+        Ready.
         """
         going_on: list[MoveEntry] = []
         over: list[tuple[MoveEntry, Ended]] = []
@@ -398,12 +381,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         ), ends
 
     def judged(self, snapshot: ClusterSnapshot, now: float) -> tuple[Ledger, Judged]:
-        """Return what became of the replacements that are to stay Ready, as far as that is decided.
-
-        Args:
-            snapshot: the cluster as the watch shows it.
-            now: seconds on the caller's clock.
-        """
+        """Return what became of the replacements that are to stay Ready, as far as that is decided."""
         found, draft = judged(self.steadying, snapshot, now), self._draft()
         decided = found.uids if self.steadying else frozenset()
         for entry in self.steadying:
@@ -444,9 +422,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def for_planning(self, snapshot: ClusterSnapshot, now: float = 0.0) -> UnderWay:
         """Return what the moves mean for planning in the cluster that `overlay` returns.
 
-        Args:
-            snapshot: the cluster as the watch shows it, which `updated` was called with.
-            now: seconds on the caller's clock.
+        The snapshot is as the watch shows it, which `updated` was called with.
         """
         return UnderWay(
             in_flight=self.pods(snapshot),
@@ -486,9 +462,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def unreplaced(self, controller_uid: str, shown: Collection[str]) -> int:
         """Return how many of a controller's pods in flight have no replacement among some pods, by their UIDs.
 
-        Args:
-            controller_uid: the UID of the controller.
-            shown: the UIDs of its pods, as they were known at some moment, maybe before other evictions.
+        Its pods may have been `shown` before other evictions.
         """
         replacements = (self._entries[uid].replacement for uid in self._of_controller.get(controller_uid, ()))
         return sum(each is None or each.uid not in shown for each in replacements)

@@ -53,11 +53,8 @@ class Claims:
     def of(self, placement: Placement, waiting: Iterable[Demand], moving: Iterable[Task], now: datetime) -> Kept:
         """Return the room that is reserved in the current cluster.
 
-        Args:
-            placement: the cluster; it is left as it was.
-            waiting: the pods that look for a node.
-            moving: components with pods in motion. Where these have been stuck for long, no room is kept.
-            now: the time, with a time zone.
+        The cluster is left as it was. Pods that wait look for a node. Where components with pods in motion have been
+        stuck for long, no room is kept.
         """
         going_on = [task for task in moving if not _is_stuck(task, now)]
         restored = (group for task in going_on for group in task.groups if group.key in task.cure)

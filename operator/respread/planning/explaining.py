@@ -53,12 +53,8 @@ def why_blocked(
 ) -> Held:
     """Return why a group is still violated after a plan's moves.
 
-    Args:
-        tally: the group after the moves.
-        board: the position after the moves.
-        protected: the pods of the component that may not be evicted, with the reason.
-        path: the moves.
-        holders: who takes room of nodes before these moves, by the slots of the nodes.
+    Tally and board are those after the moves. `holders` take room of nodes before these moves, by the slots of the
+    nodes.
     """
     overfull = sorted(domain for domain in tally.group.domains.nodes if tally.overfull(domain))
     candidates = _candidates(board, tally)
@@ -232,12 +228,7 @@ def _held_by(board: Board, tally: Tally, domain: str) -> str:
 
 
 def why_none_there(replacement: PreparedPod, nodes: Iterable[str]) -> str:
-    """Return what keeps a pod off some nodes, except topology spread constraints, and what would change that.
-
-    Args:
-        replacement: the prepared pod, which is not placed.
-        nodes: the names of nodes that reject it.
-    """
+    """Return what keeps a pod off some nodes, except topology spread constraints, and what would change that."""
     by_plugin: dict[Plugin, list[tuple[str, Rejection]]] = {}
     for name in nodes:
         for rejection in replacement.rejections(name):
@@ -296,11 +287,7 @@ def _piece(board: Board, spot: Spot) -> Piece:
 def moves_of(board: Board, choice: Choice, number: int, selection: Selection) -> Iterator[Move]:
     """Yield the moves of a step, one for each pod. When they are made is determined when solutions are combined.
 
-    Args:
-        board: the position just before the step.
-        choice: the step.
-        number: how many steps are before it.
-        selection: which policy governs which pods.
+    The board is just before the step, and `number` steps are before it.
     """
     assessment = choice.assessment
     for spot, pod in zip(choice.step, choice.victims, strict=True):
@@ -395,12 +382,7 @@ class MissingDomains:
         """Return why groups are not restored, including the domains that are missing for them.
 
         A missing domain replaces the reason that there are fewer domains than minDomains. Every other reason has
-        priority.
-
-        Args:
-            stuck: the groups that stay violated, with the reason.
-            selected: the groups that policies restore, and the names of these policies.
-            groups: all groups.
+        priority. `selected` has the groups that policies restore, with the names of these policies.
         """
         known = [(key, self._with_remedy(key, held, selected[key])) for key, held in stuck]
         if not self._missing:

@@ -62,10 +62,8 @@ class MarkedNodes:
     def drained(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], lately: Iterable[str]) -> frozenset[str]:
         """Return the cordoned nodes that pods are leaving which somebody else has evicted or deleted.
 
-        Args:
-            snapshot: the cluster, the last one looked at.
-            ours: the pods that we have evicted.
-            lately: nodes that were being drained lately, which count while they are cordoned.
+        The snapshot is the last one looked at. `ours` are the pods that we have evicted. Nodes that were being drained
+        lately count while they are cordoned.
         """
         drained = self.cordoned.intersection(lately)
         if not self.cordoned or not snapshot.leaving_pods:
@@ -90,10 +88,7 @@ class LeavingNodes:
     def advance(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], drained: Collection[str] = ()) -> bool:
         """Look at another snapshot, and return whether other nodes are leaving.
 
-        Args:
-            snapshot: the cluster.
-            ours: the pods that we have evicted.
-            drained: nodes that were being drained lately, if they still are cordoned.
+        `ours` are the pods that we have evicted. Nodes that were being drained lately count if they still are cordoned.
         """
         self._marked.advance(snapshot)
         before, tainted = self._leaving, self._marked.tainted
@@ -169,13 +164,8 @@ def waits_for_drain(
 ) -> Drained | None:
     """Return what says that the spread is restored as nodes lose their pods; None if it is not, or takes too long.
 
-    Args:
-        task: a component of spread groups.
-        leaving: the nodes that are losing their pods.
-        placement: the current cluster.
-        since: when each of them lost a pod last, or began to be one; those that are missing did just now.
-        patience: how long a node is waited for since then.
-        now: the time, with a time zone.
+    A node is waited for as long as the patience says since it lost a pod last, or began to be one that loses them; one
+    that is missing in `since` did just now.
     """
     going = [
         pod

@@ -136,10 +136,7 @@ class Motion:
     def advance(self, snapshot: ClusterSnapshot, changed: Iterable[str], under_way: UnderWay) -> None:
         """Look at another snapshot.
 
-        Args:
-            snapshot: the cluster.
-            changed: the names of all nodes that came or went since the last one, or whose pods changed.
-            under_way: the moves that were chosen or made.
+        `changed` has the names of all nodes that came or went since the last one, or whose pods changed.
         """
         self._snapshot = snapshot
         self.moving = MovingPods.of(snapshot, under_way)

@@ -44,12 +44,11 @@ class Placement:
     __slots__ = ("_defaults", "_table", "predictor")
 
     def __init__(self, predictor: Predictor | None = None, kinds: frozenset[WhenUnsatisfiable] = ALL_DEFAULTS) -> None:
-        """Use a predictor. Plans change its view and restore it.
+        """Use a predictor.
 
-        Args:
-            predictor: of the cluster's schedulers; by default in their default configuration.
-            kinds: the kinds of default constraints that plans count on. The score of ScheduleAnyway ones needs the
-                selectors of pods' owners, which are only read for policies that restore such constraints.
+        Plans change its view and restore it. They count on these kinds of default constraints: the score of
+        ScheduleAnyway ones needs the selectors of pods' owners, which are only read for policies that restore such
+        constraints.
         """
         self.predictor = Predictor(ClusterView()) if predictor is None else predictor
         self._defaults = DefaultConstraints(self.predictor.configuration, kinds)

@@ -20,11 +20,8 @@ T = TypeVar("T")
 def in_turns(items: Iterable[T], namespace_of: Callable[[T], str], served: Mapping[str, int] | None = None) -> list[T]:
     """Return items so that each namespace has its first before any has its second.
 
-    Args:
-        items: in their order within a namespace.
-        namespace_of: returns an item's namespace.
-        served: by namespace, a number that grows with the time when it was last served. The namespace served longest
-            ago is first. Without it, the order of the items decides.
+    The items are in their order within a namespace. `served` has a number for each that grows with the time when it was
+    last served: the namespace served longest ago is first. Without it, the order of the items decides.
     """
     served = {} if served is None else served
     number: dict[str, int] = {}

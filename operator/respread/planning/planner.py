@@ -41,12 +41,7 @@ class Planner:
     """Plans for one snapshot after the other, at the cost of what has changed."""
 
     def __init__(self, predictor: Predictor | None = None, limits: SearchLimits = ORDINARY_LIMITS) -> None:
-        """Create it.
-
-        Args:
-            predictor: of the schedulers; by default in their default configuration. The planner owns its view.
-            limits: the budgets of searches.
-        """
+        """Create it. The planner owns the predictor's view."""
         self._placement = Placement(predictor)
         self._limits = limits
         self._snapshot = ClusterSnapshot()

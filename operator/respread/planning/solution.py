@@ -181,13 +181,8 @@ class Finder:
     ) -> None:
         """Create it.
 
-        Args:
-            placement: the cluster.
-            selection: which policy governs which pods.
-            together: tells whether pods may be evicted at the same time.
-            ranks: of the policies, by name; the most important has rank 0.
-            leaving: the nodes that lose their pods anyway.
-            numbers: a new one for each solution.
+        `together` tells whether pods may be evicted at the same time. The most important policy has rank 0. Each
+        solution has a new number.
         """
         self._placement = placement
         self._selection = selection
@@ -203,13 +198,8 @@ class Finder:
     ) -> Solution:
         """Return the best path for tasks that are solved together, or any path if none costs less than what is known.
 
-        The cluster is left as it was.
-
-        Args:
-            tasks: mostly one.
-            search_budget: what it may cost.
-            others: who takes room before.
-            known: what the best path costs if the tasks are not solved together; None if that is not known.
+        The cluster is left as it was. Others take room before. What is `known` is the cost of the best path if the
+        tasks, mostly one, are not solved together.
         """
         coming = [pod for task in tasks for pod in task.coming]
         with self._placement.view.fork():
@@ -379,9 +369,8 @@ def _steps(board: Board, path: Path, selection: Selection) -> tuple[tuple[Move, 
 def _expected(board: Board, coming: Sequence[Pod]) -> list[Spot]:
     """Place the replacements that wait where the search would expect them, up to the first that finds no node.
 
-    Args:
-        board: the position, which is changed.
-        coming: the pods that they replace, or the replacements themselves, in the order of the board's `waiting`.
+    The board is changed. `coming` are the pods that they replace, or the replacements themselves, in the order of the
+    board's `waiting`.
     """
     placed: list[Spot] = []
     for piece, pod in zip(board.waiting, coming, strict=True):

@@ -137,10 +137,7 @@ class Solver:
     def solve(self, tasks: Iterable[Task], changes: Changes, claims: Sequence[Claim]) -> list[Solution]:
         """Return the best ways for all tasks, in an order in which each has room beside those before.
 
-        Args:
-            tasks: of different components.
-            changes: what has changed since the last time.
-            claims: room that is not to be taken.
+        The tasks are of different components, and the room of the claims is not to be taken.
         """
         self._changes = changes
         self._claims = claims

@@ -113,10 +113,8 @@ class Task(msgspec.Struct, frozen=True, eq=False):
     def in_motion(self, ours: Collection[str]) -> Held | None:
         """Return what is still to come for it that nobody can foresee, if anything.
 
-        Pods that only terminate are nothing to wait for: neither the scheduler nor the skew counts them.
-
-        Args:
-            ours: the UIDs of the pods in flight, and of their replacements. Plans reckon with these.
+        Pods that only terminate are nothing to wait for: neither the scheduler nor the skew counts them. Plans reckon
+        with the pods in flight and their replacements, whose UIDs are `ours`.
         """
         for pod in self.waiting:
             if pod.uid not in ours:

@@ -71,12 +71,8 @@ class Contest(msgspec.Struct, frozen=True, kw_only=True):
 def lost(before: Contest | None, writer: str, *, replacing: bool, now: float, time: datetime) -> Contest:
     """Return what follows from another loss of costs.
 
-    Args:
-        before: what was known; None if nothing.
-        writer: the field manager of the cost that the pod has now; empty if it has none.
-        replacing: whether the policy lets Respread replace the costs of others.
-        now: seconds on a monotonic clock.
-        time: the same moment with a time zone.
+    The writer is the field manager of the cost that the pod has now; empty if it has none. The policy may let Respread
+    replace the costs of others. `now` is on a monotonic clock.
     """
     if before is not None and now < before.until:
         # It is still about the costs that were written before the last wait began.
@@ -131,12 +127,7 @@ class Contests:
     ) -> Contest | None:
         """Take over the state of a ReplicaSet that a policy protects, and return what is known about other writers.
 
-        Args:
-            replica_set: the ReplicaSet.
-            may_have_ours: returns whether a pod has, or may have, a cost of Respread.
-            selection: the policy that protects it.
-            now: seconds on a monotonic clock.
-            time: the same moment with a time zone.
+        `may_have_ours` returns whether a pod has, or may have, a cost of Respread. `now` is on a monotonic clock.
         """
         uid = replica_set.controller.uid
         before, contest = self._seen.get(uid), self._known.get(uid)

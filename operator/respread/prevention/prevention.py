@@ -99,12 +99,6 @@ class CostPlanner:
     """Decides which costs are written."""
 
     def __init__(self, now: float, contests: Contests | None = None) -> None:
-        """Create it.
-
-        Args:
-            now: the time on a monotonic clock.
-            contests: what is known about others who write costs; nothing by default.
-        """
         self.contests = Contests() if contests is None else contests
         """The ReplicaSets whose costs others write too."""
         self._index = ReplicaSetIndex()
@@ -143,12 +137,8 @@ class CostPlanner:
     def examine(self, moment: ClockReading, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
         """Decide what to patch, for everything that has changed or is due.
 
-        Args:
-            moment: the time.
-            has_time: called after each ReplicaSet. What remains is examined the next time.
-
-        Returns:
-            The scale-downs that are complete.
+        The scale-downs that are complete are returned. `has_time` is called after each ReplicaSet. What remains is
+        examined the next time.
         """
         if (view := self._view) is None:
             return []

@@ -249,12 +249,7 @@ def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf =
     """Return a ReplicaSet's pods in the order in which its controller deletes them (`ActivePodsWithRanks`).
 
     It is not known how long pods have been Ready and how often they restarted. Their age is used instead, so among pods
-    of equal cost the order is only the most likely one.
-
-    Args:
-        replica_set: the ReplicaSet.
-        now: the time, with a time zone.
-        cost_of: the costs of the pods. Use `without_ours` for the order without our costs.
+    of equal cost the order is only the most likely one. `without_ours` gives the order without our costs.
     """
     known = known_order(replica_set, cost_of)
     return sorted(replica_set.pods, key=lambda pod: (*known(pod), _age_class(pod, now), pod.uid))
@@ -329,14 +324,7 @@ class Avoided(NamedTuple):
 def avoided_between(
     before: ReplicaSetPods | None, after: ReplicaSetPods, selection: CostSelection, time: datetime
 ) -> Avoided | None:
-    """Return what costs saved between two rests of a ReplicaSet; None if nothing was scaled down by them.
-
-    Args:
-        before: the earlier rest; None if there was none.
-        after: the later one.
-        selection: the policy that asks for the costs.
-        time: the time, with a time zone.
-    """
+    """Return what costs saved between two rests of a ReplicaSet; None if nothing was scaled down by them."""
     if before is None:
         return None
     left = {pod.uid for pod in after.pods}

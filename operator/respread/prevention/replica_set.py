@@ -62,12 +62,9 @@ def _deletes_by_cost(controller: OwnerReference | None) -> bool:
 def layout_of(replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Iterable[Pod] = ()) -> Layout:
     """Return where pods of a ReplicaSet are.
 
-    Pods of sibling ReplicaSets are excluded: a scale-down happens before or after a rollout, rarely during one.
-
-    Args:
-        replica_set: the ReplicaSet.
-        ranked: its pods to rank, which are the layout's pods in their order.
-        staying: its pods that any scale-down deletes after all ranked ones. All others are deleted before.
+    Pods of sibling ReplicaSets are excluded: a scale-down happens before or after a rollout, rarely during one. The
+    ranked pods are the layout's pods in their order. Any scale-down deletes those that stay after all ranked ones, and
+    all others before.
     """
     remaining = tuple(staying)
     uids = {pod.uid for pod in ranked}
@@ -229,11 +226,8 @@ class Layout(msgspec.Struct, frozen=True):
 def violation(layout: Layout, deletion_order: Iterable[int]) -> int:
     """Return the total violation of an order, summed over every number of pods that a scale-down can leave.
 
-    0 means that every scale-down keeps all constraints. Multiples of `HARD` are hard violations.
-
-    Args:
-        layout: the pods and constraints.
-        deletion_order: all pods of the layout, the first one is deleted first.
+    0 means that every scale-down keeps all constraints. Multiples of `HARD` are hard violations. The order has all pods
+    of the layout, the first one is deleted first.
     """
     tallies = tallies_of(layout)
     total = 0

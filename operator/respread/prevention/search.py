@@ -82,10 +82,8 @@ class Candidates:
     def __init__(self, layout: Layout, tallies: Sequence[DomainTally], preferred: Iterable[int]) -> None:
         """Start with some pods.
 
-        Args:
-            layout: where they are. It has at least one constraint.
-            tallies: the current tallies of its constraints. They are only read.
-            preferred: the pods. Among equally good pods, the first of these is taken.
+        Among equally good ones, the first is taken. The layout has at least one constraint, whose tallies are only
+        read.
         """
         sizes = [len(constraint.counts) for constraint in layout.constraints]
         self._finest_at = at = sizes.index(max(sizes))
@@ -116,9 +114,8 @@ class Candidates:
     def best(self, effect: Effect, fullness: int) -> Found | None:
         """Return the best remaining pod, or None.
 
-        Args:
-            effect: the effect of a step with it on a constraint.
-            fullness: 1 to prefer empty domains, -1 to prefer full ones.
+        The effect is that of a step with it on a constraint. Fullness is 1 to prefer empty domains, and -1 to prefer
+        full ones.
         """
         best: Found | None = None
         finest, finest_weight, finest_level = self._weighted[self._finest_at]
@@ -274,10 +271,8 @@ def _least_excesses(constraint: Constraint, domains: list[int]) -> list[int]:
 def broad_order(layout: Layout, stacks: Sequence[Sequence[int]]) -> DeletionOrder:
     """Return the best of several orders that are followed side by side.
 
-    Args:
-        layout: the pods and constraints.
-        stacks: all pods of the layout. The last one of each stack is deleted first. Earlier stacks have priority if it
-            makes no difference.
+    The stacks have all pods of the layout. The last one of each stack is deleted first. Earlier stacks have priority if
+    it makes no difference.
     """
     tallies = tuple(tallies_of(layout))
     fullness = sum(count * count for tally in tallies for count in tally.counts.values())
@@ -356,10 +351,7 @@ def _without(tally: DomainTally, domain: int) -> DomainTally:
 def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> DeletionOrder:
     """Return an order of deletion in which the ranked pods keep their order, and its violation.
 
-    Args:
-        layout: the pods and constraints.
-        ranked: the ranked pods, the first one is deleted first.
-        new: all others, in their order of deletion if it makes no difference.
+    The new ones are all others, in their order of deletion if it makes no difference.
     """
     found = _merge(layout, ranked, new)
     if not found.violation or found.violation == least_violation(layout):

@@ -51,13 +51,6 @@ class CommandWithExamples(click.Command):
     """Shows its examples below its options, with the name by which the program was called, as kubectl's help does."""
 
     def __init__(self, *args: Any, examples: Sequence[Example], **fields: Any) -> None:
-        """Create it.
-
-        Args:
-            args: as click's.
-            examples: one or more.
-            fields: as click's.
-        """
         super().__init__(*args, **fields)
         self.examples = tuple(examples)
 

@@ -70,15 +70,8 @@ class RoomLoop:
     ) -> None:
         """Create the loop.
 
-        Args:
-            placeholders: sends the requests for Deployments.
-            buffers: sends those for CapacityBuffers.
-            namespace: the namespace of all these objects, the operator's own; None while unknown.
-            leads: whether this replica acts now.
-            may_evict: whether a policy may evict now. Room is asked for only then.
-            metrics: count.
-            notify: called when `missing` has changed.
-            clock: a monotonic clock in seconds.
+        All its objects are in the namespace, the operator's own; None while unknown. Room is asked for only if a policy
+        may evict now. `notify` is called when `missing` has changed.
         """
         self._ways: Final[Mapping[Way, Placeholders | Buffers]] = {Way.PLACEHOLDER: placeholders, Way.BUFFER: buffers}
         self._namespace = namespace
@@ -102,9 +95,8 @@ class RoomLoop:
     def observe(self, view: RoomView, term: int | None) -> None:
         """Take over a plan.
 
-        Args:
-            view: the plan.
-            term: a number that differs whenever somebody else may have led since; None while this replica does not.
+        The term is a number that differs whenever somebody else may have led since; None while this replica does not
+        lead.
         """
         if term is None:
             self._term = None
@@ -453,11 +445,8 @@ def room_missing(
 ) -> dict[str, RoomMissing]:
     """Return by policy the reason that matters most, and which room it is about.
 
-    Args:
-        term: what was asked for.
-        wanted: the room that the plan wants, by its ID.
-        refused: the API server's message while it refuses what a policy asks for, by policy.
-        priority_classes: the values of the cluster's PriorityClasses by name.
+    `wanted` has the room that the plan wants by its ID, and `refused` the API server's message while it refuses what a
+    policy asks for, by policy.
     """
     asked = {id_: each.room for id_, each in term.asked.items() if each.room is not None}
     told: dict[tuple[int, str], list[str]] = {}

@@ -198,12 +198,7 @@ class RoomObjects:
     __slots__ = ("_path", "_requests")
 
     def __init__(self, requests: Requests, path: str) -> None:
-        """Create it.
-
-        Args:
-            requests: to the API server.
-            path: of the kind, with `{namespace}`.
-        """
+        """Create it. The path is that of the kind, with `{namespace}`."""
         self._requests = requests
         self._path = path
 
@@ -278,12 +273,7 @@ class Placeholders(RoomObjects):
     __slots__ = ("_image",)
 
     def __init__(self, requests: Requests, image: str) -> None:
-        """Create it.
-
-        Args:
-            requests: to the API server.
-            image: of the container, which does nothing until it is stopped.
-        """
+        """Create it. The image is of the container, which does nothing until it is stopped."""
         super().__init__(requests, _PLACEHOLDERS_PATH)
         self._image = image
 
@@ -302,12 +292,7 @@ class Buffers(RoomObjects):
     __slots__ = ("_image", "_templates")
 
     def __init__(self, requests: Requests, image: str) -> None:
-        """Create it.
-
-        Args:
-            requests: to the API server.
-            image: of the templates' container. No pod is made of them.
-        """
+        """Create it. The image is of the templates' container. No pod is made of them."""
         super().__init__(requests, _BUFFERS_PATH)
         self._templates = RoomObjects(requests, _TEMPLATES)
         self._image = image

@@ -70,13 +70,8 @@ def wanted_rooms(
     """Yield the room that policies ask for, in the plan's order.
 
     It is asked for only if the lack of a node, or of room on the nodes, is why the plan does not restore a group. Other
-    groups may be held by something else, such as a back-off, and then a node would not help.
-
-    Args:
-        plan: the plan.
-        groups: all groups.
-        policies: all policies, by name.
-        node_labels: of all nodes. They are read only if room may be wanted.
+    groups may be held by something else, such as a back-off, and then a node would not help. The labels of nodes are
+    read only if room may be wanted.
     """
     short = [each for each in plan.blocked if each.reason is Reason.DOMAIN_HAS_NO_NODE or each.full_domains]
     asking = [

@@ -30,8 +30,7 @@ _LAST_KNOWN_TO_KEEP_SELECTORS: Final = (1, 36, 3)
 def keeps_namespace_selectors(version: str) -> bool | None:
     """Return whether a scheduler keeps the namespace selectors that it has resolved (kubernetes#141526).
 
-    Args:
-        version: `gitVersion` from the API server's `/version`, such as `v1.36.3` or `v1.36.3-gke.100`.
+    The version is `gitVersion` from the API server's `/version`, such as `v1.36.3` or `v1.36.3-gke.100`.
 
     Returns:
         None if unknown: the version can't be parsed, or the bug may be fixed in it.
@@ -48,9 +47,7 @@ def keeps_namespace_selectors(version: str) -> bool | None:
 def of_version(configuration: SchedulerConfiguration, version: str) -> SchedulerConfiguration:
     """Return a configuration with the bugs of the schedulers of a version.
 
-    Args:
-        configuration: of the cluster's schedulers.
-        version: of the cluster; empty if unknown. The schedulers have the same version, except during an upgrade.
+    The version is that of the cluster; empty if unknown. The schedulers have the same, except during an upgrade.
     """
     quirk = keeps_namespace_selectors(version)
     if configuration.keeps_namespace_selectors == quirk:
@@ -186,9 +183,6 @@ class _FitArgs(msgspec.Struct, rename="camel"):
 
 def read_configuration(text: str) -> SchedulerConfiguration:
     """Read a KubeSchedulerConfiguration.
-
-    Args:
-        text: the YAML file of the scheduler.
 
     Raises:
         ConfigurationError: the text is not such a configuration, or the scheduler would reject it. Fields that Respread

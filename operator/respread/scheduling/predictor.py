@@ -46,11 +46,9 @@ class Predictor:
     __slots__ = ("_prepared", "configuration", "view")
 
     def __init__(self, view: ClusterView, configuration: SchedulerConfiguration | None = None) -> None:
-        """Create a predictor.
+        """Create a predictor for schedulers that have, by default, the default configuration.
 
-        Args:
-            view: the cluster, including the steps made on it.
-            configuration: of the cluster's schedulers; by default, the default configuration.
+        The view includes the steps made on it.
         """
         self.view = view
         self.configuration = SchedulerConfiguration() if configuration is None else configuration
@@ -59,9 +57,8 @@ class Predictor:
     def prepare(self, pod: Pod) -> PreparedPod:
         """Return the prepared pod for a pod to be placed. It is valid until the view advances.
 
-        Args:
-            pod: the pod as it would be created. One with a `node_name` may only go there. The view's own pods count as
-                in the view, including this one if it is among them.
+        It is as it would be created: with a `node_name`, it may only go there. The view's own pods count as in the
+        view, including this one if it is among them.
         """
         profile = self.configuration.profiles.get(pod.spec.scheduler_name)
         basis = self._basis(pod, _DEFAULT_PROFILE if profile is None else profile)

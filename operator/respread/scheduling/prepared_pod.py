@@ -51,12 +51,7 @@ class PreparedPod:
     ) -> None:
         """Create one; `Predictor.prepare` does this.
 
-        Args:
-            view: the cluster.
-            pod: a pod of the template.
-            unknown: why nothing can be predicted.
-            filters: the filters that apply, in the scheduler's order.
-            constraints: the pod's effective topology spread constraints.
+        The filters are those that apply, in the scheduler's order. If something is unknown, nothing can be predicted.
         """
         self._view = view
         self.pod = pod
@@ -84,11 +79,8 @@ class PreparedPod:
         """Return the nodes that all filters accept, even if something about the pod is unknown.
 
         If the scheduler has nominated a node for pods of the same or a higher priority, the pod must fit beside them.
-
-        Args:
-            spread: whether to include PodTopologySpread.
-            terms: whether to include InterPodAffinity.
-            certainly: whether to exclude nodes with objects that can't be decoded.
+        `spread` includes PodTopologySpread, and `terms` InterPodAffinity. `certainly` excludes nodes with objects that
+        can't be decoded.
         """
         nodes = self._statically_feasible & ~self._view.uncertain if certainly else self._statically_feasible
         left_out = _left_out(spread=spread, terms=terms)
@@ -119,11 +111,7 @@ class PreparedPod:
         return members(self.admitted(), self._view.table.names)
 
     def fits(self, node: str) -> bool:
-        """Return whether a node certainly accepts the pod.
-
-        Args:
-            node: its name. A node that does not exist does not accept it.
-        """
+        """Return whether a node certainly accepts the pod. A node that does not exist does not accept it."""
         slot = self._view.table.slot_of.get(node)
         if (
             slot is None

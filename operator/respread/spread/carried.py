@@ -161,12 +161,6 @@ class LabelSet:
     __slots__ = ("_by_key", "_defaulted", "_defaults", "_members", "_namespace", "carried", "owners", "pods")
 
     def __init__(self, namespace: str, defaults: DefaultConstraints | None) -> None:
-        """Start without pods.
-
-        Args:
-            namespace: the namespace of the pods.
-            defaults: which default constraints form groups.
-        """
         self._namespace = namespace
         self._defaults = defaults
         self._members: dict[_MemberKey, _Member] = {}

@@ -206,11 +206,7 @@ def fewest_evictions(counts: Counts) -> float:
 def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds) -> Reach:
     """Return how close to restored a group can be brought, and the minimum number of moves.
 
-    Args:
-        histogram: the counts of all its domains.
-        closed: the counts of the domains that accept no replacement.
-        max_skew: the constraint's maxSkew.
-        bounds: the bounds of the counts.
+    `histogram` has the counts of all its domains, and `closed` those of the domains that accept no replacement.
     """
     best = Reach(pods_above(histogram, max_skew + _least(histogram, bounds)), 0)
     for lo in range(_highest(histogram, bounds) + 1):

@@ -242,10 +242,7 @@ class Domains(msgspec.Struct, frozen=True):
 def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required_keys: tuple[str, ...]) -> Eligibility:
     """Return what makes nodes eligible for a constraint of pods.
 
-    Args:
-        spec: the spec of the pods.
-        constraint: their own constraint or a default one.
-        required_keys: as from `topology_spread.required_keys`.
+    The constraint is their own or a default one. The keys are from `topology_spread.required_keys`.
     """
     honor_affinity = constraint.node_affinity_policy == "Honor"
     return Eligibility(

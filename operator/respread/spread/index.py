@@ -45,11 +45,7 @@ class SpreadIndex:
     __slots__ = ("_defaults", "_domains", "_namespaces", "_snapshot", "_spread")
 
     def __init__(self, defaults: DefaultConstraints | None = None) -> None:
-        """Start without a cluster.
-
-        Args:
-            defaults: which default constraints form groups. Without it, only the pods' own constraints do.
-        """
+        """Start without a cluster. Without `defaults`, only the pods' own constraints form groups."""
         self._defaults = defaults
         self._snapshot = ClusterSnapshot()
         self._domains = DomainIndex()
@@ -164,15 +160,8 @@ class _NamespaceGroups:
     ) -> set[GroupKey]:
         """Take over the current state of the namespace.
 
-        Args:
-            pods: the pods of the namespace, by label set and name.
-            snapshot: the cluster.
-            domains_for: returns the domains of a topology key.
-            nodes_changed: whether domains may have changed.
-            selectors_changed: whether the basis of default selectors may have changed.
-
-        Returns:
-            The groups that are new, changed, or gone.
+        Its pods are by label set and name. Domains, and the basis of default selectors, may have changed. The groups
+        that are new, changed, or gone are returned.
         """
         changes = _Changes()
         other_owners = False

@@ -51,9 +51,8 @@ class ReplacedGauges:
     def replace(self, read: Callable[[], Mapping[str, Samples]]) -> None:
         """Show other samples from now on.
 
-        Args:
-            read: Returns the samples by family name, always the same. It is called once, at the first scrape, in its
-                thread.
+        `read` returns the samples by family name, always the same. It is called once, at the first scrape, in its
+        thread.
         """
         self._read = cache(read)
 

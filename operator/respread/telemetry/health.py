@@ -49,13 +49,7 @@ class Heartbeat:
     __slots__ = ("_clock", "_last_seconds", "_limit_seconds", "_name")
 
     def __init__(self, name: str, *, limit_seconds: float, clock: _MonotonicClock) -> None:
-        """Start with a beat, so that a loop that never runs fails after the limit too.
-
-        Args:
-            name: The name of the check.
-            limit_seconds: The longest time between two beats.
-            clock: Read at each beat and each check.
-        """
+        """Start with a beat, so that a loop that never runs fails after the limit too."""
         self._name = name
         self._limit_seconds = limit_seconds
         self._clock = clock
@@ -94,12 +88,7 @@ class WatchHealth:
     __slots__ = ("_asked", "_clock", "_heard", "_kinds", "_problems", "_synced")
 
     def __init__(self, kinds: Iterable[str], clock: _MonotonicClock = time.monotonic) -> None:
-        """Start with nothing received.
-
-        Args:
-            kinds: Plural names of the watched resources.
-            clock: a monotonic clock in seconds.
-        """
+        """Start with nothing received. Kinds are the plural names of the watched resources."""
         self._kinds = tuple(kinds)
         self._clock = clock
         start = clock()

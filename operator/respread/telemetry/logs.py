@@ -127,10 +127,8 @@ _KOPF_INTERNALS = ("settings", "k8s_skip")
 def configure_logging(stream: TextIO, *, log_format: LogFormat | None = None, level: LogLevel = LogLevel.INFO) -> None:
     """Send the lines of the whole process to `stream`. Earlier handlers of the root logger are removed.
 
-    Args:
-        stream: The destination, usually standard error.
-        log_format: None selects text if `stream` is a terminal, and JSON otherwise.
-        level: The lowest severity of lines to write.
+    Without a format, it is text if `stream` is a terminal, and JSON otherwise. `level` is the lowest severity of lines
+    to write.
     """
     chosen = log_format or (LogFormat.CONSOLE if stream.isatty() else LogFormat.JSON)
     handler = _LineHandler(stream)

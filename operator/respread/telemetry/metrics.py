@@ -227,13 +227,10 @@ class Metrics:
     ) -> Self:
         """Register all metrics, and those of the process and its interpreter.
 
-        Args:
-            registry: Where to register; a second set in the same registry is a ValueError.
-            version: Of Respread.
-            revision: The commit that it was built from; empty if that is not known.
-            kinds: The watched kinds; their counters are there, at 0, from the start.
-            from_the_start: Those counters of a policy are there, at 0, from when it is first seen.
-            domain_pods: Whether to show the pods of each domain, one series for each constraint and domain.
+        A second set in the same registry is a ValueError. The revision is the commit that it was built from; empty if
+        that is not known. The counters of the watched kinds are there, at 0, from the start, and those `from_the_start`
+        of a policy from when it is first seen. `domain_pods` shows the pods of each domain, one series for each
+        constraint and domain.
         """
         # The classic text format would carry a `…_created` gauge beside every counter, which nothing reads.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it out
@@ -326,12 +323,7 @@ class Metrics:
         self._other_evictions.labels(namespace).inc()
 
     def count_room_request(self, *, policy: str, result: str) -> None:
-        """Count that room was asked for, or how that ended.
-
-        Args:
-            policy: the name of the policy.
-            result: `Created`, or how it ended.
-        """
+        """Count that room was asked for, or how that ended. The result is `Created`, or how it ended."""
         for each in self._from_the_start.room_results:
             self._room_requests.labels(*policy_labels(policy), each)
         self._room_requests.labels(*policy_labels(policy), result).inc()

@@ -91,12 +91,7 @@ class Exposition:
     __slots__ = ("_next", "_one_at_a_time", "_registry", "_thread", "_wait_seconds")
 
     def __init__(self, registry: CollectorRegistry, *, wait_seconds: float = WAIT_SECONDS) -> None:
-        """Expose a registry.
-
-        Args:
-            registry: the registry.
-            wait_seconds: how long a client waits at most.
-        """
+        """Expose a registry. A client waits for at most `wait_seconds`."""
         self._registry = registry
         self._wait_seconds = wait_seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrape")
@@ -115,11 +110,7 @@ class Exposition:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def text(self, accept: str, *, compressed: bool) -> Exposed:
-        """Return the text as of now or later.
-
-        Args:
-            accept: the Accept header, which selects the format.
-            compressed: whether to compress it.
+        """Return the text as of now or later. The Accept header selects the format.
 
         Raises:
             BusyError: it could not be produced in time.
@@ -214,14 +205,10 @@ async def serve_telemetry(
 ) -> AsyncIterator[ListenAddress]:
     """Serve while the context lasts. Yields the address with the actual port.
 
-    Args:
-        address: Where to listen.
-        registry: The content of `/metrics`. It is collected and encoded in a thread of its own, one scrape at a time,
-            so that scrapes block neither the event loop nor other threads.
-        live: Answers `/livez`. It is called in the event loop, so that a stuck loop gives no answer at all.
-        ready: Answers `/readyz`.
-        secure: Where to serve `/metrics` over TLS; None: at the address, to everybody.
-        bounds: What clients may use.
+    The registry is collected and encoded in a thread of its own, one scrape at a time, so that scrapes block neither
+    the event loop nor other threads. `live` answers `/livez` in the event loop, so that a stuck loop gives no answer at
+    all, and `ready` answers `/readyz`. If not `secure`, `/metrics` is served at the address, to everybody; else over
+    TLS.
 
     Raises:
         OSError: An address is not available. The message names it.

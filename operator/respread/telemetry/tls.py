@@ -82,14 +82,8 @@ async def accept_over_tls(
 ) -> None:
     """Accept connections until cancelled. If too many handshakes are under way, the oldest is given up.
 
-    An event loop's own server bounds neither the number of handshakes nor their open files.
-
-    Args:
-        listening: where.
-        certificate: what is shown.
-        accept: returns what gets a connection after its handshake.
-        most_handshakes: how many may be under way at once. A client that begins one and does not go on uses an open
-            file.
+    An event loop's own server bounds neither the number of handshakes nor their open files. `accept` returns what gets
+    a connection after its handshake. A client that begins a handshake and does not go on uses an open file.
     """
     loop = asyncio.get_running_loop()
     handshakes: dict[asyncio.Task[None], None] = {}

@@ -43,9 +43,7 @@ def completion(ctx: click.Context, *, shell: str) -> None:
 def cobra_lines(command: click.Command, arguments: list[str]) -> list[str]:
     """Return completions as programs made with cobra print them: values with descriptions, and a directive.
 
-    Args:
-        command: the program.
-        arguments: what is typed after its name; the last one is to be completed, and may be empty.
+    `arguments` is what is typed after the program's name; the last one is to be completed, and may be empty.
     """
     *before, incomplete = arguments or [""]
     found = ShellComplete(command, {}, "respread", VARIABLE).get_completions(before, incomplete)

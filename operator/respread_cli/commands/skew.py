@@ -270,11 +270,7 @@ class SkewView(ConsoleView):
     def __init__(self, console: Console, *, wide: bool, with_namespace: bool, problems: bool = False) -> None:
         """Prepare; as ConsoleView.
 
-        Args:
-            console: where it is going to be printed.
-            wide: whether to show everything.
-            with_namespace: whether to show namespaces.
-            problems: whether to say why all constraints that can't work can't, and what cures it; else of some.
+        With `problems`, it says of all constraints that can't work why, and what cures it; else of some.
         """
         super().__init__(console, wide=wide, with_namespace=with_namespace)
         self._is_terminal = console.is_terminal

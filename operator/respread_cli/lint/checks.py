@@ -38,12 +38,8 @@ class _Constraint(msgspec.Struct, frozen=True, kw_only=True):
     def finding(self, rule: str, field: str, message: str, cure: str, value: object = None) -> LintFinding:
         """Return a finding in one of its fields.
 
-        Args:
-            rule: the rule's name.
-            field: of the constraint, empty for the constraint itself.
-            message: what is wrong.
-            cure: what to do.
-            value: the value of the field that cures it; None if there is a choice.
+        The field is empty for the constraint itself. `value` is the value of the field that cures it; None if there is
+        a choice.
         """
         path = self.template.constraint_path(self.position)
         path = (*path, field) if field else path
@@ -61,10 +57,8 @@ def check_constraints(
 ) -> Iterator[LintFinding]:
     """Yield what is wrong with the constraints of a pod template.
 
-    Args:
-        template: the template.
-        others: all templates of its namespace, itself included, for how many pods a selector matches.
-        nodes: the nodes of the cluster; None if not known.
+    `others` are all templates of its namespace, itself included, for how many pods a selector matches. Nodes are None
+    if not known.
     """
     own = template.pod.spec.topology_spread_constraints
     subjects = subjects_of(template.pod.namespace, template_of(template.pod), nodes, template.pods)
@@ -277,13 +271,7 @@ def read_budget(manifest: Manifest, decoder: Decoder) -> Budget | LintFinding:
 
 
 def check_budget(budget: Budget, templates: Sequence[PodTemplate], others: Sequence[Budget]) -> Iterator[LintFinding]:
-    """Yield what is wrong with a budget of a manifest.
-
-    Args:
-        budget: the budget.
-        templates: all pod templates.
-        others: all budgets, itself included.
-    """
+    """Yield what is wrong with a budget of a manifest. `others` are all budgets, itself included."""
     selected = [each for each in templates if budget.selects(each)]
     if budget.budget.selector is None:
         yield LintFinding(
@@ -319,9 +307,7 @@ def check_budget(budget: Budget, templates: Sequence[PodTemplate], others: Seque
 def _allows_nothing(budget: PodDisruptionBudget, pods: int | None) -> tuple[str, str] | None:
     """Return the field because of which a budget never allows an eviction, and why; None if it may allow one.
 
-    Args:
-        budget: the budget.
-        pods: how many pods it selects when all are healthy; None if unknown.
+    `pods` is how many it selects when all are healthy; None if unknown.
     """
     if (most := budget.max_unavailable) is not None:
         amount = _amount(most, 100 if pods is None else pods)

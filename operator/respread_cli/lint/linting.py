@@ -43,11 +43,7 @@ def lint_manifests(
 ) -> LintReport:
     """Return what is wrong with manifests.
 
-    Args:
-        manifests: everything that was read.
-        settings: which rules apply.
-        default_namespace: of RebalancePolicies without one.
-        cluster: where they will be applied, if that is known.
+    RebalancePolicies without a namespace are in the default one. They will be applied in the cluster, if that is known.
     """
     found = _Found()
     decoder = Decoder()

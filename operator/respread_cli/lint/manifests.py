@@ -79,9 +79,7 @@ class Manifests(msgspec.Struct):
 def read_manifests(places: Iterable[str], *, default_namespace: str) -> Manifests:
     """Read files, all YAML and JSON files below folders, and `-`, standard input.
 
-    Args:
-        places: in their order. A file that is named twice is read once.
-        default_namespace: of objects without one.
+    They are read in their order. A file that is named twice is read once.
     """
     found = Manifests()
     for file in dict.fromkeys(_files(places, found)):

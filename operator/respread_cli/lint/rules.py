@@ -207,10 +207,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_settings(file: str | None) -> Settings:
-    """Return the settings of a file.
-
-    Args:
-        file: its path; None for `.respread-lint.yaml` in the current folder, if it is there.
+    """Return the settings of a file. None is `.respread-lint.yaml` in the current folder, if it is there.
 
     Raises:
         CommandError: it can't be read, or names a rule that does not exist.

@@ -48,10 +48,6 @@ def html_document(title: str, report: bytes) -> str:
     """Return a report as an HTML document.
 
     Its Content-Security-Policy allows its own script and style, known by their hashes, and no request.
-
-    Args:
-        title: of the document.
-        report: the report as JSON.
     """
     script, style = _script(), ASSETS["style.css"].content.decode()
     policy = (

@@ -112,11 +112,7 @@ class Connection(msgspec.Struct, frozen=True):
     def lines(self, wanted: WantedKind, version: str) -> Iterator[bytes]:
         """Return the events of a watch, each as JSON, as they arrive, until the API server ends the watch.
 
-        The watch is requested now.
-
-        Args:
-            wanted: what to watch.
-            version: the resourceVersion of a list or an event, after which the watch begins.
+        The watch is requested now. The version is that of a list or an event, after which the watch begins.
 
         Raises:
             CommandError: the API server can't be reached, or rejects our credentials; also while iterating.
@@ -170,11 +166,7 @@ class Connection(msgspec.Struct, frozen=True):
     ) -> requests.Response:
         """Return the answer to a GET, unless the server can't be reached or rejects our credentials.
 
-        Args:
-            path: what to get.
-            parameters: of the query.
-            accept: the content type to ask for.
-            stream: whether to read the body as it arrives.
+        With `stream`, the body is read as it arrives.
 
         Raises:
             CommandError: there was no answer, or our credentials were rejected.
@@ -237,13 +229,8 @@ def open_connection(
 ) -> Connection:
     """Return a client for an API server, for several threads. It makes no request yet.
 
-    A request raises CredentialsError or OSError if there are no credentials at that moment.
-
-    Args:
-        access: how the API server is reached.
-        retry: which requests are repeated, and how often.
-        impersonation: as whom requests are made, in place of what the kubeconfig says.
-        timeout_seconds: how long to wait for each answer; None for the caller's own limit.
+    A request raises CredentialsError or OSError if there are no credentials at that moment. The impersonation replaces
+    what the kubeconfig says.
     """
     name = "cluster"
     kubeconfig = pykube.KubeConfig(

@@ -76,12 +76,7 @@ class FollowedCluster:
     """A cluster as its API server shows it now."""
 
     def __init__(self, connection: Connection, changed: Callable[[], None]) -> None:
-        """Create it. Nothing is read yet.
-
-        Args:
-            connection: to its API server.
-            changed: called when something has arrived, in any thread.
-        """
+        """Create it. Nothing is read yet. `changed` is called when something has arrived, in any thread."""
         self._connection = connection
         self._wanted: list[WantedKind] = []
         self._changed = changed

@@ -24,10 +24,6 @@ _MOST_FAULTS_SHOWN: Final = 3
 def read_live(connection: Connection, wanted: Collection[WantedKind]) -> ReadCluster:
     """Read a cluster.
 
-    Args:
-        connection: To its API server.
-        wanted: What to read.
-
     Raises:
         CommandError: the API server can't be reached, or something that is required can't be read.
     """

@@ -76,10 +76,7 @@ class _ItemKind(msgspec.Struct):
 
 
 def read_snapshot(file: str) -> ReadCluster:
-    """Read a snapshot file, compressed or not.
-
-    Args:
-        file: its path, or `-` for standard input.
+    """Read a snapshot file, compressed or not. `-` is standard input.
 
     Raises:
         CommandError: it can't be read. The message names the item and the field.

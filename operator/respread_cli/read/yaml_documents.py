@@ -83,8 +83,7 @@ def name_of(file: str) -> str:
 def read_documents(file: str) -> list[tuple[str, Any]]:
     """Return the documents of a file and the items of its Lists, each with a name for messages.
 
-    Args:
-        file: its path, `-` for standard input.
+    `-` is standard input.
 
     Raises:
         CommandError: if it can't be read, or is not YAML.
@@ -96,10 +95,7 @@ def read_documents(file: str) -> list[tuple[str, Any]]:
 
 
 def read_text(file: str) -> str:
-    """Return the text of a file.
-
-    Args:
-        file: its path, `-` for standard input.
+    """Return the text of a file. `-` is standard input.
 
     Raises:
         CommandError: if it can't be read.
@@ -116,11 +112,8 @@ def read_text(file: str) -> str:
 def parse_documents(name: str, text: str) -> list[Document]:
     """Return the documents of a text and the items of its Lists.
 
-    Empty documents, such as after a final `---`, are ignored. An item of a typed list gets the kind from the list.
-
-    Args:
-        name: of the text, for messages.
-        text: YAML or JSON.
+    Empty documents, such as after a final `---`, are ignored. An item of a typed list gets the kind from the list. The
+    text is YAML or JSON, and its name is for messages.
 
     Raises:
         NotYamlError: if it is neither.

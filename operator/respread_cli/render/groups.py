@@ -144,11 +144,8 @@ class Domain(NamedTuple):
 def domains_shown(counts: Mapping[str, int], allowed: int, empty_domains: int, most: int) -> list[Domain]:
     """Return the lines for a group's domains.
 
-    Args:
-        counts: Pods per domain, with or without empty ones.
-        allowed: The pods that a domain may have.
-        empty_domains: The number of domains without pods.
-        most: The most domains to name. If there are more, only those with too many pods are named.
+    `counts` has the pods per domain, with or without empty ones. If there are more than `most` domains, only those with
+    more pods than allowed are named.
     """
     occupied = {name: pods for name, pods in counts.items() if pods}
     if len(occupied) + empty_domains <= most and len(counts) == len(occupied) + empty_domains:

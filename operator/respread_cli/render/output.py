@@ -36,9 +36,8 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 def make_console(*, no_color: bool, wide: bool = False) -> Console:
     """Return a console for tables on standard output.
 
-    Args:
-        no_color: Without colors, whatever the terminal supports.
-        wide: Wider than a narrow terminal, as with kubectl's -o wide.
+    With `no_color`, it has no colors, whatever the terminal supports. `wide` is wider than a narrow terminal, as with
+    kubectl's -o wide.
     """
     console = Console(no_color=True if no_color else None, highlight=False, emoji=False, markup=False)
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
@@ -139,9 +138,8 @@ def _show_template(report: Report, template: JsonPathTemplate, *, whole_lines: b
 def markdown(parts: Iterable[RenderableType], notes: Iterable[str] = ()) -> str:
     """Return parts of the output as a document in GitHub's Markdown.
 
-    Args:
-        parts: what a view renders for a console of any width: tables, texts, and both of them indented.
-        notes: sentences for the user, which precede them.
+    The parts are what a view renders for a console of any width: tables, texts, and both of them indented. Notes for
+    the user precede them.
     """
     blocks = [f"> {_escaped(note)}" for note in notes]
     blocks += ["\n".join(_lines(part)) for part in parts]

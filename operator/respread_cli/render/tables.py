@@ -30,13 +30,6 @@ class ConsoleView:
     """Shows results on one console."""
 
     def __init__(self, console: Console, *, wide: bool, with_namespace: bool) -> None:
-        """Prepare.
-
-        Args:
-            console: where it is going to be printed.
-            wide: whether to show everything.
-            with_namespace: whether to show namespaces.
-        """
         self._width = console.width
         self._ascii = is_ascii_only(console)
         self._wide = wide
@@ -53,12 +46,8 @@ def fitted_table(
 ) -> Table:
     """Return a table whose cells take several lines where there is no room, so that nothing is cut.
 
-    Args:
-        rows: one or more, each with its cells by their headings; cells may have several lines.
-        give_way: how far which columns give way.
-        width: of the console.
-        ascii_only: whether it can't show other characters.
-        to_the_right: headings of columns that are aligned to the right.
+    There is at least one row. Each has its cells by their headings; cells may have several lines. Columns in
+    `to_the_right` are aligned to the right.
     """
     natural = _natural_widths(rows)
     widths = column_widths(natural, give_way, width)
@@ -93,10 +82,7 @@ def table_of(widths: Mapping[str, int], *, ascii_only: bool, to_the_right: Colle
 def column_widths(natural: Mapping[str, int], give_way: GiveWay, width: int) -> dict[str, int]:
     """Share out the columns of a terminal.
 
-    Args:
-        natural: what each column would like to have, by heading.
-        give_way: how far which columns give way.
-        width: of the console.
+    `natural` is what each column would like to have, by heading, and `width` that of the console.
     """
     widths = dict(natural)
     available = width - GAP * (len(widths) - 1)

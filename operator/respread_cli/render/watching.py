@@ -34,10 +34,7 @@ T = TypeVar("T")
 def show_results(look: Callable[[], T], output: OutputOptions, shown: Callable[[T], Shown]) -> T:
     """Show the result of a command and return it; with --watch, show each that differs from the one before.
 
-    Args:
-        look: reads the cluster.
-        output: the options of the command.
-        shown: returns what is shown of a result.
+    `look` reads the cluster, and `shown` returns what is shown of a result.
 
     Raises:
         CommandError: of `look`; once something is shown, it is shown as well.

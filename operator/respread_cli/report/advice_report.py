@@ -131,13 +131,8 @@ def advice_report(
 ) -> AdviceReport:
     """Return advice for the workloads of a cluster.
 
-    Args:
-        view: the cluster.
-        predictor: of its schedulers. Its view is changed.
-        preset: `soft` suggests ScheduleAnyway, `hard` DoNotSchedule.
-        namespace: only this one; None is all.
-        workloads: only these names; none is all.
-        uneven: also workloads that are in several zones, but unevenly.
+    The predictor's view is changed. `soft` suggests ScheduleAnyway, `hard` DoNotSchedule. Workloads are names; none is
+    all. `uneven` adds workloads that are in several zones, but unevenly.
     """
     snapshot = view.snapshot
     names = frozenset(workloads)

@@ -124,10 +124,7 @@ def workload_losses(
 ) -> tuple[WorkloadLoss, ...]:
     """Return what workloads lose with nodes, the worst first, and among equals by namespace and name.
 
-    Args:
-        before: the cluster before.
-        nodes: those whose pods are gone at once.
-        outcome: what came of it.
+    The pods of the nodes are gone at once.
     """
     on_nodes = [pod for name in nodes for pod in before.pods_by_node.get(name, {}).values() if _counts(pod)]
     missing, why = _missing(before, outcome)
@@ -163,12 +160,7 @@ def domain_loss_report(
 ) -> DomainLossReport:
     """Return the loss of each domain for the output.
 
-    Args:
-        before: the cluster.
-        topology_key: the key of the domains.
-        lost: each domain with its nodes, and what its loss left.
-        namespace: tell of its workloads only; None is all.
-        origin: what it was made from.
+    `lost` has each domain with its nodes, and what its loss left. With a namespace, it tells of its workloads only.
     """
     domains: list[DomainLoss] = []
     losses: dict[str, tuple[WorkloadLoss, ...]] = {}

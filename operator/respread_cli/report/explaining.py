@@ -108,16 +108,7 @@ class Explainer:
         predictor: Predictor,
         now: datetime,
     ) -> None:
-        """Create it.
-
-        Args:
-            snapshot: the cluster.
-            spread: its spread groups.
-            setting: the policies.
-            plan: the plan for these.
-            predictor: of the schedulers. Its view is at the snapshot.
-            now: when the plan was made, with a time zone.
-        """
+        """Create it. The predictor's view is at the snapshot. The plan was made `now`."""
         index = setting.index
         self._selection = Selection(index)
         self._selection.advance(snapshot, spread)
@@ -173,9 +164,7 @@ class Explainer:
     def domains(self, group: SpreadGroup, carriers: Sequence[Pod]) -> list[DomainReport]:
         """Return a group's domains by name.
 
-        Args:
-            group: the group.
-            carriers: pods with the constraint, one of each template. Without any, `closed` is not determined.
+        The carriers are pods with the constraint, one of each template. Without any, `closed` is not determined.
         """
         most = group.levels.limit
         replacements = [self._placement.prepare(pod) for pod in carriers]
@@ -198,12 +187,7 @@ class Explainer:
         return verdicts
 
     def pod(self, pod: Pod, counting: Sequence[SpreadGroup]) -> PodVerdict:
-        """Return what the plan does with a pod.
-
-        Args:
-            pod: the pod.
-            counting: the groups that count it.
-        """
+        """Return what the plan does with a pod. The groups are those that count it."""
         if (move := self._moves.get(pod.key)) is not None:
             message = move.why if move.waits is None else f"{move.why}; {move.waits.message}"
             return PodVerdict(fate="Moves", message=message, move=move)

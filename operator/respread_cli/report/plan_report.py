@@ -126,11 +126,8 @@ def plan_report(
 ) -> PlanReport:
     """Return a plan for the output.
 
-    Args:
-        planned: the plan, and what it was made from.
-        namespace: show only what concerns this one; None for all.
-        selector: show only what concerns pods with such labels; None for all.
-        target: show only what concerns these; None for all.
+    It shows only what concerns the namespace, pods with labels that the selector matches, and the target; each is None
+    for all.
     """
     plan, groups, origin = planned.plan, planned.spread.groups, planned.origin
 

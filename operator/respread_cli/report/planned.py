@@ -85,12 +85,8 @@ def pace_report(
 ) -> PaceReport:
     """Return how long evictions take.
 
-    Args:
-        snapshot: the cluster.
-        policies: all policies.
-        moves: the evictions.
-        in_flight: those that are already made, and whose replacement is not Ready yet.
-        after: the time until the first one.
+    The moves in flight are those already made whose replacement is not Ready yet. The first eviction is made `after` so
+    long.
     """
     limits = PresentLimits(snapshot=snapshot, limiters=tuple(map(Limiter.of, policies)), now=0.0, trust=Trust())
     found = limits.remaining(lots_of(snapshot, BudgetIndex(), moves, in_flight)).values()
@@ -158,13 +154,8 @@ def plan_cluster_of(
 ) -> Planned:
     """Read a cluster and plan for it.
 
-    If a namespace is named and the user may not read the whole cluster, the plan is for what may be read.
-
-    Args:
-        cluster: the options that select the cluster.
-        options: of the plan.
-        namespace: the one that is named, if any.
-        all_owners: whether to read the controllers of all pods, for plans after changes.
+    If a namespace is named and the user may not read the whole cluster, the plan is for what may be read. `all_owners`
+    reads the controllers of all pods, for plans after changes.
 
     Raises:
         CommandError: it can't be read, or a policy in a file is invalid.
@@ -187,11 +178,7 @@ class Planning:
     """Plans for one state of a cluster after another. A later plan costs only what has changed since."""
 
     def __init__(self, options: PlanningOptions, default_namespace: str) -> None:
-        """Read the policies in files.
-
-        Args:
-            options: of the command.
-            default_namespace: of policies in files that don't name theirs.
+        """Read the policies in files. Those that don't name a namespace are in the default one.
 
         Raises:
             CommandError: a file can't be read.
@@ -205,9 +192,7 @@ class Planning:
     def plan_with_owners(self, view: ReadCluster, read_owners: Callable[[ReadCluster], ReadCluster]) -> Planned:
         """Return a plan for a cluster, after reading the pods' controllers if it depends on them.
 
-        Args:
-            view: the cluster without them.
-            read_owners: returns the cluster with them.
+        `read_owners` returns the cluster with them.
 
         Raises:
             CommandError: a policy in a file is invalid.
@@ -299,9 +284,7 @@ def _notes(policies: Iterable[PolicyReport], *, default_policy: bool) -> list[st
 def read_policies(files: Iterable[str], *, default_namespace: str) -> tuple[Policy, ...]:
     """Read the policies of YAML or JSON files with several documents or a List.
 
-    Args:
-        files: their paths, `-` for standard input.
-        default_namespace: of RebalancePolicies without one.
+    `-` is standard input. RebalancePolicies without a namespace are in the default one.
 
     Raises:
         CommandError: a file can't be read, or a policy is invalid. The message contains all problems, each with its

@@ -17,12 +17,8 @@ from respread.planning.plan import Move
 def quota_refusals(before: ClusterSnapshot, after: ClusterSnapshot, namespace: str | None = None) -> tuple[str, ...]:
     """Return which quotas have no room for all pods of a hypothetical cluster, a sentence each, without a full stop.
 
-    A pod counts until it has stopped, and its controller replaces it before, except for a StatefulSet.
-
-    Args:
-        before: the cluster, with its quotas as far as they are known.
-        after: the hypothetical one.
-        namespace: tell of this one only; None is all.
+    A pod counts until it has stopped, and its controller replaces it before, except for a StatefulSet. Quotas are those
+    of the cluster before, as far as they are known. A namespace of None is all.
     """
     if not before.resource_quotas:
         return ()
@@ -46,9 +42,7 @@ def quota_refusals(before: ClusterSnapshot, after: ClusterSnapshot, namespace: s
 def move_refusals(snapshot: ClusterSnapshot, moves: Iterable[Move]) -> Iterator[str]:
     """Yield which quotas would refuse the replacements of moves, so that Respread does not make these, a sentence each.
 
-    Args:
-        snapshot: the cluster, with its quotas as far as they are known.
-        moves: planned ones.
+    The snapshot has quotas as far as they are known.
     """
     refused: Counter[tuple[str, str]] = Counter()
     for move in moves if snapshot.resource_quotas else ():

@@ -76,13 +76,7 @@ class WorkloadPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def workloads_of(
     snapshot: ClusterSnapshot, spread: Spread, namespaces: Collection[str] | None = None
 ) -> Mapping[WorkloadName, WorkloadPods]:
-    """Return every workload that has pods.
-
-    Args:
-        snapshot: the cluster.
-        spread: its spread groups.
-        namespaces: only these; None for all.
-    """
+    """Return every workload that has pods. Namespaces are None for all."""
     chosen = snapshot.pods_by_labels
     if namespaces is not None:
         chosen = Map({name: chosen[name] for name in namespaces if name in chosen})
@@ -167,11 +161,7 @@ def protection_of(
 ) -> ProtectionReport:
     """Return whether a workload is protected, and if not, why.
 
-    Args:
-        workload: the workload.
-        policies: all policies of the cluster.
-        snapshot: contains the namespaces' labels.
-        records: what the operator has recorded, by the policies' names: it knows who else writes costs.
+    The operator has recorded, by the policies' names, who else writes costs.
     """
     why = _reason(workload, policies, snapshot, records)
     return ProtectionReport(
@@ -329,11 +319,8 @@ class NotForetoldError(Exception):
 def foretell(workload: WorkloadPods, replicas: int, now: datetime, ranking: Ranking = "as it is") -> Forecast:
     """Return what a scale-down would leave if it happened now.
 
-    Args:
-        workload: the workload.
-        replicas: the number of pods to leave. If there are not more pods, none is deleted.
-        now: the time, with a time zone.
-        ranking: which costs the pods have. It makes no difference for a StatefulSet.
+    If there are not more pods than `replicas`, none is deleted. The costs of the ranking make no difference for a
+    StatefulSet.
 
     Raises:
         NotForetoldError: the controller's rules are unknown, or a rollout is in progress.

@@ -57,12 +57,7 @@ class HypotheticalChanges(NamedTuple):
 
 
 def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None) -> HypotheticalChanges:
-    """Return the changes for the arguments.
-
-    Args:
-        typed: the arguments.
-        snapshot: the cluster.
-        namespace: where to look for workloads; None is everywhere.
+    """Return the changes for the arguments. A namespace of None is everywhere.
 
     Raises:
         CommandError: there is no such object, or more than one. The message lists them.
@@ -185,10 +180,7 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
 def domains_of(typed: str, snapshot: ClusterSnapshot, most: int) -> tuple[str, dict[str, tuple[str, ...]]]:
     """Return the whole topology key that is meant, and the names of the nodes of each of its domains.
 
-    Args:
-        typed: a key, or the part of it after the last slash.
-        snapshot: the cluster.
-        most: the highest number of domains.
+    A key, or the part of it after the last slash, is typed. There may be at most `most` domains.
 
     Raises:
         CommandError: no node has such a label, or it may be one of several, or there are too many domains.

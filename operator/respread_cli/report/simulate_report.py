@@ -158,11 +158,7 @@ class Simulator:
     __slots__ = ("_model",)
 
     def __init__(self, predictor: Predictor) -> None:
-        """Start without a cluster.
-
-        Args:
-            predictor: of the cluster's schedulers. Its view is changed.
-        """
+        """Start without a cluster. The predictor's view is changed."""
         self._model = PlanningModel(predictor)
 
     def prepare(self, planned: Planned) -> None:
@@ -174,11 +170,8 @@ class Simulator:
     ) -> SimulationReport:
         """Return what changes would do.
 
-        Args:
-            planned: the cluster. Its predictor is not used.
-            typed: the changes as on the command line.
-            namespace: where to look for workloads, and what to report; None is everywhere.
-            cancellation: ends it.
+        The predictor of what is planned is not used. The namespace is where to look for workloads, and what to report;
+        None is everywhere.
 
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
@@ -221,11 +214,8 @@ class Simulator:
     ) -> DomainLossReport:
         """Return what the loss of each domain of a topology key would do, one at a time.
 
-        Args:
-            planned: the cluster. Its predictor is not used.
-            typed: the key, or the part of it after the last slash.
-            namespace: tell of the workloads of this one only; None is everywhere.
-            cancellation: ends it.
+        The predictor of what is planned is not used. A key, or the part of it after the last slash, is typed. With a
+        namespace, it tells of its workloads only.
 
         Raises:
             CommandError: no node has such a label, or it may be one of several, or there are too many domains.

@@ -215,16 +215,7 @@ def skew_report(
 ) -> SkewReport:
     """Return how the requested groups are spread.
 
-    Args:
-        spread: all groups.
-        wanted: which are requested.
-        origin: what they were read from.
-        protections: of their workloads, if requested.
-        findings: what the audit finds about them.
-        pending: their pods without a node.
-        problems: whether to leave out the groups that hold.
-        order: by what they are sorted.
-        limit: the most groups that are listed; None for all.
+    `problems` leaves out the groups that hold. At most `limit` groups are listed; None is all.
     """
     reports = (
         group_report(group, findings.get(key, ())) for key, group in spread.groups.items() if wanted.selects(group)
@@ -268,10 +259,7 @@ def group_report(
 ) -> GroupReport:
     """Return how a group is spread.
 
-    Args:
-        group: the group.
-        findings: what the audit finds about it.
-        blocked: whether a plan does not, or not fully, restore it; None if there is no plan.
+    It is `blocked` if a plan does not, or not fully, restore it; None if there is no plan.
     """
     key, domains = group.key, len(group.domains.nodes)
     counts = group.all_counts() if domains <= MOST_EMPTY_DOMAINS else dict(sorted(group.counts.items()))
@@ -365,9 +353,7 @@ def waiting_pods(snapshot: ClusterSnapshot, groups: Iterable[SpreadGroup]) -> li
 def pending_pods(pods: Iterable[Pod], predictor: Predictor | None) -> tuple[PendingPods, ...]:
     """Return why pods have no node, by workload and reason, the most pods first.
 
-    Args:
-        pods: pods without a node.
-        predictor: of the cluster's schedulers, whose view shows the pods; None if not all is known that decides.
+    The predictor's view shows the pods. It is None if not all is known that decides.
     """
     nodes = [] if predictor is None else sorted(predictor.view.snapshot.nodes)
     known: dict[tuple[str, Labels, int, str], WhyPending] = {}

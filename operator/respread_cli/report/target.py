@@ -177,13 +177,8 @@ def find_target(
 ) -> Target:
     """Return the target for `deploy/web`, `pod/web-1`, `crbp/default`, or just a name.
 
-    A name is that of a workload, else of a pod, else of a policy.
-
-    Args:
-        word: the argument.
-        snapshot: where to look for pods.
-        policies: where to look for policies.
-        namespace: where to look; None is everywhere, and all objects with the name are selected.
+    A name is that of a workload, else of a pod, else of a policy. A namespace of None is everywhere, and all objects
+    with the name are selected.
 
     Raises:
         CommandError: there is no such object.

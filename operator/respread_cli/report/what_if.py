@@ -78,13 +78,8 @@ class WhatIf:
     ) -> None:
         """Start with the current cluster.
 
-        Args:
-            snapshot: the cluster.
-            index: of spread groups. It is advanced with the changes.
-            predictor: of the cluster's schedulers. Its view is advanced too.
-            now: the time of the snapshot, with a time zone.
-            ranking: which pod deletion costs scale-downs use.
-            cancellation: ends the changes.
+        The index and the view of the predictor are advanced with the changes. `ranking` is which pod deletion costs
+        scale-downs use.
         """
         self._state = ClusterState(snapshot)
         self._index = index

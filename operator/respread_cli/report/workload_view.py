@@ -86,13 +86,7 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def workload_view(planned: Planned, target: Target, report: ExplainReport) -> WorkloadView:
-    """Return the view of what is explained.
-
-    Args:
-        planned: the plan.
-        target: what is explained.
-        report: the explanation.
-    """
+    """Return the view of what is explained."""
     view = planned.view
     keys = tuple(dict.fromkeys(each.group.topology_key for each in report.constraints))
     pods = [

@@ -128,14 +128,7 @@ class _Shown(NamedTuple):
 
 
 async def _serve(guard: Guard, listener: socket.socket, shown: _Shown, ready: Callable[[], None]) -> None:
-    """Serve until interrupted.
-
-    Args:
-        guard: judges requests.
-        listener: a bound socket.
-        shown: what to show.
-        ready: called when the cluster was read and the page can be loaded.
-    """
+    """Serve until interrupted. `ready` is called when the cluster was read and the page can be loaded."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     if sys.platform != "win32" and task is not None:

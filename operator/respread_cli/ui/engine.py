@@ -133,11 +133,9 @@ class Engine:
     ) -> None:
         """Create it.
 
-        Args:
-            source: where the cluster comes from.
-            make_planning: takes the current namespace and returns the planning of the command's options.
-            arguments: the options that select the cluster and policies, for command lines that say the same.
-            read_past: returns what a Prometheus knows of the hours before a time.
+        `make_planning` takes the current namespace and returns the planning of the command's options. The arguments are
+        the options that select the cluster and policies, for command lines that say the same. `read_past` returns what
+        a Prometheus knows of the hours before a time.
         """
         self._read_past = read_past
         self._source = source
@@ -264,10 +262,6 @@ class Engine:
     def simulate(self, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
         """Return the effect of changes. Another thread may call it, but no two at once.
 
-        Args:
-            request: the changes.
-            cancellation: ends the simulation.
-
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.
         """
@@ -291,9 +285,8 @@ class Contexts:
     ) -> None:
         """Create it.
 
-        Args:
-            names: the contexts; none if the cluster can't be changed.
-            open_engine: opens the cluster of a context; None: that of the command's options.
+        There are no names if the cluster can't be changed. `open_engine` opens the cluster of a context; None: that of
+        the command's options.
         """
         self.names = names
         self._open_engine = open_engine
@@ -379,12 +372,7 @@ class LiveSource:
 
 @contextmanager
 def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callable[[], None]) -> Iterator[Source]:
-    """Open the cluster that options select.
-
-    Args:
-        options: of the command.
-        with_policies: whether to read the cluster's policies.
-        changed: called when something has arrived, in any thread.
+    """Open the cluster that options select. `changed` is called when something has arrived, in any thread.
 
     Raises:
         CommandError: it can't be read.

@@ -44,10 +44,8 @@ class Guard:
     def __init__(self, token: str | None, port: int, other_hosts: Iterable[str] = ()) -> None:
         """Create one.
 
-        Args:
-            token: the secret in the URL; None: whoever reaches the server may read, through any port that is forwarded.
-            port: that the server listens on.
-            other_hosts: the names of proxies in front of it.
+        The token is the secret in the URL; None: whoever reaches the server may read, through any port that is
+        forwarded. The other hosts are the names of proxies in front of it.
         """
         self._token = token
         self._port = port
@@ -67,9 +65,7 @@ class Guard:
     def refusal(self, headers: Mapping[str, str], token: str) -> str | None:
         """Return why a request is refused; None if it is not.
 
-        Args:
-            headers: of the request; names in any case.
-            token: the first part of its path, where the token is.
+        The names of headers are in any case. The token is in the first part of the request's path.
         """
         host = headers.get("Host", "")
         if not self._knows(host):

@@ -58,11 +58,7 @@ def history_of(
 ) -> PageHistory:
     """Return what happened before.
 
-    Args:
-        read: the Events on all policies.
-        view: the cluster with the records.
-        points: what a Prometheus knows.
-        unreadable: why it can't be read; None if it can.
+    The view has the records. `points` are what a Prometheus knows, and `unreadable` is why it can't be read.
     """
     found: dict[object, Happening] = {}
     for event in sorted(read.events, key=lambda each: each.time):
@@ -126,9 +122,7 @@ class PastPoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def read_past(url: str, now: datetime) -> tuple[PastPoint, ...]:
     """Return a point for each minute of the last `HOURS` in which the operator was scraped, oldest first.
 
-    Args:
-        url: of the Prometheus, with the prefix of its paths if it has one.
-        now: the time, with a time zone.
+    The URL is that of the Prometheus, with the prefix of its paths if it has one.
 
     Raises:
         CommandError: it can't be read.
@@ -212,10 +206,7 @@ def change_between(before: Overview, after: Overview, version: int) -> OverviewC
 def happenings(before: Overview, after: Overview, began: tuple[Move, ...]) -> tuple[Happening, ...]:
     """Return the happenings between two overviews.
 
-    Args:
-        before: the earlier one.
-        after: the later one.
-        began: the evictions that the operator reports since.
+    The operator reports that evictions `began` since the earlier one.
     """
     gone = (evicted(each.pod.name, each.pod.node_name, each.workload, each.policy, after.time) for each in began)
     found = [*gone, *_changed(before, after)]

@@ -48,11 +48,8 @@ class PageServer:
     def __init__(self, engine: Engine, guard: Guard, arrived: asyncio.Event, contexts: Contexts | None = None) -> None:
         """Create it.
 
-        Args:
-            engine: answers questions.
-            guard: judges requests.
-            arrived: set when something has arrived that the engine should take over.
-            contexts: open the engines of other clusters; None if there are none.
+        `arrived` is set when something has arrived that the engine should take over. Contexts open the engines of other
+        clusters, if there are any.
         """
         self._engine = engine
         self._contexts = contexts

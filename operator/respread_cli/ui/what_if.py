@@ -27,8 +27,7 @@ class WhatIfRequest(Typed, frozen=True, kw_only=True, forbid_unknown_fields=True
     def command(self, arguments: Iterable[str]) -> str:
         """Return the command line that says the same.
 
-        Args:
-            arguments: the options that select the cluster and policies.
+        The arguments are the options that select the cluster and policies.
         """
         options: tuple[tuple[str, tuple[str, ...]], ...] = (
             ("--add-nodes", self.add_nodes),
@@ -83,8 +82,7 @@ class WhatIfs:
     def __init__(self, arguments: tuple[str, ...]) -> None:
         """Start without a cluster.
 
-        Args:
-            arguments: the options that select the cluster and policies, for command lines that say the same.
+        The arguments are the options that select the cluster and policies, for command lines that say the same.
         """
         self._arguments = arguments
         self._simulator = Simulator(Predictor(ClusterView()))
@@ -98,11 +96,6 @@ class WhatIfs:
 
     def answer(self, planned: Planned, request: WhatIfRequest, cancellation: Cancellation) -> WhatIfAnswer:
         """Return the effect of changes.
-
-        Args:
-            planned: the cluster.
-            request: the changes.
-            cancellation: ends it.
 
         Raises:
             CommandError: the changes name something that does not exist, or their effect can't be known.

@@ -75,11 +75,8 @@ def demo(
 def play(screen: Screen, world: World, *, patience_seconds: float, with_page: bool = False) -> Ending:
     """Show the demo from beginning to end, and return its result.
 
-    Args:
-        screen: Where it is shown.
-        world: What is deployed.
-        patience_seconds: How long the operator may take.
-        with_page: Whether to open `respread ui` in the browser, and keep everything running for it until Enter.
+    The operator may take `patience_seconds`. `with_page` opens `respread ui` in the browser, and keeps everything
+    running for it until Enter.
 
     Raises:
         SandboxError: something that the demo needs does not work; says what.

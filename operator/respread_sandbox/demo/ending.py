@@ -103,13 +103,7 @@ class PodObserver:
     """Knows every pod of one namespace, and how each deleted one was deleted."""
 
     def __init__(self, api: SandboxApi, namespace: str, deployments: Sequence[str]) -> None:
-        """Start watching.
-
-        Args:
-            api: Of the sandbox.
-            namespace: Whose pods.
-            deployments: The Deployments that there will be.
-        """
+        """Start watching the pods of the Deployments that there will be."""
         self._deployments = deployments
         nodes = api.get("/api/v1/nodes")["items"]
         self._zone_of: dict[str, str] = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
@@ -246,9 +240,7 @@ class _Entry(msgspec.Struct, rename="camel"):
 def requests_of(service_account: str, audit_log: Path) -> OperatorRequests:
     """Read the audit log.
 
-    Args:
-        service_account: its namespace and name, with a colon between.
-        audit_log: the file, a line of JSON a request.
+    The ServiceAccount is its namespace and name, with a colon between. The file has a line of JSON for each request.
     """
     user = f"system:serviceaccount:{service_account}"
     evictions, patches, refused = 0, 0, dict[str, None]()

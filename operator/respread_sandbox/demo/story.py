@@ -101,12 +101,7 @@ class Story:
     ) -> None:
         """Create the demo.
 
-        Args:
-            sandbox: Where it takes place.
-            world: What is deployed.
-            screen: Where it is shown.
-            patience_seconds: How long the operator may take.
-            with_page: Whether to serve the page of `respread ui` as well.
+        The operator may take `patience_seconds`. `with_page` serves the page of `respread ui` as well.
         """
         self._sandbox = sandbox
         self._world = world

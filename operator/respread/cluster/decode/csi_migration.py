@@ -75,10 +75,8 @@ class InTreeSources(msgspec.Struct, omit_defaults=True, rename="camel"):
 def migrated(sources: InTreeSources, labels: Mapping[str, str] | None = None) -> MigratedVolume | None:
     """Return the volume as the CSI driver names it; None if it is not a volume of an in-tree plugin.
 
-    Args:
-        sources: the fields of the volume.
-        labels: the labels of the PersistentVolume, which contain the zones of a GCE disk; None for a volume in a pod
-            spec.
+    The labels are those of the PersistentVolume, which contain the zones of a GCE disk; None for a volume in a pod
+    spec.
     """
     if sources.aws_elastic_block_store is not None:
         return _migrated_ebs(sources.aws_elastic_block_store.volume_id)

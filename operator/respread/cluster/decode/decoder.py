@@ -200,11 +200,7 @@ class Decoder:
         return Page(items, errors, document.remainder)
 
     def decode_object(self, resource: str, obj: Mapping[str, Any] | bytes) -> StateObject:
-        """Decode one object from JSON or from decoded JSON.
-
-        Args:
-            resource: one of `KINDS`.
-            obj: the object, for example `event["object"]` of a Kopf handler.
+        """Decode one object from JSON or from decoded JSON. `resource` is one of `KINDS`.
 
         Raises:
             DecodeError: the API would not accept its content.

@@ -112,10 +112,7 @@ _UNKNOWN: Final = AnnotationOwner(ours=False, other="")
 def owner_of_annotation(managed_fields: bytes | msgspec.Raw, annotation: str) -> AnnotationOwner:
     """Return who set an annotation.
 
-    Args:
-        managed_fields: `metadata.managedFields` as JSON. If it is absent or can't be decoded, the annotation counts as
-            somebody else's.
-        annotation: its key.
+    If `metadata.managedFields` is absent or can't be decoded, the annotation counts as somebody else's.
     """
     if not bytes(managed_fields):
         return _UNKNOWN

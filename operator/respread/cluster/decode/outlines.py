@@ -45,15 +45,7 @@ _read: Final = msgspec.json.Decoder(_Object).decode
 def outline_of(  # noqa: PLR0911 - one for each thing that may be in the way
     resource: str, raw: bytes | msgspec.Raw, fault: FieldError, interning: Interning, decode: Callable[[bytes], Any]
 ) -> Outline:
-    """Return the known parts of an object that can't be decoded in full.
-
-    Args:
-        resource: plural name of its kind.
-        raw: the object as JSON.
-        fault: what is wrong with it.
-        interning: stores its labels.
-        decode: decodes an object of the kind.
-    """
+    """Return the known parts of an object that can't be decoded in full."""
     try:
         found = decoded(_read, raw)
     except READING_ERRORS:

@@ -54,11 +54,8 @@ def admitted(
 ) -> Json:
     """Return the pod that a template creates in place of another, as the API would show it.
 
-    Args:
-        template: `spec.template` of the controller, or of the revision that the pod is created from.
-        pod: the pod that it replaces, as the API server shows it.
-        limit_ranges: those of its namespace; None: unknown, and the pod shows what they set.
-        claim_templates: `spec.volumeClaimTemplates` of a StatefulSet.
+    `template` is `spec.template` of the controller, or of the revision that the pod is created from, and the claim
+    templates are those of a StatefulSet. If the limit ranges of the namespace are unknown, the pod shows what they set.
     """
     spec, was = deepcopy(template.get("spec") or {}), pod["spec"]
     _default_requests(spec)
@@ -338,12 +335,8 @@ def why_quota_refuses(
 ) -> Held | None:
     """Return which quota would refuse a pod, or None.
 
-    Args:
-        pod: the spec of the pod.
-        spec: the same as the API shows it.
-        quotas: those of its namespace.
-        freed: what the replaced pod returns before it is created.
-        others: what other future replacements use.
+    `freed` is what the replaced pod returns before this one is created, and `others` what other future replacements
+    use.
     """
     wire = _wire(spec)
     for quota in quotas:

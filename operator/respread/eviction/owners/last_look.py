@@ -64,16 +64,8 @@ class Owners:
     ) -> None:
         """Read controllers from the API server.
 
-        Args:
-            requests: sends requests.
-            clock: a monotonic clock in seconds, such as `time.monotonic`.
-            rules: the `spec.victims` of a move's policy.
-            now: the time of day, with a time zone.
-            fresh_seconds: how long a reading serves. What we evict meanwhile is taken into account; what others do in
-                that time is not seen.
-            coming: what replacements take of quotas that do not exist yet.
-            lists: lists their pods.
-            top: receives the owners of the controllers that are read.
+        What we evict while a reading is fresh is taken into account; what others do in that time is not seen. `rules`
+        returns the `spec.victims` of a move's policy, and `top` receives the owners of the controllers that are read.
         """
         self._requests = requests
         self._clock = clock
@@ -107,13 +99,8 @@ class Owners:
 
         The pod's own controller must be at rest, and must create a replacement that is placed as the pod would be. The
         other controllers whose pods its spread groups count only need to have all the pods that they want: otherwise
-        they create a pod that may restore the group by itself.
-
-        Args:
-            move: the move.
-            snapshot: the cluster of the plan. It must agree with what the API server says now.
-            moves: the moves.
-            together: the moves of its step.
+        they create a pod that may restore the group by itself. The snapshot is that of the plan: it must agree with
+        what the API server says now. `together` are the moves of the same step.
         """
         return await self._of_own(move, snapshot, moves, together) or await self._others.why_incomplete(
             move, snapshot, moves
@@ -225,13 +212,7 @@ class OtherControllers:
     def __init__(
         self, requests: Requests, clock: Callable[[], float], reading_seconds: float = READING_SECONDS
     ) -> None:
-        """Read controllers from the API server.
-
-        Args:
-            requests: sends requests.
-            clock: a monotonic clock in seconds.
-            reading_seconds: how long reading may take for one move.
-        """
+        """Read controllers from the API server. For one move, reading may take `reading_seconds`."""
         self._requests = requests
         self._reading_seconds = reading_seconds
         self._readings: BatchReadings[ControllerObject] = BatchReadings(clock, inf)

@@ -318,12 +318,7 @@ class BatchReadings(Generic[_T]):
     __slots__ = ("_clock", "_failed", "_fresh_seconds", "_kept", "_reading")
 
     def __init__(self, clock: Callable[[], float], fresh_seconds: float) -> None:
-        """Start without readings.
-
-        Args:
-            clock: a monotonic clock in seconds.
-            fresh_seconds: how long a reading is valid.
-        """
+        """Start without readings. Each is valid for `fresh_seconds`."""
         self._clock = clock
         self._fresh_seconds = fresh_seconds
         self._kept: dict[Hashable, _Kept[_T]] = {}
@@ -382,13 +377,7 @@ class PodLists:
     async def of(
         self, namespace: str, reference: OwnerReference, controller: ControllerObject
     ) -> PodsOfController | Held:
-        """Return the pods that a controller has now, or why they could not be listed.
-
-        Args:
-            namespace: where it is.
-            reference: as its pods refer to it.
-            controller: as it was read.
-        """
+        """Return the pods that a controller has now, or why they could not be listed."""
         whose = f"{reference.kind} {reference.name}"
         try:
             selector = _selector(reference.kind, controller.spec.selector)

@@ -97,14 +97,7 @@ class Replacements:
     def __init__(
         self, requests: Requests, clock: Callable[[], float], fresh_seconds: float, coming: ComingReplacements
     ) -> None:
-        """Read from the API server.
-
-        Args:
-            requests: sends requests.
-            clock: a monotonic clock in seconds.
-            fresh_seconds: how long a reading is valid.
-            coming: what future replacements use of quotas. Permitted ones are added.
-        """
+        """Read from the API server. What permitted replacements use of quotas is added to `coming`."""
         self._requests = requests
         self._objects: BatchReadings[Json] = BatchReadings(clock, fresh_seconds)
         self._namespaces: BatchReadings[NamespaceRules] = BatchReadings(clock, fresh_seconds)
@@ -249,11 +242,8 @@ _SHOWN: Final = 120
 def why_differs(pod: Json, replacement: Json, groups: Collection[GroupKey], decoder: Decoder) -> Held | None:
     """Return what affects the placement of a pod and would differ in its replacement, or None.
 
-    Args:
-        pod: the pod as the API server shows it.
-        replacement: what its controller's template creates (`admitted_pod.admitted`).
-        groups: the spread groups that its eviction should improve.
-        decoder: decodes both.
+    The pod is as the API server shows it, and the replacement as `admission.admitted` returns it. The eviction should
+    improve the groups.
 
     Raises:
         DecodeError: the API would reject the content of one of them.

@@ -63,9 +63,7 @@ def why_not_at_rest(
 def why_too_small(reading: OwnerReading, min_replicas: int) -> Held | None:
     """Return why the pods of a workload with so few replicas are left alone, or None if it has enough.
 
-    Args:
-        reading: the controller and the Deployment or Rollout above it, if there is one, just read.
-        min_replicas: the value of the policy (`victims.minReplicas`).
+    The reading is of the controller and of the Deployment or Rollout above it, if there is one.
     """
     owner = reading.owner
     kind, top = (reading.kind, reading.controller) if owner is None else (reading.owner_kind, owner)
@@ -75,11 +73,8 @@ def why_too_small(reading: OwnerReading, min_replicas: int) -> Held | None:
 def why_incomplete(kind: str, controller: ControllerObject, active: Collection[str], unreplaced: int) -> Held | None:
     """Return why a controller does not have exactly the pods that it wants, or None if it has.
 
-    Args:
-        kind: of the controller.
-        controller: the controller as it was read.
-        active: the names of its pods, without those being deleted and those that Respread evicted.
-        unreplaced: how many of the evicted ones have no replacement yet.
+    `active` has the names of its pods, without those being deleted and those that Respread evicted, of which
+    `unreplaced` have no replacement yet.
     """
     if (held := _of_controller(kind, controller)) is not None:
         return held
@@ -101,11 +96,7 @@ def why_incomplete(kind: str, controller: ControllerObject, active: Collection[s
 def wants_replacement(kind: str, controller: ControllerObject, pod_name: str, active: int) -> bool:
     """Return whether a controller still wants a pod in place of a leaving or gone one.
 
-    Args:
-        kind: of the controller.
-        controller: the controller as it was read.
-        pod_name: the name of the pod.
-        active: the number of its other pods.
+    `active` is the number of its other pods.
     """
     if controller.metadata.deletion_timestamp is not None:
         return False

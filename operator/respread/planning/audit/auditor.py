@@ -53,9 +53,8 @@ class Auditor:
     def __init__(self, *, foresees_room: bool = True) -> None:
         """Start without a cluster.
 
-        Args:
-            foresees_room: whether to find what lacks room for the next scale-up, which changes with every pod, and not
-                only what pods wait for.
+        If it `foresees_room`, it finds what lacks room for the next scale-up, which changes with every pod, and not
+        only what pods wait for.
         """
         self._foresees_room = foresees_room
         self._full: dict[GroupKey, tuple[WorkloadFinding, ...]] = {}
@@ -66,10 +65,7 @@ class Auditor:
     def update(self, snapshot: ClusterSnapshot, spread: Spread, predictor: Predictor | None = None) -> Findings:
         """Return what is found about the groups of a snapshot.
 
-        Args:
-            snapshot: the cluster.
-            spread: its spread groups.
-            predictor: of its schedulers, whose view is advanced to the snapshot; None if room is not known.
+        The predictor's view is advanced to the snapshot; without one, room is not known.
         """
         known = self._audited
         if self._take_over(snapshot.nodes):

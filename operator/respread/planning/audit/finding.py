@@ -104,10 +104,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def state_of(*, violated: bool, blocked: bool | None, findings: Iterable[Finding]) -> AuditState:
     """Return the state of a constraint.
 
-    Args:
-        violated: whether it is violated.
-        blocked: whether a plan does not, or not fully, restore it; None if there is no plan.
-        findings: what the audit finds about it.
+    It is `blocked` if a plan does not, or not fully, restore it; None if there is no plan.
     """
     found = {(each.state, each.when) for each in findings}
     if ("Unsatisfiable", "Now") in found:

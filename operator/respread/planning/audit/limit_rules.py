@@ -147,13 +147,8 @@ def _contradiction_with(subject: Subject, nodes: KnownNodes, pods: int, position
 def without_a_place(subject: Subject, group: SpreadGroup, pod: PreparedPod, table: NodeTable) -> Finding | None:
     """Find a constraint because of which no node takes one more pod, alone or together with the pods' others.
 
-    If no node anywhere takes the pod, something else is at fault, and there is no finding.
-
-    Args:
-        subject: the constraint.
-        group: its pods and domains.
-        pod: one more of its pods, on the view of the cluster.
-        table: the nodes of that view.
+    If no node anywhere takes the pod, something else is at fault, and there is no finding. `pod` is one more of its
+    pods, on the view of the cluster with the table of nodes.
     """
     limit = group.minimum + group.key.max_skew
     allowed = sorted(domain for domain in group.domains.nodes if group.count(domain) < limit)

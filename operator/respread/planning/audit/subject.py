@@ -71,11 +71,7 @@ def subjects_of(
 ) -> tuple[Subject, ...]:
     """Return the constraints of a template of which no pod needs to exist, such as that of a manifest.
 
-    Args:
-        namespace: the namespace of the pods.
-        template: the template.
-        nodes: the nodes; None if not known.
-        replicas: how many pods there are to be; None if not known.
+    Nodes, and how many pods there are to be, are None if not known.
     """
     keys = own_keys(namespace, template)
     return tuple(
@@ -100,12 +96,7 @@ class KnownNodes:
     """The nodes of one moment. What is derived from them is kept."""
 
     def __init__(self, nodes: Map[str, Node], domains: DomainIndex | None = None) -> None:
-        """Prepare.
-
-        Args:
-            nodes: the nodes by name.
-            domains: an index that has these nodes already; by default, a new one.
-        """
+        """Prepare. An index of domains has these nodes already; by default, it is a new one."""
         self.nodes = nodes
         if domains is None:
             domains = DomainIndex()

@@ -64,13 +64,10 @@ class BudgetBook:
     def __init__(
         self, snapshot: ClusterSnapshot, in_flight: Iterable[Pod] = (), index: BudgetIndex | None = None
     ) -> None:
-        """Read the budgets of a snapshot.
+        """Read the budgets of a snapshot, to which the index is advanced.
 
-        Args:
-            snapshot: the cluster.
-            in_flight: pods whose eviction the API server has accepted, as the watch last showed them. A pod that is not
-                terminating there was evicted just now, and may be missing from the budget's status.
-            index: which budgets select which pods, kept from earlier books. It is advanced to this snapshot.
+        The API server has accepted the evictions of the pods in flight, which are as the watch last showed them. One
+        that is not terminating there was evicted just now, and may be missing from the budget's status.
         """
         index = BudgetIndex() if index is None else index
         index.advance(snapshot)

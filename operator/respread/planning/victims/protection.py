@@ -156,11 +156,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         rules: VictimRules,
         priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
     ) -> Protection:
-        """Prepare a policy's rules.
-
-        Args:
-            rules: the policy's `spec.victims`.
-            priority_classes: values of the cluster's PriorityClasses by name. Those of the system are always known.
+        """Prepare a policy's rules. The PriorityClasses of the system are always known.
 
         Raises:
             ValueError: `priorityThreshold` names a PriorityClass that does not exist. The message says so.
@@ -172,10 +168,6 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         """Return why a pod may not be evicted, or None if it may.
 
         Rules that never change for a pod come first, so that the reason is the lasting one.
-
-        Args:
-            pod: the pod.
-            now: the time, with a time zone.
         """
         return (
             why_not_replaced(pod)
@@ -304,10 +296,8 @@ def why_owner_unknown(
 ) -> Held | None:
     """Return why the owner of a pod's controller protects the pod, or None if it does not.
 
-    Args:
-        controller: of the pod: a ReplicaSet, StatefulSet or ReplicationController.
-        owner: the controller of that in turn; None if there is none.
-        trusted: the policy's `victims.trustedControllers`.
+    The controller of the pod is a ReplicaSet, StatefulSet or ReplicationController, and the owner its own, if there is
+    one.
     """
     if owner is None or leaves_it_to_its_replica_set(owner) or is_trusted(owner, trusted):
         return None

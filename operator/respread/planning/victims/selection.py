@@ -234,10 +234,7 @@ class _Namespace:
 def why_too_few(controller: str, replicas: int, min_replicas: int) -> Held | None:
     """Return why the pods of a workload are left alone because it is too small, or None if it is not.
 
-    Args:
-        controller: the name of the workload for the message.
-        replicas: how many pods it wants, or how many it has, if only that is known.
-        min_replicas: the value of the policy.
+    `replicas` is how many pods it wants, or how many it has, if only that is known.
     """
     if replicas >= min_replicas:
         return None

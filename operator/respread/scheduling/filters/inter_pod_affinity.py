@@ -33,16 +33,7 @@ class InterPodAffinity:
         affinity: Sequence[IncomingTerm],
         anti_affinity: Sequence[IncomingTerm],
     ) -> None:
-        """Prepare the filter.
-
-        Args:
-            table: the nodes.
-            pods: the pods on them.
-            repelling: the terms of the pods on nodes that match the pod.
-            pod: the pod to be placed.
-            affinity: its required affinity.
-            anti_affinity: its required anti-affinity.
-        """
+        """Prepare the filter. The terms of the pods on nodes that match the pod repel it. Its own are required ones."""
         self._table = table
         self._repelling = repelling
         self.affinity_terms = tuple(affinity)
@@ -174,13 +165,8 @@ def prepare(
 ) -> InterPodAffinity:
     """Return the filter for a pod.
 
-    Args:
-        table: the nodes.
-        pods: the pods on them.
-        existing: the anti-affinity terms of the pods on them.
-        pod: the pod to be placed.
-        namespaces: all namespaces.
-        selector_kept: the bug up to 1.36.3; see `incoming_terms`.
+    `existing` has the anti-affinity terms of the pods on nodes, and `selector_kept` is the bug up to 1.36.3; see
+    `incoming_terms`.
     """
     own = namespaces.get(pod.namespace)
     return InterPodAffinity(

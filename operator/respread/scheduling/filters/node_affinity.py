@@ -155,10 +155,8 @@ class NodeAffinity:
 def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> NodeAffinity | None:
     """Return the filter for a pod, or None if it does not apply.
 
-    Args:
-        table: the nodes.
-        pod: the pod. A DaemonSet's pod must go to the node that it is bound to.
-        added_affinity: the required part of `addedAffinity` in the plugin's arguments.
+    A DaemonSet's pod must go to the node that it is bound to. `added_affinity` is the required part of `addedAffinity`
+    in the plugin's arguments.
     """
     spec = pod.spec
     if not spec.node_selector and spec.node_affinity is None and not spec.pinned_to_node and added_affinity is None:

@@ -50,11 +50,7 @@ def prepare(
 ) -> NodeResourcesFit:
     """Return the filter for a pod with these requests. A request of 0 never rejects.
 
-    Args:
-        table: the nodes.
-        free: the free amounts on them.
-        requests: the requests of the pod.
-        is_ignored: returns whether the plugin's arguments ignore an extended resource (`ignoredResources`).
+    `is_ignored` returns whether the plugin's arguments ignore an extended resource (`ignoredResources`).
     """
     wanted = ((name, amount) for name, amount in sorted(requests.items()) if amount > 0 and name != POD_SLOTS)
     return NodeResourcesFit(

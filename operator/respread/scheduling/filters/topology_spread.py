@@ -67,14 +67,9 @@ def minimum_is_zero(domains: int, min_domains: int) -> bool:
 def eligible(node: Node, spec: PodSpec, constraint: TopologySpreadConstraint, keys: Iterable[str]) -> bool:
     """Return whether a node counts for a constraint: its pods are counted, and its domain exists even without pods.
 
-    By default, tainted, cordoned and not Ready nodes count. KEP 3094 defines the two policies.
-
-    Args:
-        node: the node. Its free resources and readiness make no difference.
-        spec: the spec of the pod with the constraint. The policies decide whether its affinity and tolerations are
-            used.
-        constraint: the constraint.
-        keys: as from `required_keys`.
+    By default, tainted, cordoned and not Ready nodes count. KEP 3094 defines the two policies. The node's free
+    resources and readiness make no difference. The policies decide whether affinity and tolerations of the pods' spec
+    are used. `keys` are from `required_keys`.
     """
     if not all(key in node.labels for key in keys):
         return False

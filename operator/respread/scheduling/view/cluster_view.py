@@ -176,8 +176,7 @@ class ClusterView:
     def evict(self, pod: Pod) -> None:
         """Make a pod terminating. A pod that already is, or that is on no node of the view, is not changed.
 
-        Args:
-            pod: a pod of the snapshot or from `place`: the same object.
+        It must be the same object as in the snapshot or from `place`.
         """
         slot = self.table.slot_of.get(pod.node_name)
         if slot is None or self._is_terminating(pod):

@@ -177,14 +177,9 @@ def incoming_terms(
     """Return the terms of a pod to be placed.
 
     A namespaceSelector adds the namespaces that it selects now to those that are named; `{}` selects all. Without
-    either, the pod's own namespace is used.
-
-    Args:
-        pod: the pod to be placed.
-        terms: the terms of its affinity or anti-affinity.
-        namespaces: all namespaces.
-        selector_kept: the bug up to 1.36.3 (kubernetes#141526): the namespaceSelector is also evaluated against empty
-            labels, so that one with only NotIn and DoesNotExist requirements matches every namespace.
+    either, the pod's own namespace is used. With the bug up to 1.36.3 (kubernetes#141526, `selector_kept`), the
+    namespaceSelector is also evaluated against empty labels, so that one with only NotIn and DoesNotExist requirements
+    matches every namespace.
     """
     return tuple(
         IncomingTerm(

@@ -71,12 +71,8 @@ class PodIndex:
     def change(self, namespace: str, labels: Labels, slot: int, *, present: int, terminating: int) -> None:
         """Count pods on a node in or out.
 
-        Args:
-            namespace: the namespace of the pods.
-            labels: the labels of the pods.
-            slot: the slot of the node.
-            present: the change; 0 for a pod that starts to terminate.
-            terminating: the change of the terminating pods among them.
+        `present` is the change; 0 for a pod that starts to terminate. `terminating` is the change of the terminating
+        pods among them.
         """
         bucket = self._buckets.get((namespace, labels))
         if bucket is None:
@@ -96,10 +92,7 @@ class PodIndex:
     def tally(self, namespaces: Namespaces, selectors: tuple[Selector, ...], *, living: bool) -> NodeTally:
         """Return the tally of the pods of some namespaces that all the selectors match. It is kept up to date.
 
-        Args:
-            namespaces: the namespaces of the pods.
-            selectors: selectors of their labels; at least one.
-            living: whether terminating pods are excluded.
+        There is at least one selector. If `living`, terminating pods are excluded.
         """
         at = (namespaces, selectors, living)
         if (tally := self._tallies.get(at)) is None:
@@ -183,13 +176,10 @@ class DomainCounts:
     __slots__ = ("_above", "_column", "_domain_of", "_domains_with", "counts", "size")
 
     def __init__(self, tally: NodeTally, column: LabelColumn, domain_of: Sequence[str | None], size: int) -> None:
-        """Sum a tally.
+        """Sum a tally, which updates the sums from then on.
 
-        Args:
-            tally: the pods by node. It updates the sums from then on.
-            column: the topology key.
-            domain_of: by slot, the domain of each eligible node, and None for all others.
-            size: the number of different domains.
+        `domain_of` has, by slot, the domain of each eligible node, and None for all others, and `size` is the number of
+        different domains.
         """
         self.counts: dict[str, int] = {}
         """By domain; never 0."""
@@ -258,12 +248,7 @@ def domain_counts(
 ) -> DomainCounts:
     """Return a tally by the values of a topology key, over the eligible nodes that have it.
 
-    Args:
-        table: the nodes.
-        tally: the pods by node.
-        key: the topology key.
-        eligible: the nodes that count.
-        keyless: whether nodes without the key count too, as a domain called "".
+    If `keyless`, nodes without the key count too, as a domain called "".
     """
     at = (key, eligible, keyless)
     if (found := tally.by_domain.get(at)) is None:
