@@ -115,8 +115,6 @@ class ClusterState:
     work.
     """
 
-    __slots__ = ("_snapshot",)
-
     def __init__(self, snapshot: ClusterSnapshot | None = None) -> None:
         self._snapshot = ClusterSnapshot() if snapshot is None else snapshot
 
@@ -258,8 +256,6 @@ def _with_pods(before: ClusterSnapshot, changes: Iterable[tuple[ObjectKey, Any]]
 
 class _PodIndices:
     """The indices of a snapshot's pods during changes. Each changed map is copied once, however many pods change."""
-
-    __slots__ = ("_before", "_by_node", "_grouped", "_leaving", "_nominated", "_waiting")
 
     def __init__(self, before: ClusterSnapshot) -> None:
         self._before = before

@@ -38,8 +38,6 @@ class DecodedPage(NamedTuple):
 class KindStore(ABC):
     """Decodes and stores the objects of one kind."""
 
-    __slots__ = ("_resource",)
-
     def __init__(self, resource: str) -> None:
         self._resource = resource
 
@@ -93,8 +91,6 @@ class KindStore(ABC):
 
 class StateKindStore(KindStore):
     """Pods, nodes and all other objects in the cluster state."""
-
-    __slots__ = ("_decoder", "_state")
 
     def __init__(self, resource: str, decoder: Decoder, state: ClusterState) -> None:
         super().__init__(resource)
@@ -159,8 +155,6 @@ class PolicyObject(NamedTuple):
 class PolicyStore:
     """All policies of both kinds, by `Policy.name`."""
 
-    __slots__ = ("_policies", "_statuses")
-
     def __init__(self) -> None:
         self._policies: Policies = Map()
         self._statuses: Map[str, PolicyStatus] = Map()
@@ -212,8 +206,6 @@ def _key(policy: Policy) -> ObjectKey:
 class PolicyKindStore(KindStore):
     """The policies of one of the two kinds. Errors in a policy are among its problems."""
 
-    __slots__ = ("_kind", "_store")
-
     def __init__(self, kind: PolicyKind, store: PolicyStore) -> None:
         super().__init__(PLURALS[kind])
         self._kind = kind
@@ -244,8 +236,6 @@ class PolicyKindStore(KindStore):
 
 class RecordKindStore(KindStore):
     """The records of one kind of policy. Commands read them; the operator reads them when it begins to lead."""
-
-    __slots__ = ("records",)
 
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind.resource)
@@ -290,8 +280,6 @@ _read_record: Final = msgspec.json.Decoder(_WireRecord).decode
 
 class PriorityClassKindStore(KindStore):
     """PriorityClasses. A policy that names one that can't be decoded evicts nothing."""
-
-    __slots__ = ("values",)
 
     def __init__(self, kind: Kind) -> None:
         super().__init__(kind.resource)

@@ -24,8 +24,6 @@ _EVICT: Final = "Evict"
 class Announcements:
     """Reports what was done."""
 
-    __slots__ = ("_current_policy", "_record", "top_owners")
-
     def __init__(self, record: Callable[[Event], None], current_policy: Callable[[str], Policy | None]) -> None:
         """Report through Events on the current policies."""
         self._record = record

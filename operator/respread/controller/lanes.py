@@ -57,8 +57,6 @@ class Turn:
 class Lanes:
     """Starts each step in its turn, and computes how many more may be chosen."""
 
-    __slots__ = ("_at_once", "_clock", "_controllers", "_in_all", "_seconds", "_tasks", "_under_way")
-
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._tasks: dict[asyncio.Task[Any], Step] = {}

@@ -133,8 +133,6 @@ class LeasePlace:
     examined.
     """
 
-    __slots__ = ("_known",)
-
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, bool]] = {}
 

@@ -160,8 +160,6 @@ class Observer:
 class Conclusions:
     """Follows moves until their outcome. It belongs to one event loop."""
 
-    __slots__ = ("_acting", "_clock", "_metrics")
-
     def __init__(self, acting: Acting, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._acting = acting
         self._metrics = metrics

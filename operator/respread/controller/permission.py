@@ -84,8 +84,6 @@ class Permission:
     which is fast, and the API server, which is always right, must confirm that no policy has changed.
     """
 
-    __slots__ = ("_clock", "_confirmations", "_leading", "_now", "_policies", "_seen", "_stopping", "_told")
-
     def __init__(
         self,
         leading: Leading,
@@ -248,8 +246,6 @@ def versions_of(policies: Map[str, Policy]) -> _VersionsByName:
 class PolicyReader:
     """Reads the versions of policies."""
 
-    __slots__ = ("_clock", "_kinds", "_requests")
-
     def __init__(self, requests: Requests, clock: Callable[[], float], *, kinds: Iterable[Kind] = POLICY_KINDS) -> None:
         self._requests = requests
         self._clock = clock
@@ -295,8 +291,6 @@ SLOW_AT_ONCE: Final = 4
 
 class Confirmations:
     """The last answer for each place, with the time of the request."""
-
-    __slots__ = ("_answers", "_at_once", "_clock", "_reader", "_reading", "_slow", "_slow_at_once")
 
     def __init__(self, reader: PolicyReader, clock: Callable[[], float]) -> None:
         self._reader = reader

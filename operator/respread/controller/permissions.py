@@ -339,8 +339,6 @@ _SPARE: Final = "autoscaling.x-k8s.io"
 class PermissionNeeds:
     """Has the permissions that policies need asked for, and tells users which are missing."""
 
-    __slots__ = ("_announce", "_basis", "_helm_release", "_logged", "_own_namespace", "_permissions", "_told")
-
     def __init__(
         self,
         permissions: Permissions,

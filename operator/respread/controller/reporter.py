@@ -377,8 +377,6 @@ def _blocked_counts(
 class _Skews:
     """The skews of spread groups, computed only on request, because there may be tens of thousands."""
 
-    __slots__ = ("_blocked", "_groups")
-
     def __init__(self, groups: Collection[SpreadGroup], blocked: Mapping[GroupKey, str]) -> None:
         self._groups = groups
         self._blocked = blocked
@@ -472,8 +470,6 @@ def _wanted(policy: Policy, observation: Observation, outcome: PolicyOutcome, re
 
 class ViolationTimes:
     """Remembers since when each group that a policy restores is violated."""
-
-    __slots__ = ("_observe", "_since")
 
     def __init__(self, observe: Callable[[str, float], None]) -> None:
         """Report how long each violation lasted.

@@ -43,8 +43,6 @@ ASK_AGAIN_SECONDS: Final = 600.0
 class SchedulerModel(PlanningModel):
     """Finds spread groups, plans for them, audits them. It is rebuilt when assumptions about the schedulers change."""
 
-    __slots__ = ("_configuration", "_of_spread", "_of_victims", "_owners", "_version", "auditor")
-
     def __init__(
         self,
         configuration: SchedulerConfiguration | None = None,
@@ -115,8 +113,6 @@ class _Version(msgspec.Struct, rename="camel"):
 class ServerVersion:
     """The API server's version, requested at intervals."""
 
-    __slots__ = ("_on_change", "_requests", "_retry", "asked", "version")
-
     def __init__(self, requests: Requests, on_change: Callable[[], None]) -> None:
         """Start without a version. `on_change` is called when it changes, and after the first answer."""
         self._requests = requests
@@ -184,8 +180,6 @@ class _Answer(NamedTuple):
 
 class OwnerSelectors:
     """Keeps the wanted owners in the cluster state, with only their selectors and their own controllers."""
-
-    __slots__ = ("_clock", "_due_at", "_informers", "_loop", "_requests", "_retry", "_troubled", "_wanted")
 
     def __init__(self, requests: Requests, informers: Informers, clock: Callable[[], float]) -> None:
         """Start without owners. Informers are notified when they are read."""

@@ -123,8 +123,6 @@ def without(doubtful: Iterable[Move], records: Mapping[str, Recorded], now: floa
 class Takeover:
     """Starts each term with the contents of the policies' statuses and records."""
 
-    __slots__ = ("_acting", "_leading", "_notify", "_pausing", "_retry", "_term")
-
     def __init__(self, acting: Acting, leading: Leading, *, notify: Callable[[str], None]) -> None:
         """Start without a term. `notify` is called with a word for what must be tried again."""
         self._acting = acting

@@ -65,8 +65,6 @@ def heartbeat_of_loop(clock: Callable[[], float]) -> Heartbeat:
 class Waiting:
     """Waits between reconciles, while the heartbeat beats. It belongs to one event loop."""
 
-    __slots__ = ("_changes", "_clock", "_failures", "_gather_seconds", "_heartbeat", "_stop")
-
     def __init__(self, changes: ChangeSignal, heartbeat: Heartbeat, clock: Callable[[], float]) -> None:
         """The heartbeat beats after every successful reconcile, and during every wait for a change."""
         self._changes = changes
@@ -144,8 +142,6 @@ def next_plan(
 class Replanning:
     """Remembers what was in flight after the last plan. It belongs to one event loop."""
 
-    __slots__ = ("_awaited", "_due", "_full", "_in_flight", "_planned_at")
-
     def __init__(self) -> None:
         """Start without a plan: the first one is due at once."""
         self._awaited: AbstractSet[str] = frozenset()
@@ -197,8 +193,6 @@ def is_full(policies: Iterable[Policy], moves: Mapping[str, int]) -> bool:
 
 class PlanningThread:
     """A thread of its own, because asyncio's threads are for credentials and name resolution, which can't wait."""
-
-    __slots__ = ("_computed_seconds", "_cpu_clock", "_executor")
 
     def __init__(self, executor: Executor | None = None, cpu_clock: Callable[[], float] = thread_time) -> None:
         """Create it.

@@ -69,8 +69,6 @@ class PreparedEviction:
 class EvictionApi:
     """The Eviction API of one cluster: read the pod, prepare its eviction, take a last look, send."""
 
-    __slots__ = ("_requests",)
-
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 

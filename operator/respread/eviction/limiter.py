@@ -100,8 +100,6 @@ class Limiters:
     typo would let others do what it forbids, and forget what `limits.perHour` has counted.
     """
 
-    __slots__ = ("_made", "_right")
-
     def __init__(self) -> None:
         self._made: tuple[Policies, tuple[Limiter, ...]] = (Map(), ())
         self._right: dict[str, Limiter] = {}
@@ -156,8 +154,6 @@ class BudgetsBesideMoves:
     Each eviction is looked at several times, beside all that are in flight by then: counted again every time, a wave
     would cost the square of its moves.
     """
-
-    __slots__ = ("_book", "_moves", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot

@@ -211,8 +211,6 @@ class ControllerPods:
 class LimitTallies:
     """The current counts, by the limits that a step may reach."""
 
-    __slots__ = ("_everywhere", "_own")
-
     def __init__(self, counted: Counted, steps: Iterable[Step], controllers: ControllerPods) -> None:
         concerned = {step[0].pod.namespace for step in steps} | {move.pod.namespace for move in counted.in_flight}
         of_policy: dict[str, list[Move]] = {}

@@ -93,8 +93,6 @@ class Read(NamedTuple):
 class EventBuffer:
     """Decoded events of one kind that wait for the handler."""
 
-    __slots__ = ("_clock", "_decode", "_kind", "_waiting")
-
     def __init__(
         self,
         kind: Kind,

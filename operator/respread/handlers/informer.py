@@ -55,8 +55,6 @@ class Versions:
     generation.
     """
 
-    __slots__ = ("_events_per_generation", "_floor", "_older", "_younger")
-
     def __init__(self, events_per_generation: int = _EVENTS_PER_GENERATION) -> None:
         self._events_per_generation = events_per_generation
         self._floor = 0
@@ -102,8 +100,6 @@ class Backlog:
     An event does not say when it was sent. But when everything that had arrived has been read, nothing older remains.
     So what is unread now, here or at the API server, came after that.
     """
-
-    __slots__ = ("_clock", "since")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -309,8 +305,6 @@ class Informers:
     It belongs to one event loop: the stores only change between awaits of their readers.
     """
 
-    __slots__ = ("all", "changes", "decoder", "health", "policies", "priority_classes", "state")
-
     def __init__(self, kinds: Iterable[Kind], *, health: WatchHealth, metrics: Metrics) -> None:
         self.health = health
         self.changes = ChangeSignal()
@@ -362,8 +356,6 @@ class ChangeSignal:
     If a resource changes several times before the control loop waits, it is reported once. Changes during a reconcile
     are reported at the next wait.
     """
-
-    __slots__ = ("_being_decided_since", "_changed", "_clock", "_since", "_wakeup")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

@@ -426,8 +426,6 @@ class _Resources(msgspec.Struct):
 class _Discovery:
     """Decides which answers to discovery are valid."""
 
-    __slots__ = ("_needed", "_prefix")
-
     def __init__(self, watched_paths: Iterable[str], prefix: str = "") -> None:
         """Create it.
 

@@ -60,8 +60,6 @@ class _PastMoves(Protocol):
 class Holds:
     """What is left alone at the moment. It belongs to one event loop."""
 
-    __slots__ = ("departures", "others", "quiet_periods", "refusals")
-
     def __init__(self, clock: Callable[[], float], others: OtherEvictions | None = None) -> None:
         self.quiet_periods = QuietPeriods()
         self.others = OtherEvictions() if others is None else others
@@ -143,8 +141,6 @@ class QuietPeriods:
     taken a pod for gone that was then not evicted yet. Changes by our own moves don't count, because these restore the
     group.
     """
-
-    __slots__ = ("_begun", "_known")
 
     def __init__(self) -> None:
         self._known: dict[GroupKey, _Known] = {}

@@ -85,8 +85,6 @@ def _evicted_again(before: OtherEvictor | None, now: datetime) -> OtherEvictor:
 class OtherEvictions:
     """Recognizes such evictions, and remembers the workloads."""
 
-    __slots__ = ("_known", "_leaving", "_on_eviction", "_pending", "_seen")
-
     def __init__(self, on_eviction: Callable[[Pod], None] = lambda _pod: None) -> None:
         """Know of none yet. `on_eviction` is called with each pod that somebody else evicted."""
         self._on_eviction = on_eviction
@@ -180,8 +178,6 @@ class Departures:
     A cordoned node is one of them from the first pod that somebody else evicts there until it takes pods again.
     """
 
-    __slots__ = ("_known", "_marked")
-
     def __init__(self) -> None:
         self._marked = MarkedNodes()
         self._known: dict[str, _Departure] = {}
@@ -241,8 +237,6 @@ def others_by_name(requests: Requests, metrics: Metrics) -> tuple[OtherEvictions
 
 class EvictorNames:
     """Looks for the Events of evictions, one after another."""
-
-    __slots__ = ("_event_seconds", "_requests", "_tell", "_waiting")
 
     def __init__(
         self,

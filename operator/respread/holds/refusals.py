@@ -105,8 +105,6 @@ class _Table(dict[_K, _Hold], Generic[_K]):
 class Refusals:
     """What was refused or held, while it is valid. It belongs to one event loop."""
 
-    __slots__ = ("_clock", "_lately", "_refusals")
-
     def __init__(self, clock: Callable[[], float]) -> None:
         """Start empty. `clock` returns seconds of a monotonic clock."""
         self._clock = clock

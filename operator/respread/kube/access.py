@@ -63,8 +63,6 @@ class ClusterAccess:
     exec plugins issue short-lived ones. So every request asks for them, which costs nothing while they are valid.
     """
 
-    __slots__ = ("_asking", "_endpoint", "_identity", "_tls", "impersonation", "in_cluster", "proxy")
-
     def __init__(self, endpoint: Endpoint, identity: Identity, *, in_cluster: bool = False) -> None:
         """Create it. `in_cluster` says whether this process runs in that cluster and uses its pod's ServiceAccount.
 
@@ -205,8 +203,6 @@ LEAST_INTERVAL_SECONDS: Final = 2.0
 
 class Renewal:
     """Loads credentials from their source, and passes them to all users of the access."""
-
-    __slots__ = ("_clock", "_find", "_looked_at", "_looking", "access")
 
     def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
         """Share an access. `find` loads another one. It may read files and run plugins, so it is called in a thread."""

@@ -115,8 +115,6 @@ class Identity(Protocol):
 class FixedIdentity:
     """Credentials that never change."""
 
-    __slots__ = ("_value",)
-
     is_current: Final = True
 
     def __init__(self, value: str | None = None) -> None:
@@ -134,8 +132,6 @@ class FixedIdentity:
 
 class TokenFile:
     """A token in a file, read again every minute, because the kubelet replaces a pod's token before it expires."""
-
-    __slots__ = ("_clock", "_path", "_read_at_seconds", "_value")
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
         """Read the file when it is first needed."""
@@ -176,8 +172,6 @@ class TlsContext:
     The kubelet replaces a pod's `ca.crt` when the cluster's authority changes, and others the files that a kubeconfig
     names. Then there is another context, so that new connections are made with it.
     """
-
-    __slots__ = ("_clock", "_content", "_endpoint", "_looked_at_seconds", "_trouble", "current")
 
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float] = monotonic) -> None:
         """Read the files.

@@ -117,8 +117,6 @@ class Verdict(StrEnum):
 class SeriesBook:
     """The Events of the last minutes. Each call passes the time."""
 
-    __slots__ = ("_allowances", "_make_name", "_pace", "_series")
-
     def __init__(self, pace: EventPace, make_name: Callable[[Event], str]) -> None:
         """Start without Events. `make_name` returns a unique name for each new Event object."""
         self._pace = pace

@@ -401,8 +401,6 @@ class Election:
     Everything that it does as the leader by one Lease has ended before it tries to get another.
     """
 
-    __slots__ = ("_changeover_seconds", "_elector", "_make", "_may_wait", "_past_terms", "_place")
-
     def __init__(
         self,
         make: Callable[[ObjectKey], Elector],

@@ -28,8 +28,6 @@ class PageSize:
     read, but requested again in parts.
     """
 
-    __slots__ = ("_most", "objects")
-
     def __init__(self) -> None:
         self.objects = FIRST_OBJECTS
         """How many objects to request next."""

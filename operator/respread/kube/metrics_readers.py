@@ -54,8 +54,6 @@ class _UnansweredError(Exception):
 class MetricsReaders:
     """Asks the API server, for one client at a time, whether it may read the metrics."""
 
-    __slots__ = ("_allowed_until", "_asking", "_clock", "_requests")
-
     def __init__(self, requests: Requests, clock: Callable[[], float]) -> None:
         """Ask with requests that need `create` of tokenreviews and subjectaccessreviews."""
         self._requests = requests

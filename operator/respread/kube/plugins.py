@@ -19,8 +19,6 @@ _load_kube_config: Callable[..., None] = config.load_kube_config
 class PluginIdentity:
     """The last result of a plugin, which runs again when that has expired."""
 
-    __slots__ = ("_configuration",)
-
     is_current: Final = False
     """The client can't tell without running the plugin."""
 

@@ -135,8 +135,6 @@ class Requests:
     `send`.
     """
 
-    __slots__ = ("_access", "_gate", "_observe", "_on_unauthorized", "_session")
-
     def __init__(
         self,
         session: aiohttp.ClientSession,

@@ -21,8 +21,6 @@ class RetryDelays:
     because a restart of the operator would not bring an API server back.
     """
 
-    __slots__ = ("_pause", "_random")
-
     def __init__(
         self, *, least_seconds: float = 0.5, greatest_seconds: float = 30.0, generator: random.Random | None = None
     ) -> None:
@@ -36,8 +34,6 @@ class RetryDelays:
 
 class Retry:
     """The pauses of one thing that fails and succeeds again."""
-
-    __slots__ = ("_delays", "_spacing")
 
     def __init__(self, delays: RetryDelays | None = None) -> None:
         self._spacing = delays or RetryDelays()
@@ -65,8 +61,6 @@ _log: Final = get_logger(__name__)
 class Outage:
     """The obstacle for one kind of requests, if there is one."""
 
-    __slots__ = ("_problem", "retry")
-
     def __init__(self) -> None:
         self.retry = Retry()
         self._problem = ""
@@ -92,8 +86,6 @@ FAILURE_SECONDS: Final = 5.0
 
 class WokenLoop:
     """Takes one step after another until it is stopped. It belongs to one event loop."""
-
-    __slots__ = ("_failed", "_woken", "stopping")
 
     def __init__(self, failed: Callable[[], None]) -> None:
         """Create it.

@@ -44,8 +44,6 @@ class _LeftToDo(NamedTuple):
 class Claims:
     """What is claimed from plan to plan; a claim that has not changed is the same object."""
 
-    __slots__ = ("_known",)
-
     def __init__(self) -> None:
         self._known: Incremental[tuple[tuple[int, int], ...], Claim] = Incremental()
         """By slots and the identities of the pods, which the claims hold."""

@@ -360,8 +360,6 @@ Stuck: TypeAlias = tuple[GroupKey, Held]
 class MissingDomains:
     """Domains that policies expect: which have no node, and in which room is asked for."""
 
-    __slots__ = ("_missing", "_requested")
-
     def __init__(self, policies: Iterable[Policy], table: NodeTable) -> None:
         """Compare what policies expect with the nodes."""
         self._missing: dict[tuple[str, str], list[str]] = {}

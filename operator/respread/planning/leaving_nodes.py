@@ -45,8 +45,6 @@ class _Leaving(NamedTuple):
 class MarkedNodes:
     """The nodes that are cordoned, and those with taints that empty them; looked for again only if a node changed."""
 
-    __slots__ = ("_nodes", "cordoned", "tainted")
-
     def __init__(self) -> None:
         self._nodes: Map[str, Node] = Map()
         self.cordoned: frozenset[str] = frozenset()
@@ -78,8 +76,6 @@ class MarkedNodes:
 
 class LeavingNodes:
     """The nodes of one snapshot after the other that are losing their pods."""
-
-    __slots__ = ("_leaving", "_marked")
 
     def __init__(self) -> None:
         self._marked = MarkedNodes()

@@ -116,8 +116,6 @@ class Parted(NamedTuple):
 class Motion:
     """What is in motion in one snapshot after the other."""
 
-    __slots__ = ("_begun", "_lost_nodes", "_snapshot", "lost", "moving")
-
     def __init__(self) -> None:
         self._begun: dict[int, tuple[Task, Task]] = {}
         """Tasks, and these with what is to come for them, by the identity of the former."""

@@ -41,8 +41,6 @@ class Changes(NamedTuple):
 class Placement:
     """The cluster during planning, with the scheduler's predicted answers."""
 
-    __slots__ = ("_defaults", "_table", "predictor")
-
     def __init__(self, predictor: Predictor | None = None, kinds: frozenset[WhenUnsatisfiable] = ALL_DEFAULTS) -> None:
         """Use a predictor.
 

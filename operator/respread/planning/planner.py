@@ -167,8 +167,6 @@ class Planner:
 class PlanningModel:
     """Finds spread groups and plans for them. What depends on an assumption is made again when that changes."""
 
-    __slots__ = ("_defaults", "index", "planner", "predictor")
-
     def __init__(self, predictor: Predictor | None = None) -> None:
         """Create it. `predictor` is that of the schedulers, by default in their default configuration."""
         self.predictor = Predictor(ClusterView()) if predictor is None else predictor

@@ -61,8 +61,6 @@ class _Beside(NamedTuple):
 class Memory:
     """Solutions, by their tasks."""
 
-    __slots__ = ("_apart", "_joint", "room", "searched")
-
     def __init__(self) -> None:
         self._apart: dict[int, Solution] = {}
         """By the identity of the task, which the solution holds."""
@@ -120,8 +118,6 @@ def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
 
 class Solver:
     """Solves all tasks of a plan."""
-
-    __slots__ = ("_changes", "_claims", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
 
     def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: SearchLimits) -> None:
         """Create it."""

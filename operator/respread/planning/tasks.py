@@ -178,8 +178,6 @@ class _Known(NamedTuple):
 class Tasks:
     """The tasks of one snapshot after the other. An unchanged task stays the same object."""
 
-    __slots__ = ("_namespaces",)
-
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceTasks] = {}
 
@@ -392,8 +390,6 @@ _Blocked: TypeAlias = tuple[tuple[GroupKey, Reason], ...]
 
 class HeldPods:
     """Counts these pods for one plan after the other, at the cost of what has changed."""
-
-    __slots__ = ("_known",)
 
     def __init__(self) -> None:
         self._known: dict[Task, tuple[_Blocked, _HeldByPolicy]] = {}

@@ -101,8 +101,6 @@ class Contested(NamedTuple):
 class Contests:
     """Recognizes them from one state of a ReplicaSet to the next."""
 
-    __slots__ = ("_known", "_lost", "_missed", "_policies", "_seen", "_written", "version")
-
     def __init__(self, remembered: Mapping[str, Contest] = Map()) -> None:
         """Start with what is remembered, by the UIDs of ReplicaSets."""
         self._known = dict(remembered)

@@ -76,8 +76,6 @@ _read_pod: Final = msgspec.json.Decoder(_Pod).decode
 class DeletionCosts:
     """The pod deletion costs of a cluster."""
 
-    __slots__ = ("_requests",)
-
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
@@ -220,8 +218,6 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 class PatchQueue:
     """Patches that are not sent yet, one per pod, the oldest first, reranking last."""
 
-    __slots__ = ("_of_replica_set", "_reranks", "_urgent")
-
     def __init__(self) -> None:
         # Not plain dicts: to find their first entry, they examine all that were ever deleted before it.
         self._urgent: OrderedDict[str, Patch] = OrderedDict()
@@ -283,8 +279,6 @@ class _Assumed(msgspec.Struct, frozen=True):
 
 class Assumptions:
     """Costs that pods are assumed to have, although the watch does not show them (yet)."""
-
-    __slots__ = ("_costs",)
 
     def __init__(self) -> None:
         self._costs: dict[str, _Assumed] = {}

@@ -275,8 +275,6 @@ class RankingChanges(NamedTuple):
 class ReplicaSetIndex:
     """The ReplicaSets with pods, by UID."""
 
-    __slots__ = ("_by_uid", "_namespaces", "_strays")
-
     def __init__(self) -> None:
         self._by_uid: dict[str, ReplicaSetPods] = {}
         self._namespaces: dict[str, _Namespace] = {}

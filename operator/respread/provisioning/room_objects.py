@@ -195,8 +195,6 @@ class _List(msgspec.Struct):
 class RoomObjects:
     """The objects of one kind that have the label of a room."""
 
-    __slots__ = ("_path", "_requests")
-
     def __init__(self, requests: Requests, path: str) -> None:
         """Create it. The path is that of the kind, with `{namespace}`."""
         self._requests = requests
@@ -270,8 +268,6 @@ _PLACEHOLDERS_PATH: Final = "/apis/apps/v1/namespaces/{namespace}/deployments"
 class Placeholders(RoomObjects):
     """The placeholder Deployments of a cluster."""
 
-    __slots__ = ("_image",)
-
     def __init__(self, requests: Requests, image: str) -> None:
         """Create it. The image is of the container, which does nothing until it is stopped."""
         super().__init__(requests, _PLACEHOLDERS_PATH)
@@ -288,8 +284,6 @@ _TEMPLATES: Final = "/api/v1/namespaces/{namespace}/podtemplates"
 
 class Buffers(RoomObjects):
     """The CapacityBuffers of a cluster that ask for room, each with its PodTemplate, which goes with it."""
-
-    __slots__ = ("_image", "_templates")
 
     def __init__(self, requests: Requests, image: str) -> None:
         """Create it. The image is of the templates' container. No pod is made of them."""

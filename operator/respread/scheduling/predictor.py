@@ -43,8 +43,6 @@ class Predictor:
     from changes. Data that depends on other pods is looked up for each answer.
     """
 
-    __slots__ = ("_prepared", "configuration", "view")
-
     def __init__(self, view: ClusterView, configuration: SchedulerConfiguration | None = None) -> None:
         """Create a predictor for schedulers that have, by default, the default configuration.
 

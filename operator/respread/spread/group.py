@@ -258,8 +258,6 @@ def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required
 class DomainIndex:
     """The domains that were requested, updated from one set of nodes to the next."""
 
-    __slots__ = ("_known", "_nodes", "_with_key")
-
     def __init__(self) -> None:
         self._nodes: Map[str, Node] = Map()
         self._known: dict[tuple[Eligibility, str], Domains] = {}

@@ -42,8 +42,6 @@ def group_keys_of(pod: Pod) -> tuple[GroupKey, ...]:
 class SpreadIndex:
     """Keeps what it derived from the last snapshot, and computes only what the next one changes."""
 
-    __slots__ = ("_defaults", "_domains", "_namespaces", "_snapshot", "_spread")
-
     def __init__(self, defaults: DefaultConstraints | None = None) -> None:
         """Start without a cluster. Without `defaults`, only the pods' own constraints form groups."""
         self._defaults = defaults

@@ -42,8 +42,6 @@ class ReplacedGauges:
     computed.
     """
 
-    __slots__ = ("_definitions", "_read")
-
     def __init__(self, definitions: Sequence[MetricDefinition]) -> None:
         self._definitions = tuple(definitions)
         self._read: Callable[[], Mapping[str, Samples]] = dict
@@ -68,8 +66,6 @@ class ReplacedGauges:
 
 class ComputedGauge:
     """A prometheus_client collector of one gauge family whose samples are computed at each scrape, in its thread."""
-
-    __slots__ = ("_definition", "_read")
 
     def __init__(self, definition: MetricDefinition, read: Callable[[], Samples]) -> None:
         self._definition = definition

@@ -46,8 +46,6 @@ class HealthReport(msgspec.Struct, frozen=True):
 class Heartbeat:
     """When a loop last ran."""
 
-    __slots__ = ("_clock", "_last_seconds", "_limit_seconds", "_name")
-
     def __init__(self, name: str, *, limit_seconds: float, clock: _MonotonicClock) -> None:
         """Start with a beat, so that a loop that never runs fails after the limit too."""
         self._name = name
@@ -84,8 +82,6 @@ SILENCE_LIMIT_SECONDS: Final = 900
 
 class WatchHealth:
     """What was received of each kind, and when. Any thread may read it."""
-
-    __slots__ = ("_asked", "_clock", "_heard", "_kinds", "_problems", "_synced")
 
     def __init__(self, kinds: Iterable[str], clock: _MonotonicClock = time.monotonic) -> None:
         """Start with nothing received. Kinds are the plural names of the watched resources."""

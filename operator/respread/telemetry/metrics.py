@@ -387,8 +387,6 @@ class Metrics:
 class Forgetting:
     """Remembers the policies and namespaces for which there may be counters."""
 
-    __slots__ = ("_metrics", "_namespaces", "_policies")
-
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._policies: frozenset[str] = frozenset()

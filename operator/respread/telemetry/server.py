@@ -88,8 +88,6 @@ _Format = tuple[str, bool]
 class Exposition:
     """Produces the text of a registry, one at a time, for all clients that requested it before it was started."""
 
-    __slots__ = ("_next", "_one_at_a_time", "_registry", "_thread", "_wait_seconds")
-
     def __init__(self, registry: CollectorRegistry, *, wait_seconds: float = WAIT_SECONDS) -> None:
         """Expose a registry. A client waits for at most `wait_seconds`."""
         self._registry = registry

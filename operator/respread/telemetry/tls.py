@@ -25,8 +25,6 @@ class ServedCertificate:
     The kubelet replaces them when the Secret changes. Connections that are made afterwards get the new certificate.
     """
 
-    __slots__ = ("_context", "_files", "_read")
-
     def __init__(self, folder: Path) -> None:
         """Read the files.
 

@@ -114,8 +114,6 @@ class WantedKind(NamedTuple):
 class Gathering:
     """Collects objects and returns the cluster that they form."""
 
-    __slots__ = ("_decoder", "_policies", "_priority_classes", "_records", "_state", "_stores")
-
     def __init__(self) -> None:
         self._decoder = Decoder()
         self._state = ClusterState()

@@ -67,8 +67,6 @@ _Part = str | _Path | _Range
 class JsonPathTemplate:
     """A template that has been read."""
 
-    __slots__ = ("_parts",)
-
     def __init__(self, text: str) -> None:
         """Read a template.
 

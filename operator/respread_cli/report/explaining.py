@@ -97,8 +97,6 @@ class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Explainer:
     """Explains one plan."""
 
-    __slots__ = ("_blocked", "_moves", "_nodes", "_placement", "_plan", "_rules", "_selection")
-
     def __init__(
         self,
         snapshot: ClusterSnapshot,

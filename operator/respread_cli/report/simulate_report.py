@@ -155,8 +155,6 @@ class _Run(NamedTuple):
 class Simulator:
     """Simulates one set of changes after another, each at the cost of what differs from the last."""
 
-    __slots__ = ("_model",)
-
     def __init__(self, predictor: Predictor) -> None:
         """Start without a cluster. The predictor's view is changed."""
         self._model = PlanningModel(predictor)

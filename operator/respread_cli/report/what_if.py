@@ -266,8 +266,6 @@ class WhatIf:
 class _PodNumbers:
     """How many pods each node has. From one snapshot to the next, this costs as much as they differ."""
 
-    __slots__ = ("_number_on", "_pods", "_state", "_table", "_with")
-
     def __init__(self) -> None:
         self._table = NodeTable()
         self._state = self._table.state
@@ -340,8 +338,6 @@ class CanceledError(Exception):
 
 class Cancellation:
     """Whether the result of a computation is still wanted. Any thread may use it."""
-
-    __slots__ = ("_canceled",)
 
     def __init__(self) -> None:
         self._canceled = False

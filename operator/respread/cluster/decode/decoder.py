@@ -157,8 +157,6 @@ class Decoder:
     Use one decoder for everything in one `ClusterState`, so that pods of one template have the same `PodSpec` object.
     """
 
-    __slots__ = ("_decoders", "_interning")
-
     def __init__(self) -> None:
         self._interning = interning = Interning()
         self._decoders: Mapping[str, Callable[[bytes | msgspec.Raw], StateObject]] = {

@@ -150,8 +150,6 @@ class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
 class PodContents:
     """Determines which parts of their specs pods share."""
 
-    __slots__ = ("_decode_affinity", "_encode")
-
     def __init__(self) -> None:
         self._encode = msgspec.json.Encoder(enc_hook=encode_map).encode
         self._decode_affinity = msgspec.json.Decoder(RawAffinity | None, dec_hook=decode_map).decode

@@ -107,8 +107,6 @@ class WireResize(msgspec.Struct, rename="camel"):
 class PodDecoder:
     """Creates pods from JSON, and shares their common parts."""
 
-    __slots__ = ("_contents", "_decode_resize", "_decode_spec", "_encode", "_held", "_interning")
-
     def __init__(self, interning: Interning) -> None:
         self._interning = interning
         self._contents = PodContents()

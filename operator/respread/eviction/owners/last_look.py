@@ -179,8 +179,6 @@ class TopOwners:
     ReplicaSets are not watched, and without a UID `kubectl describe` does not find an object's Events.
     """
 
-    __slots__ = ("_owners",)
-
     def __init__(self) -> None:
         self._owners: OrderedDict[str, OwnerReference] = OrderedDict()
 

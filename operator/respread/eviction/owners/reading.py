@@ -364,8 +364,6 @@ _read_pod: Final = msgspec.json.Decoder(ListedPod).decode
 class PodLists:
     """Lists the pods of controllers; belongs to one event loop."""
 
-    __slots__ = ("_hashes", "_next", "_requests", "_turns")
-
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._hashes: dict[str, set[str]] = {}

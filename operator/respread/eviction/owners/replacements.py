@@ -52,8 +52,6 @@ _NO_REPLACEMENT: Final = "the ResourceQuotas of namespace {} do not show the rep
 class ComingReplacements:
     """The replacements of moves about to be made, and of moves in flight without one."""
 
-    __slots__ = ("_usages",)
-
     def __init__(self) -> None:
         self._usages: dict[str, Usage] = {}
         """By the UIDs of the pods that are replaced."""
@@ -91,8 +89,6 @@ _REVISION: Final = "/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{na
 
 class Replacements:
     """Predicts the replacements of pods from their controllers' templates."""
-
-    __slots__ = ("_coming", "_decoder", "_namespaces", "_objects", "_requests")
 
     def __init__(
         self, requests: Requests, clock: Callable[[], float], fresh_seconds: float, coming: ComingReplacements

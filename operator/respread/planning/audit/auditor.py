@@ -48,8 +48,6 @@ class _Audited(NamedTuple):
 class Auditor:
     """Keeps the findings about the groups of the last snapshot, and audits only what the next one changes."""
 
-    __slots__ = ("_audited", "_domains", "_foresees_room", "_full", "_nodes")
-
     def __init__(self, *, foresees_room: bool = True) -> None:
         """Start without a cluster.
 

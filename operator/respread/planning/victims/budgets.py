@@ -349,8 +349,6 @@ def _unready_hint(budget: PodDisruptionBudget, pod: Pod) -> str:
 class BudgetIndex:
     """The budgets of one snapshot after the other. A namespace is only examined when it is requested."""
 
-    __slots__ = ("_namespaces", "_snapshot")
-
     def __init__(self) -> None:
         self._snapshot = ClusterSnapshot()
         self._namespaces: dict[str, _Namespace] = {}

@@ -86,8 +86,6 @@ class NamespacePolicies:
 class PolicyIndex:
     """All policies, prepared for questions about many pods. It is created again when a policy changes."""
 
-    __slots__ = ("_cluster", "_namespaces", "_own")
-
     def __init__(self, policies: Iterable[Policy]) -> None:
         """Prepare for the policies in use, of both kinds, in any order."""
         self._cluster: list[tuple[Selector, _Candidate]] = []

@@ -412,8 +412,6 @@ def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
 class ActivePods:
     """The number of active pods of the controllers of a snapshot, each counted once and only as far as needed."""
 
-    __slots__ = ("_counts", "_snapshot")
-
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
         self._counts: dict[tuple[str, int], int] = {}

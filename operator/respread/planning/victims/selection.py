@@ -104,8 +104,6 @@ class Violated(NamedTuple):
 class Selection:
     """The policies as applied to one snapshot after the other."""
 
-    __slots__ = ("_namespaces", "_policies", "_selected", "_snapshot")
-
     def __init__(self, policies: PolicyIndex) -> None:
         """Prepare for policies, which stay the same."""
         self._policies = policies
