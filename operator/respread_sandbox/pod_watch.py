@@ -29,32 +29,26 @@ class Metadata(msgspec.Struct, rename="camel", frozen=True):
     annotations: dict[str, str] = {}
 
 
-class WatchedSpec(msgspec.Struct, rename="camel", frozen=True):
-    """The used fields of a pod's spec."""
-
+class _WatchedSpec(msgspec.Struct, rename="camel", frozen=True):
     node_name: str = ""
 
 
-class PodCondition(msgspec.Struct, frozen=True):
-    """One of a pod's conditions."""
-
+class _PodCondition(msgspec.Struct, frozen=True):
     type: str
     status: str
     reason: str = ""
 
 
-class PodStatus(msgspec.Struct, frozen=True):
-    """The used fields of a pod's status."""
-
-    conditions: list[PodCondition] = []
+class _PodStatus(msgspec.Struct, frozen=True):
+    conditions: list[_PodCondition] = []
 
 
 class WatchedPod(msgspec.Struct, frozen=True):
     """A pod as the API server shows it."""
 
     metadata: Metadata
-    spec: WatchedSpec = msgspec.field(default_factory=WatchedSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
+    spec: _WatchedSpec = msgspec.field(default_factory=_WatchedSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
     @property
     def terminating(self) -> bool:

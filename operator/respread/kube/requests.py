@@ -374,20 +374,16 @@ def meaning_of(status_code: int) -> Meaning:
     return _MEANINGS.get(status_code, Meaning.REFUSED if refused else Meaning.UNCERTAIN)
 
 
-class StatusCause(msgspec.Struct, frozen=True):
-    """One entry of `details.causes` of a `metav1.Status`."""
-
+class _StatusCause(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
 
 
-class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """`details` of a `metav1.Status`: the object and the cause."""
-
+class _StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     kind: str = ""
     """Actually the plural name of the object's resource."""
-    causes: tuple[StatusCause, ...] = ()
+    causes: tuple[_StatusCause, ...] = ()
     retry_after_seconds: float = 0
 
 
@@ -396,7 +392,7 @@ class Status(msgspec.Struct, frozen=True):
 
     message: str = ""
     reason: str = ""
-    details: StatusDetails | None = None
+    details: _StatusDetails | None = None
 
     def has_cause(self, reason: str) -> bool:
         """Return whether it names a cause of that kind."""

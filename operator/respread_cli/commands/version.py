@@ -70,9 +70,7 @@ class _Items(msgspec.Struct):
     items: list[_Item] = msgspec.field(default_factory=list)
 
 
-class VersionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The versions."""
-
+class _VersionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     client_version: str
     python_version: str
     operator: Leader | None = None
@@ -95,7 +93,7 @@ def version(
 
     Exit code: 0, or 2 for an error.
     """
-    report = VersionReport(client_version=__version__, python_version=platform.python_version())
+    report = _VersionReport(client_version=__version__, python_version=platform.python_version())
     if output == "text":
         click.echo(f"Client:      {report.client_version} (Python {report.python_version})")
     unknown = ""

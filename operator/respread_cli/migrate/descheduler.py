@@ -95,16 +95,14 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
     value: Annotated[int, Meta(ge=-(2**31), le=CRITICAL_PRIORITY)] | None = None
 
 
-class ProtectedStorageClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A StorageClass."""
-
+class _ProtectedStorageClass(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
 class PodsWithPVCConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Which pods with PersistentVolumeClaims are protected."""
 
-    protected_storage_classes: tuple[ProtectedStorageClass, ...] | None = None
+    protected_storage_classes: tuple[_ProtectedStorageClass, ...] | None = None
 
 
 class PodProtectionsConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,7 @@ from respread.cluster.objects import Node, Taint
 from respread.cluster.quantity import allocatable
 
 
-class WireNodeSpec(msgspec.Struct):
-    """`spec` of a node."""
-
+class _WireNodeSpec(msgspec.Struct):
     unschedulable: bool | None = False
     taints: tuple[Taint, ...] | None = None
 
@@ -30,7 +28,7 @@ class WireNode(msgspec.Struct):
     """A node as the API sends it."""
 
     metadata: WireMetadata
-    spec: WireNodeSpec = msgspec.field(default_factory=WireNodeSpec)
+    spec: _WireNodeSpec = msgspec.field(default_factory=_WireNodeSpec)
     status: WireNodeStatus = msgspec.field(default_factory=WireNodeStatus)
 
 

@@ -28,15 +28,11 @@ class RawContainer(msgspec.Struct, rename="camel", omit_defaults=True):
     restart_policy_rules: msgspec.Raw = ABSENT
 
 
-class WireClaimSource(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
-    """`persistentVolumeClaim` of a volume."""
-
+class _WireClaimSource(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     claim_name: str = ""
 
 
-class WireEmptyDir(msgspec.Struct, gc=False, omit_defaults=True):
-    """`emptyDir` of a volume."""
-
+class _WireEmptyDir(msgspec.Struct, gc=False, omit_defaults=True):
     medium: str = ""
 
 
@@ -58,28 +54,20 @@ class WireEphemeralSpec(msgspec.Struct, rename="camel", omit_defaults=True):
     resources: WireResources | None = None
 
 
-class WireClaimTemplate(msgspec.Struct, omit_defaults=True):
-    """`volumeClaimTemplate` of an ephemeral volume."""
-
+class _WireClaimTemplate(msgspec.Struct, omit_defaults=True):
     spec: WireEphemeralSpec = msgspec.field(default_factory=WireEphemeralSpec)
 
 
-class WireEphemeral(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`ephemeral` of a volume."""
-
-    volume_claim_template: WireClaimTemplate | None = None
+class _WireEphemeral(msgspec.Struct, rename="camel", omit_defaults=True):
+    volume_claim_template: _WireClaimTemplate | None = None
 
 
-class WireISCSI(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
-    """`iscsi` of a volume."""
-
+class _WireISCSI(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     iqn: str = ""
     read_only: bool | None = False
 
 
-class WireRBD(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`rbd` of a volume."""
-
+class _WireRBD(msgspec.Struct, rename="camel", omit_defaults=True):
     monitors: tuple[str, ...] = ()
     pool: str = ""
     image: str = ""
@@ -90,12 +78,12 @@ class WireVolume(InTreeSources, rename="camel", omit_defaults=True):
     """A volume with the sources that matter. For any other source it has only a name."""
 
     name: str = ""
-    persistent_volume_claim: WireClaimSource | None = None
-    ephemeral: WireEphemeral | None = None
+    persistent_volume_claim: _WireClaimSource | None = None
+    ephemeral: _WireEphemeral | None = None
     host_path: Present | None = None
-    empty_dir: WireEmptyDir | None = None
-    iscsi: WireISCSI | None = None
-    rbd: WireRBD | None = None
+    empty_dir: _WireEmptyDir | None = None
+    iscsi: _WireISCSI | None = None
+    rbd: _WireRBD | None = None
 
     @property
     def is_local(self) -> bool:

@@ -74,9 +74,7 @@ class WireWeightedTerm(msgspec.Struct, rename="camel"):
     pod_affinity_term: PodAffinityTerm | None = None
 
 
-class WirePodAffinity(msgspec.Struct):
-    """`affinity.podAffinity` or `affinity.podAntiAffinity`."""
-
+class _WirePodAffinity(msgspec.Struct):
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         default=None,
         name="requiredDuringSchedulingIgnoredDuringExecution",
@@ -87,12 +85,10 @@ class WirePodAffinity(msgspec.Struct):
     )
 
 
-class WireAffinity(msgspec.Struct, rename="camel"):
-    """`affinity`."""
-
+class _WireAffinity(msgspec.Struct, rename="camel"):
     node_affinity: WireNodeAffinity | None = None
-    pod_affinity: WirePodAffinity | None = None
-    pod_anti_affinity: WirePodAffinity | None = None
+    pod_affinity: _WirePodAffinity | None = None
+    pod_anti_affinity: _WirePodAffinity | None = None
 
 
 class WirePodSpec(msgspec.Struct, rename="camel"):
@@ -104,7 +100,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     overhead: WireAmounts | None = None
     volumes: Sequence[WireVolume] = ()
     node_selector: Map[str, str] | None = None
-    affinity: WireAffinity | None = None
+    affinity: _WireAffinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     scheduler_name: str = "default-scheduler"
@@ -129,7 +125,7 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
     Raises:
         FieldError: the API would reject the content of a field.
     """
-    affinity = spec.affinity or WireAffinity()
+    affinity = spec.affinity or _WireAffinity()
     claims = (each.persistent_volume_claim for each in spec.volumes)
     requests = requests_of(spec)
     return PodSpec(
@@ -249,7 +245,7 @@ def _quota_scopes(spec: WirePodSpec) -> Iterator[str]:
     """Yield the scopes that a pod is in (`podMatchesScopeFunc`)."""
     yield "NotTerminating" if spec.active_deadline_seconds is None else "Terminating"
     yield "BestEffort" if _is_best_effort(spec) else "NotBestEffort"
-    affinity = spec.affinity or WireAffinity()
+    affinity = spec.affinity or _WireAffinity()
     given = [each for each in (affinity.pod_affinity, affinity.pod_anti_affinity) if each is not None]
     terms = [*(term for each in given for term in each.required or ())]
     terms += (term.pod_affinity_term or PodAffinityTerm("") for each in given for term in each.preferred or ())
@@ -286,7 +282,7 @@ def _checked_constraints(
     return constraints
 
 
-def _checked_terms(affinity: WirePodAffinity | None, path: str) -> tuple[PodAffinityTerm, ...]:
+def _checked_terms(affinity: _WirePodAffinity | None, path: str) -> tuple[PodAffinityTerm, ...]:
     terms = () if affinity is None or affinity.required is None else affinity.required
     for position, term in enumerate(terms):
         at = f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{position}]"

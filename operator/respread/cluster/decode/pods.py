@@ -49,19 +49,15 @@ class RawContainerStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     allocated_resources: msgspec.Raw = ABSENT
 
 
-class WirePodCondition(WireCondition, gc=False, rename="camel"):
-    """A condition of a pod."""
-
+class _WirePodCondition(WireCondition, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class RawPodStatus(msgspec.Struct, rename="camel"):
-    """`status` of a pod."""
-
+class _RawPodStatus(msgspec.Struct, rename="camel"):
     phase: str = "Pending"
     nominated_node_name: str = ""
     start_time: Timestamp | None = None
-    conditions: list[WirePodCondition] | None = None
+    conditions: list[_WirePodCondition] | None = None
     container_statuses: list[RawContainerStatus] | None = None
     init_container_statuses: list[RawContainerStatus] | None = None
     resources: msgspec.Raw = ABSENT
@@ -73,7 +69,7 @@ class RawPod(msgspec.Struct):
 
     metadata: RawPodMetadata
     spec: RawPodSpec = msgspec.field(default_factory=RawPodSpec)
-    status: RawPodStatus = msgspec.field(default_factory=RawPodStatus)
+    status: _RawPodStatus = msgspec.field(default_factory=_RawPodStatus)
 
 
 class RawResize(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -183,7 +179,7 @@ class PodDecoder:
         except READING_ERRORS as error:
             raise field_error_of(error).within("spec") from error
 
-    def _held_requests(self, content: bytes, status: RawPodStatus, *, infeasible: bool) -> Resources | None:
+    def _held_requests(self, content: bytes, status: _RawPodStatus, *, infeasible: bool) -> Resources | None:
         """Return what a pod holds on its node, if that differs from the requests of its spec.
 
         Kubelets report effective resources for every container, resized or not. So the result is stored for all pods of

@@ -17,27 +17,21 @@ from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSele
 from respread.cluster.quantity import NANO_PER_UNIT, round_away_from_zero
 
 
-class WireClaimResources(msgspec.Struct):
-    """`spec.resources` of a claim."""
-
+class _WireClaimResources(msgspec.Struct):
     requests: WireAmounts | None = None
 
 
-class WireClaimSpec(msgspec.Struct, rename="camel"):
-    """`spec` of a PersistentVolumeClaim."""
-
+class _WireClaimSpec(msgspec.Struct, rename="camel"):
     volume_name: str = ""
     storage_class_name: str | None = None
     access_modes: tuple[str, ...] | None = None
-    resources: WireClaimResources | None = None
+    resources: _WireClaimResources | None = None
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
     selector: LabelSelector | None = None
 
 
-class WirePhase(msgspec.Struct):
-    """`status` of a claim or volume."""
-
+class _WirePhase(msgspec.Struct):
     phase: str = "Pending"
 
 
@@ -45,42 +39,36 @@ class WireClaim(msgspec.Struct):
     """A PersistentVolumeClaim as the API sends it."""
 
     metadata: WireMetadata
-    spec: WireClaimSpec = msgspec.field(default_factory=WireClaimSpec)
-    status: WirePhase = msgspec.field(default_factory=WirePhase)
+    spec: _WireClaimSpec = msgspec.field(default_factory=_WireClaimSpec)
+    status: _WirePhase = msgspec.field(default_factory=_WirePhase)
 
 
-class WireCSISource(msgspec.Struct, rename="camel"):
-    """`spec.csi` of a PersistentVolume."""
-
+class _WireCSISource(msgspec.Struct, rename="camel"):
     driver: str = ""
     volume_handle: str = ""
 
 
-class WireVolumeNodeAffinity(msgspec.Struct):
-    """`spec.nodeAffinity` of a PersistentVolume."""
-
+class _WireVolumeNodeAffinity(msgspec.Struct):
     required: NodeSelector | None = None
 
 
-class WirePersistentVolumeSpec(InTreeSources, rename="camel"):
-    """`spec` of a PersistentVolume."""
-
-    node_affinity: WireVolumeNodeAffinity | None = None
+class _WirePersistentVolumeSpec(InTreeSources, rename="camel"):
+    node_affinity: _WireVolumeNodeAffinity | None = None
     storage_class_name: str = ""
     access_modes: tuple[str, ...] | None = None
     capacity: WireAmounts | None = None
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
     claim_ref: ClaimReference | None = None
-    csi: WireCSISource | None = None
+    csi: _WireCSISource | None = None
 
 
 class WirePersistentVolume(msgspec.Struct):
     """A PersistentVolume as the API sends it."""
 
     metadata: WireMetadata
-    spec: WirePersistentVolumeSpec = msgspec.field(default_factory=WirePersistentVolumeSpec)
-    status: WirePhase = msgspec.field(default_factory=WirePhase)
+    spec: _WirePersistentVolumeSpec = msgspec.field(default_factory=_WirePersistentVolumeSpec)
+    status: _WirePhase = msgspec.field(default_factory=_WirePhase)
 
 
 class WireTopologyRequirement(msgspec.Struct):
@@ -90,9 +78,7 @@ class WireTopologyRequirement(msgspec.Struct):
     values: tuple[str, ...] = ()
 
 
-class WireTopologyTerm(msgspec.Struct, rename="camel"):
-    """An entry of `allowedTopologies`."""
-
+class _WireTopologyTerm(msgspec.Struct, rename="camel"):
     match_label_expressions: list[WireTopologyRequirement] | None = None
 
 
@@ -102,33 +88,27 @@ class WireStorageClass(msgspec.Struct, rename="camel"):
     metadata: WireMetadata
     provisioner: str = ""
     volume_binding_mode: Literal["Immediate", "WaitForFirstConsumer"] | None = None
-    allowed_topologies: list[WireTopologyTerm] | None = None
+    allowed_topologies: list[_WireTopologyTerm] | None = None
 
 
-class WireVolumeLimit(msgspec.Struct):
-    """`allocatable` of a driver of a CSINode."""
-
+class _WireVolumeLimit(msgspec.Struct):
     count: int | None = None
 
 
-class WireDriver(msgspec.Struct):
-    """A driver of a CSINode."""
-
+class _WireDriver(msgspec.Struct):
     name: str = ""
-    allocatable: WireVolumeLimit | None = None
+    allocatable: _WireVolumeLimit | None = None
 
 
-class WireCSINodeSpec(msgspec.Struct):
-    """`spec` of a CSINode."""
-
-    drivers: list[WireDriver] | None = None
+class _WireCSINodeSpec(msgspec.Struct):
+    drivers: list[_WireDriver] | None = None
 
 
 class WireCSINode(msgspec.Struct):
     """A CSINode as the API sends it."""
 
     metadata: WireMetadata
-    spec: WireCSINodeSpec = msgspec.field(default_factory=WireCSINodeSpec)
+    spec: _WireCSINodeSpec = msgspec.field(default_factory=_WireCSINodeSpec)
 
 
 def decode_claim(wire: WireClaim, interning: Interning) -> PersistentVolumeClaim:

@@ -19,16 +19,12 @@ from respread.cluster.objects import (
 )
 
 
-class WireRollingUpdate(msgspec.Struct):
-    """`spec.updateStrategy.rollingUpdate` of a StatefulSet."""
-
+class _WireRollingUpdate(msgspec.Struct):
     partition: int | None = 0
 
 
-class WireUpdateStrategy(msgspec.Struct, rename="camel"):
-    """`spec.updateStrategy` of a StatefulSet."""
-
-    rolling_update: WireRollingUpdate | None = None
+class _WireUpdateStrategy(msgspec.Struct, rename="camel"):
+    rolling_update: _WireRollingUpdate | None = None
 
 
 class WireWorkloadSpec(msgspec.Struct, rename="camel"):
@@ -36,12 +32,10 @@ class WireWorkloadSpec(msgspec.Struct, rename="camel"):
 
     replicas: int | None = 1
     selector: LabelSelector | None = None
-    update_strategy: WireUpdateStrategy | None = None
+    update_strategy: _WireUpdateStrategy | None = None
 
 
-class WireWorkloadStatus(msgspec.Struct, rename="camel"):
-    """`status` of a ReplicaSet, StatefulSet or ReplicationController."""
-
+class _WireWorkloadStatus(msgspec.Struct, rename="camel"):
     replicas: int = 0
     ready_replicas: int = 0
     observed_generation: int = 0
@@ -54,7 +48,7 @@ class WireWorkload(msgspec.Struct):
 
     metadata: WireMetadata
     spec: WireWorkloadSpec = msgspec.field(default_factory=WireWorkloadSpec)
-    status: WireWorkloadStatus = msgspec.field(default_factory=WireWorkloadStatus)
+    status: _WireWorkloadStatus = msgspec.field(default_factory=_WireWorkloadStatus)
 
 
 class WireReplicationControllerSpec(msgspec.Struct):
@@ -69,12 +63,10 @@ class WireReplicationController(msgspec.Struct):
 
     metadata: WireMetadata
     spec: WireReplicationControllerSpec = msgspec.field(default_factory=WireReplicationControllerSpec)
-    status: WireWorkloadStatus = msgspec.field(default_factory=WireWorkloadStatus)
+    status: _WireWorkloadStatus = msgspec.field(default_factory=_WireWorkloadStatus)
 
 
-class WireServiceSpec(msgspec.Struct):
-    """`spec` of a Service."""
-
+class _WireServiceSpec(msgspec.Struct):
     selector: dict[str, str] | None = None
 
 
@@ -82,21 +74,17 @@ class WireService(msgspec.Struct):
     """A Service as the API sends it."""
 
     metadata: WireMetadata
-    spec: WireServiceSpec = msgspec.field(default_factory=WireServiceSpec)
+    spec: _WireServiceSpec = msgspec.field(default_factory=_WireServiceSpec)
 
 
-class WireBudgetSpec(msgspec.Struct, rename="camel"):
-    """`spec` of a PodDisruptionBudget."""
-
+class _WireBudgetSpec(msgspec.Struct, rename="camel"):
     selector: LabelSelector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: UnhealthyPodEvictionPolicy | None = None
 
 
-class WireBudgetStatus(msgspec.Struct, rename="camel"):
-    """`status` of a PodDisruptionBudget."""
-
+class _WireBudgetStatus(msgspec.Struct, rename="camel"):
     observed_generation: int = 0
     disruptions_allowed: int = 0
     current_healthy: int = 0
@@ -109,27 +97,21 @@ class WireBudget(msgspec.Struct):
     """A PodDisruptionBudget as the API sends it."""
 
     metadata: WireMetadata
-    spec: WireBudgetSpec = msgspec.field(default_factory=WireBudgetSpec)
-    status: WireBudgetStatus = msgspec.field(default_factory=WireBudgetStatus)
+    spec: _WireBudgetSpec = msgspec.field(default_factory=_WireBudgetSpec)
+    status: _WireBudgetStatus = msgspec.field(default_factory=_WireBudgetStatus)
 
 
-class WireScopeSelector(msgspec.Struct, rename="camel"):
-    """`spec.scopeSelector` of a ResourceQuota."""
-
+class _WireScopeSelector(msgspec.Struct, rename="camel"):
     match_expressions: tuple[QuotaScope, ...] | None = ()
 
 
-class WireQuotaSpec(msgspec.Struct, rename="camel"):
-    """`spec` of a ResourceQuota."""
-
+class _WireQuotaSpec(msgspec.Struct, rename="camel"):
     hard: WireAmounts | None = None
     scopes: tuple[str, ...] | None = ()
-    scope_selector: WireScopeSelector | None = None
+    scope_selector: _WireScopeSelector | None = None
 
 
-class WireQuotaStatus(msgspec.Struct):
-    """`status` of a ResourceQuota."""
-
+class _WireQuotaStatus(msgspec.Struct):
     hard: WireAmounts | None = None
     used: WireAmounts | None = None
 
@@ -138,13 +120,11 @@ class WireQuota(msgspec.Struct):
     """A ResourceQuota as the API sends it."""
 
     metadata: WireMetadata
-    spec: WireQuotaSpec = msgspec.field(default_factory=WireQuotaSpec)
-    status: WireQuotaStatus = msgspec.field(default_factory=WireQuotaStatus)
+    spec: _WireQuotaSpec = msgspec.field(default_factory=_WireQuotaSpec)
+    status: _WireQuotaStatus = msgspec.field(default_factory=_WireQuotaStatus)
 
 
-class WireNamespaceStatus(msgspec.Struct):
-    """`status` of a Namespace."""
-
+class _WireNamespaceStatus(msgspec.Struct):
     phase: str = "Active"
 
 
@@ -152,7 +132,7 @@ class WireNamespace(msgspec.Struct):
     """A Namespace as the API sends it."""
 
     metadata: WireMetadata
-    status: WireNamespaceStatus = msgspec.field(default_factory=WireNamespaceStatus)
+    status: _WireNamespaceStatus = msgspec.field(default_factory=_WireNamespaceStatus)
 
 
 def decode_workload(wire: WireWorkload, interning: Interning) -> Workload:
@@ -183,7 +163,7 @@ def _workload(
     metadata: WireMetadata,
     replicas: int | None,
     selector: LabelSelector | None,
-    status: WireWorkloadStatus,
+    status: _WireWorkloadStatus,
     interning: Interning,
     partition: int = 0,
 ) -> Workload:

@@ -44,9 +44,7 @@ _T = TypeVar("_T")
 READING_ERRORS: Final = (NoResponseError, msgspec.DecodeError, UnicodeDecodeError, SelectorError)
 
 
-class ObjectOwner(msgspec.Struct, frozen=True, rename="camel"):
-    """One entry of `ownerReferences`."""
-
+class _ObjectOwner(msgspec.Struct, frozen=True, rename="camel"):
     kind: str
     name: str
     uid: str
@@ -62,7 +60,7 @@ class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
     generation: int = 0
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
-    owner_references: tuple[ObjectOwner, ...] = ()
+    owner_references: tuple[_ObjectOwner, ...] = ()
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -75,7 +73,7 @@ class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
         return tuple(map(_reference, self.owner_references))
 
 
-def _reference(owner: ObjectOwner) -> OwnerReference:
+def _reference(owner: _ObjectOwner) -> OwnerReference:
     return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
 
 
@@ -85,9 +83,7 @@ class RollingUpdate(msgspec.Struct, frozen=True):
     partition: int = 0
 
 
-class UpdateStrategy(msgspec.Struct, frozen=True, rename="camel"):
-    """`updateStrategy` of a StatefulSet or CloneSet."""
-
+class _UpdateStrategy(msgspec.Struct, frozen=True, rename="camel"):
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate | None = None
     paused: bool = False
@@ -96,9 +92,7 @@ class UpdateStrategy(msgspec.Struct, frozen=True, rename="camel"):
     """Of a CloneSet: how many pods, or a percentage, keep the earlier revision."""
 
 
-class Ordinals(msgspec.Struct, frozen=True):
-    """`ordinals` of a StatefulSet."""
-
+class _Ordinals(msgspec.Struct, frozen=True):
     start: int = 0
 
 
@@ -110,8 +104,8 @@ class ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
     selector: Any = None
     min_ready_seconds: int = 0
     pod_management_policy: str = "OrderedReady"
-    update_strategy: UpdateStrategy = UpdateStrategy()
-    ordinals: Ordinals = Ordinals()
+    update_strategy: _UpdateStrategy = _UpdateStrategy()
+    ordinals: _Ordinals = _Ordinals()
     template: msgspec.Raw = msgspec.Raw(b"{}")
     """Undecoded, because most controllers are only counted."""
     volume_claim_templates: tuple[dict[str, Any], ...] = ()
@@ -156,33 +150,27 @@ class ControllerObject(msgspec.Struct, frozen=True):
 _read_controller: Final = msgspec.json.Decoder(ControllerObject).decode
 
 
-class ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts of a pod's `spec` that are used."""
-
+class _ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
 
 
-class ListedCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition of a pod."""
-
+class _ListedCondition(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     status: str = ""
     last_transition_time: datetime | None = None
 
 
-class ListedStatus(msgspec.Struct, frozen=True):
-    """The parts of a pod's `status` that are used."""
-
+class _ListedStatus(msgspec.Struct, frozen=True):
     phase: str = ""
-    conditions: tuple[ListedCondition, ...] = ()
+    conditions: tuple[_ListedCondition, ...] = ()
 
 
 class ListedPod(msgspec.Struct, frozen=True):
     """A pod as the API server lists it."""
 
     metadata: ObjectMetadata
-    spec: ListedSpec = ListedSpec()
-    status: ListedStatus = ListedStatus()
+    spec: _ListedSpec = _ListedSpec()
+    status: _ListedStatus = _ListedStatus()
 
     @property
     def active(self) -> bool:
@@ -190,7 +178,7 @@ class ListedPod(msgspec.Struct, frozen=True):
         return self.metadata.deletion_timestamp is None and self.status.phase not in {"Succeeded", "Failed"}
 
     @property
-    def ready(self) -> ListedCondition | None:
+    def ready(self) -> _ListedCondition | None:
         """Its condition Ready if that is True."""
         return next((each for each in self.status.conditions if each.type == "Ready" and each.status == "True"), None)
 
