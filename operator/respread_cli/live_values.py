@@ -10,24 +10,13 @@ from contextlib import closing
 from typing import Final
 
 import click
-import msgspec
 
-from respread.cluster.decode.metadata import WireIdentity
 from respread.program.command_line import Items, offered
 
 _SECONDS: Final = 3.0
 _MOST: Final = 2000
-_ONLY_NAMES: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _WORKLOADS: Final = (("deployments", "deploy", "Deployment"), ("statefulsets", "sts", "StatefulSet"))
 _POLICIES: Final = (("clusterrebalancepolicies", "crbp"), ("rebalancepolicies", "rbp"))
-
-
-class _Item(msgspec.Struct):
-    metadata: WireIdentity
-
-
-class _Items(msgspec.Struct):
-    items: list[_Item]
 
 
 def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
@@ -95,10 +84,7 @@ def _names(ctx: click.Context, path: str) -> list[str]:
         _SECONDS,
     )
     with closing(connect(options)) as connection:
-        response = connection.get(path, {"limit": _MOST}, accept=_ONLY_NAMES)
-    if not response.ok:
-        return []
-    return [each.metadata.name for each in msgspec.json.decode(response.content, type=_Items).items]
+        return [each.name for each in connection.identities(path, {"limit": _MOST})]
 
 
 def _names_in_snapshot(file: str, path: str) -> list[str]:
@@ -116,14 +102,7 @@ def _names_in_snapshot(file: str, path: str) -> list[str]:
         return sorted(view.snapshot.namespaces)
     if resource in {"clusterrebalancepolicies", "rebalancepolicies"}:
         return [each.object_name for each in view.policies if each.is_cluster_policy == resource.startswith("cluster")]
-    pods = [
-        pod
-        for each, by_labels in view.snapshot.pods_by_labels.items()
-        if wanted in {None, each}
-        for pods in by_labels.values()
-        for pod in pods.values()
-    ]
     if resource == "pods":
-        return sorted(pod.name for pod in pods)
+        return sorted(pod.name for pod in view.snapshot.pods_in(wanted))
     (kind,) = [kind for plural, _, kind in _WORKLOADS if plural == resource]
-    return sorted({name.name for name in map(workload_of, pods) if name.kind == kind})
+    return sorted({name.name for name in map(workload_of, view.snapshot.pods_in(wanted)) if name.kind == kind})

@@ -7,7 +7,7 @@ snapshots is the same object in both, so a value derived from a part is valid wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -81,6 +81,13 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     csi_nodes: Map[str, CSINode] = Map()
     unread: Map[str, Map[ObjectKey, Unread]] = Map()
     """By resource, the objects that could not be decoded in full."""
+
+    def pods_in(self, namespace: str | None) -> Iterator[Pod]:
+        """Yield the pods of a namespace; None is all of them."""
+        none: Map[Labels, PodsByName] = Map()
+        found = self.pods_by_labels
+        parts = found.values() if namespace is None else (found.get(namespace, none),)
+        return (pod for by_labels in parts for pods in by_labels.values() for pod in pods.values())
 
 
 # The resources (by the API's names in paths) and the maps of the snapshot that hold them: by name, by namespace and

@@ -73,7 +73,13 @@ def put_together(
     """Return what acts through an API server."""
     clock, kinds, notify = journal.clock, tuple(policy_kinds), partial(informers.changes.notify, "evictions")
     holds, lanes = Holds(clock, others), Lanes(clock)
-    statuses = _statuses(requests, informers, journal, kinds, leading)
+    statuses = StatusWriter(
+        requests,
+        ExclusiveRequests(requests, clock, leading.exclusive_seconds),
+        clock,
+        kinds=kinds,
+        completed=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),
+    )
     permission = Permission(
         leading,
         lambda: informers.policies.policies,
@@ -98,23 +104,6 @@ def put_together(
     )
     follow_up = FollowUp(evictions, owners, api, hurry=statuses.hurry, notify=notify, clock=clock)
     return Acting(journal, statuses, announcements, permission, lanes, holds, evictions, follow_up)
-
-
-def _statuses(
-    requests: Requests,
-    informers: Informers,
-    journal: Journal,
-    kinds: tuple[Kind, ...],
-    leading: Leading,
-) -> StatusWriter:
-    """Return what writes statuses and records, as the moves are when they are written."""
-    return StatusWriter(
-        requests,
-        ExclusiveRequests(requests, journal.clock, leading.exclusive_seconds),
-        journal.clock,
-        kinds=kinds,
-        completed=lambda policy, record: journal.in_record(policy, record, informers.state.snapshot),
-    )
 
 
 def _victim_rules(informers: Informers, move: Move) -> VictimRules:

@@ -15,6 +15,7 @@ the others are owed. A move that is held on the way is not sent, frees its place
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -22,7 +23,7 @@ from respread.api.reasons import Held, Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.lanes import Lanes, Turn
+from respread.controller.lanes import Lanes
 from respread.controller.permission import Permission, PlannedFor
 from respread.controller.records.journal import Journal, Recording
 from respread.eviction.answers import Answer, EvictionResult
@@ -145,7 +146,9 @@ class Evictions:
                 return answer.held or Held(Reason.IN_MOTION, f"{move.pod.name} has gone by itself")
         return None
 
-    async def _evict(self, move: Move, batch: Batch, turn: Turn | None, *, begun: bool) -> Answer | Held:
+    async def _evict(
+        self, move: Move, batch: Batch, turn: contextlib.ExitStack | None, *, begun: bool
+    ) -> Answer | Held:
         """Evict one pod; return the API server's answer, or why it was not asked.
 
         Its turn is ended as soon as the eviction is sent: it is in flight for the next step of its controller. `begun`
@@ -158,7 +161,7 @@ class Evictions:
             return held
         self.journal.sent(move, batch.snapshot)
         if turn is not None:
-            turn.end()
+            turn.close()
         answer = await request.send()
         self.journal.answered(move, answer, again=False)
         return answer

@@ -35,25 +35,6 @@ _WEIGHT: Final = 0.2
 """The weight of the last move in the estimate for the next one."""
 
 
-class Turn:
-    """The turn of a step for its controllers."""
-
-    __slots__ = ("_locks",)
-
-    def __init__(self) -> None:
-        self._locks: list[asyncio.Lock] = []
-
-    async def wait_for(self, lock: asyncio.Lock) -> None:
-        """Wait for one of the controllers."""
-        await lock.acquire()
-        self._locks.append(lock)
-
-    def end(self) -> None:
-        """Let the next step of each controller go on."""
-        while self._locks:
-            self._locks.pop().release()
-
-
 class Lanes:
     """Starts each step in its turn, and computes how many more may be chosen."""
 
@@ -94,15 +75,14 @@ class Lanes:
                 self._seconds.pop(namespace, None)
 
     @contextlib.asynccontextmanager
-    async def turn(self, step: Step) -> AsyncIterator[Turn]:
-        """Wait until a step is next for its controllers. It stays so until its turn, or the context, ends."""
-        turn = Turn()
-        try:
+    async def turn(self, step: Step) -> AsyncIterator[contextlib.ExitStack]:
+        """Wait until a step is next for its controllers. It stays so until its turn is closed, or the context ends."""
+        with contextlib.ExitStack() as turn:
             for controller in sorted({_controller(move) for move in step}):
-                await turn.wait_for(self._controllers.setdefault(controller, asyncio.Lock()))
+                lock = self._controllers.setdefault(controller, asyncio.Lock())
+                await lock.acquire()
+                turn.callback(lock.release)
             yield turn
-        finally:
-            turn.end()
 
     @contextlib.asynccontextmanager
     async def place(self, step: Step) -> AsyncIterator[None]:

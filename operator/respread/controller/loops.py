@@ -134,7 +134,17 @@ def loops_of(
         notify=partial(informers.changes.notify, "costs"),
         clock=clock,
     )
-    room = _room_loop(options.placeholder_image, requests, informers, acting, own_namespace, metrics)
+    permission, image = acting.permission, options.placeholder_image
+    room = RoomLoop(
+        Placeholders(requests, image),
+        Buffers(requests, image),
+        namespace=own_namespace,
+        leads=lambda: permission.leads,
+        may_evict=lambda policy: permission.of_policy(policy, policy.name) is None,
+        metrics=metrics,
+        notify=partial(informers.changes.notify, "room"),
+        clock=clock,
+    )
     announce = acting.announcements.permissions
     needs = PermissionNeeds(
         permissions, own_namespace=own_namespace, announce=announce, helm_release=options.helm_release
@@ -151,25 +161,3 @@ def loops_of(
         scheduler=scheduler,
     )
     return Loops(acting, control, prevention, room, (scheduler.run, permissions.run, evictor_names.run))
-
-
-def _room_loop(
-    image: str,
-    requests: Requests,
-    informers: Informers,
-    acting: Acting,
-    own_namespace: Callable[[], str | None],
-    metrics: Metrics,
-) -> RoomLoop:
-    """Return what asks for room for policies that may evict."""
-    permission = acting.permission
-    return RoomLoop(
-        Placeholders(requests, image),
-        Buffers(requests, image),
-        namespace=own_namespace,
-        leads=lambda: permission.leads,
-        may_evict=lambda policy: permission.of_policy(policy, policy.name) is None,
-        metrics=metrics,
-        notify=partial(informers.changes.notify, "room"),
-        clock=acting.journal.clock,
-    )

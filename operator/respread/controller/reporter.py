@@ -195,16 +195,13 @@ def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: His
     }
 
 
-class _Share:
+class _Share(msgspec.Struct):
     """The part of a reconcile for one policy."""
 
-    __slots__ = ("blocked", "groups", "held", "moves")
-
-    def __init__(self) -> None:
-        self.groups: list[SpreadGroup] = []
-        self.blocked: dict[GroupKey, BlockedGroup] = {}
-        self.moves: list[Move] = []
-        self.held: list[HeldMove] = []
+    groups: list[SpreadGroup] = []
+    blocked: dict[GroupKey, BlockedGroup] = {}
+    moves: list[Move] = []
+    held: list[HeldMove] = []
 
 
 def _outcome(

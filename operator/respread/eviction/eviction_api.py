@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from respread.api.json_documents import decoded
+from respread.cluster.decode.metadata import WireCondition
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
 from respread.kube.requests import Meaning, NoResponseError, PreparedRequest, Requests, Response
@@ -25,13 +26,8 @@ class _Metadata(msgspec.Struct, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    type: str
-    status: str = ""
-
-
 class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: tuple[WireCondition, ...] | None = None
 
 
 class _Pod(msgspec.Struct):

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from respread.cluster.decode.metadata import WireCondition
 from respread.cluster.meta import EVICT
 from respread.kube.requests import Meaning, NoResponseError, Requests, Response, status_of
 from respread.provisioning.rooms import WantedRoom
@@ -174,13 +175,8 @@ class _Metadata(msgspec.Struct):
     labels: dict[str, str] = {}
 
 
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
 class _Status(msgspec.Struct):
-    conditions: list[_Condition] | None = None
+    conditions: list[WireCondition] | None = None
 
 
 class _Object(msgspec.Struct):

@@ -48,7 +48,6 @@ class NotKnownError(Exception):
 
 
 class _Metadata(msgspec.Struct):
-    namespace: str = ""
     annotations: dict[str, str] | None = None
 
 
@@ -60,14 +59,6 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 class _Lease(msgspec.Struct):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
-
-
-class _Item(msgspec.Struct):
-    metadata: _Metadata
-
-
-class _Items(msgspec.Struct):
-    items: list[_Item] = msgspec.field(default_factory=list)
 
 
 class _VersionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -152,7 +143,7 @@ def _find_leader(server: Connection, *, lease_namespace: str | None, lease_name:
 def _places(server: Connection) -> list[str]:
     """Return the namespaces in which a Lease may be: those of the operator's pods, and those that have none of them."""
     selector = ",".join(f"{key}={value}" for key, value in OWN_LABELS.items())
-    response = server.get("/api/v1/pods", {"labelSelector": selector, "limit": 50})
-    pods = msgspec.json.decode(response.content, type=_Items).items if response.ok else []
-    found = sorted({pod.metadata.namespace for pod in pods})
+    found = sorted(
+        {pod.namespace for pod in server.identities("/api/v1/pods", {"labelSelector": selector, "limit": 50})}
+    )
     return list(dict.fromkeys([*found, INSTALLED_NAMESPACE, COMMON_NAMESPACE]))

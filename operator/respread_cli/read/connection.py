@@ -23,6 +23,7 @@ from urllib3.util import Retry
 
 from respread.api.json_documents import decoded
 from respread.cluster.decode.decoder import KINDS
+from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.stores import UNFINISHED_PODS, full_name
 from respread.kube.access import AccessError, ClusterAccess, load_access
 from respread.kube.credentials import OURSELVES, CredentialsError, Impersonation
@@ -45,6 +46,7 @@ _ADVICE: Final = (
     "Name a kubeconfig by --kubeconfig or KUBECONFIG, look at a file by --snapshot, or start a cluster to try things "
     "with by `respread sandbox up`"
 )
+_ONLY_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 PAGE_OBJECTS: Final = 500
 TIMEOUT_SECONDS: Final = (10, 60)
 """To connect, and to wait for the next bytes of an answer."""
@@ -155,6 +157,17 @@ class Connection(msgspec.Struct, frozen=True):
             return msgspec.json.decode(response.content, type=_Version).git_version if response.ok else ""
         except msgspec.DecodeError:
             return ""
+
+    def identities(self, path: str, parameters: dict[str, str | int]) -> list[WireIdentity]:
+        """Return the names of listed objects; none if they may not be listed.
+
+        Raises:
+            CommandError: there was no answer, or our credentials were rejected.
+        """
+        response = self.get(path, parameters, accept=_ONLY_METADATA)
+        if not response.ok:
+            return []
+        return [each.metadata for each in msgspec.json.decode(response.content, type=_Identities).items]
 
     def get(
         self,
@@ -306,6 +319,14 @@ class UnreadableError(Exception):
 
 class ListExpiredError(Exception):
     """A list took so long that its continue token expired."""
+
+
+class _Identified(msgspec.Struct):
+    metadata: WireIdentity
+
+
+class _Identities(msgspec.Struct):
+    items: list[_Identified] = []
 
 
 class _Version(msgspec.Struct, rename="camel"):

@@ -186,11 +186,7 @@ def _candidate(
     if not labels:
         return None
     selector = selector_of_labels(Map(labels))
-    shared = any(
-        selector.matches(pod.labels) and workload_of(pod) != name
-        for pod in snapshot.pods.values()
-        if pod.namespace == name.namespace
-    )
+    shared = any(selector.matches(pod.labels) and workload_of(pod) != name for pod in snapshot.pods_in(name.namespace))
     constraint = _constraint(name.kind, key, len(counts), len(pods), labels, preset)
     return _Candidate(name, pods, concentration, key, counts, labels, shared, constraint)
 

@@ -200,15 +200,9 @@ def _counts(pod: Pod) -> bool:
     return bool(pod.node_name) and not pod.finished and not pod.terminating and not stays_on_its_node(pod)
 
 
-def _running(snapshot: ClusterSnapshot, namespaces: Iterable[str]) -> Counter[WorkloadName]:
+def _running(snapshot: ClusterSnapshot, namespaces: Iterable[str | None]) -> Counter[WorkloadName]:
     """Return how many pods with a node the workloads of namespaces have."""
-    return Counter(
-        workload_of(pod)
-        for namespace in namespaces
-        for by_name in snapshot.pods_by_labels.get(namespace, {}).values()
-        for pod in by_name.values()
-        if _counts(pod)
-    )
+    return Counter(workload_of(pod) for each in namespaces for pod in snapshot.pods_in(each) if _counts(pod))
 
 
 def _missing(
@@ -293,7 +287,7 @@ def _by_namespace(
     before: ClusterSnapshot, losses: Mapping[str, tuple[WorkloadLoss, ...]], namespace: str | None
 ) -> tuple[NamespaceLoss, ...]:
     pods: Counter[str] = Counter()
-    for name, number in _running(before, before.pods_by_labels if namespace is None else (namespace,)).items():
+    for name, number in _running(before, (namespace,)).items():
         pods[name.namespace] += number
     found = [
         min((_in_namespace(each, pods[each], domain, found) for domain, found in losses.items()), key=_worst_namespace)

@@ -117,7 +117,7 @@ class ExplainReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
 def explain_report(planned: Planned, target: Target) -> ExplainReport:
     """Return what a plan does with the requested objects."""
     view, spread = planned.view, planned.spread
-    explainer = Explainer(view.snapshot, spread, planned.setting, planned.plan, planned.predictor, view.time)
+    explainer = Explainer(planned)
     groups = _groups_of(planned, target)
     findings = Auditor().update(view.snapshot, spread, planned.predictor)
     shown = groups
@@ -139,9 +139,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
         ),
         default_policy=planned.default_policy,
         violated=sum(group.violated for group in shown),
-        constraints=tuple(
-            _Constraint(planned, explainer, group, findings.get(group.key, ())).report() for group in shown
-        ),
+        constraints=tuple(_constraint(planned, explainer, group, findings.get(group.key, ())) for group in shown),
         others_that_hold=len(groups) - len(shown),
         pods=tuple(_candidates(planned, explainer, pods, shown)),
         scale_downs=scale_down_reports(view, spread, planned.governing, workloads),
@@ -178,51 +176,40 @@ def _pods_with(planned: Planned, group: SpreadGroup, label_sets: Iterable[Labels
         yield from (by_labels[labels].values() for labels in label_sets if labels in by_labels)
 
 
-class _Constraint:
-    """A group on its way into a report."""
+def _constraint(
+    planned: Planned, explainer: Explainer, group: SpreadGroup, findings: Sequence[WorkloadFinding]
+) -> ConstraintReport:
+    plan, view = planned.plan, planned.view
+    after = group_after(group, plan)
+    why = explainer.why_not_restored(group)
+    many = len(group.domains.nodes) > MOST_EMPTY_DOMAINS
+    domains = explainer.domains(group, _carriers(planned, group))
+    return ConstraintReport(
+        group=group_report(group, findings, blocked=why is not None),
+        policy=plan.policies.get(group.key),
+        counts_own_pods=any(template.labels in group.matched for template in group.carriers),
+        evictions=sum(group.key in move.groups for move in plan.moves),
+        skew_after=after.skew,
+        violated_after=after.violated,
+        counts_after=after.counts,
+        reason=None if why is None else why.reason,
+        message=None if why is None else why.message,
+        remedy=None if why is None else remedy_of(why),
+        operator=word_on(group, plan.policies.get(group.key), view),
+        domains=tuple(each for each in domains if each.pods or not many),
+        ineligible=tuple(map(_ineligible, ineligible_nodes(group, view.snapshot.nodes.values()))),
+    )
 
-    def __init__(
-        self, planned: Planned, explainer: Explainer, group: SpreadGroup, findings: Sequence[WorkloadFinding]
-    ) -> None:
-        self._planned = planned
-        self._explainer = explainer
-        self._group = group
-        self._findings = findings
 
-    def report(self) -> ConstraintReport:
-        """Return its report."""
-        group, plan = self._group, self._planned.plan
-        after = group_after(group, plan)
-        why = self._explainer.why_not_restored(group)
-        return ConstraintReport(
-            group=group_report(group, self._findings, blocked=why is not None),
-            policy=plan.policies.get(group.key),
-            counts_own_pods=any(template.labels in group.matched for template in group.carriers),
-            evictions=sum(group.key in move.groups for move in plan.moves),
-            skew_after=after.skew,
-            violated_after=after.violated,
-            counts_after=after.counts,
-            reason=None if why is None else why.reason,
-            message=None if why is None else why.message,
-            remedy=None if why is None else remedy_of(why),
-            operator=word_on(group, plan.policies.get(group.key), self._planned.view),
-            domains=tuple(self._domains()),
-            ineligible=tuple(map(_ineligible, ineligible_nodes(group, self._planned.view.snapshot.nodes.values()))),
-        )
-
-    def _domains(self) -> Iterable[DomainReport]:
-        many = len(self._group.domains.nodes) > MOST_EMPTY_DOMAINS
-        return (each for each in self._explainer.domains(self._group, self._carriers()) if each.pods or not many)
-
-    def _carriers(self) -> list[Pod]:
-        """Return one pod of each template that has the constraint and is counted by it."""
-        specs = {id(template.spec) for template in self._group.carriers if template.labels in self._group.matched}
-        found: dict[int, Pod] = {}
-        for pods in _pods_with(self._planned, self._group, [each.labels for each in self._group.carriers]):
-            for pod in pods:
-                if id(pod.spec) in specs:
-                    found.setdefault(id(pod.spec), pod)
-        return list(found.values())
+def _carriers(planned: Planned, group: SpreadGroup) -> list[Pod]:
+    """Return one pod of each template that has the constraint and is counted by it."""
+    specs = {id(template.spec) for template in group.carriers if template.labels in group.matched}
+    found: dict[int, Pod] = {}
+    for pods in _pods_with(planned, group, [each.labels for each in group.carriers]):
+        for pod in pods:
+            if id(pod.spec) in specs:
+                found.setdefault(id(pod.spec), pod)
+    return list(found.values())
 
 
 def _ineligible(nodes: IneligibleNodes) -> IneligibleReport:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -12,19 +11,16 @@ from respread.api.conditions import PASSING_REASONS
 from respread.api.policy import Policy
 from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.limit_rules import why_pending
 from respread.planning.explaining import why_none_there
 from respread.planning.placement import Placement
-from respread.planning.plan import Move, Plan
+from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetBook
-from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.protection import ActivePods
 from respread.planning.victims.selection import Rules, Selection, why_held
-from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.node_table import node_set, union
 from respread.spread.group import SpreadGroup
-from respread.spread.index import Spread
+from respread_cli.report.planned import Planned
 
 _PASSES: Final = "nothing to do: it ends by itself"
 _REMEDIES: Final[Mapping[Reason, str]] = {
@@ -97,28 +93,19 @@ class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Explainer:
     """Explains one plan."""
 
-    def __init__(
-        self,
-        snapshot: ClusterSnapshot,
-        spread: Spread,
-        setting: PolicySetting,
-        plan: Plan,
-        predictor: Predictor,
-        now: datetime,
-    ) -> None:
-        """Create it. The predictor's view is at the snapshot. The plan was made `now`."""
-        index = setting.index
-        self._selection = Selection(index)
-        self._selection.advance(snapshot, spread)
+    def __init__(self, planned: Planned) -> None:
+        snapshot, setting, plan = planned.view.snapshot, planned.setting, planned.plan
+        self._selection = Selection(setting.index)
+        self._selection.advance(snapshot, planned.spread)
         self._rules = Rules(
             selection=self._selection,
             protections=setting.protections,
             budgets=BudgetBook(snapshot),
             active_pods=ActivePods(snapshot),
-            now=now,
+            now=planned.view.time,
             snapshot=snapshot,
         )
-        self._placement = Placement(predictor)
+        self._placement = Placement(planned.predictor)
         self._nodes = sorted(snapshot.nodes)
         self._plan = plan
         self._moves = {move.pod.key: move for move in plan.moves}

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from immutables import Map
 
 from respread.api.reasons import listed
-from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
 from respread.cluster.pod import WorkloadName, workload_of
-from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.state import ClusterSnapshot
 from respread.program.command_line import CommandError
 from respread_cli.report.scale_downs import NEVER_SCALED
 from respread_cli.report.skew_report import short_topology_key
@@ -88,11 +86,10 @@ def _scaled(typed: str, snapshot: ClusterSnapshot, namespace: str | None) -> tup
         if namespace not in (None, given):
             raise CommandError(f"--scale {typed}: its namespace is not {namespace}, which -n names.")
         namespace = given
-    there = _workloads(snapshot, snapshot.pods_by_labels if namespace is None else (namespace,))
+    there = _workloads(snapshot, namespace)
     found = sorted(each for each in there if each.name and _is_meant(name, each))
     if not found:
-        known = _workloads(snapshot, snapshot.pods_by_labels)
-        raise CommandError(f"--scale {typed}: {_unknown(name, there, known, namespace)}")
+        raise CommandError(f"--scale {typed}: {_unknown(name, there, _workloads(snapshot, None), namespace)}")
     if len(found) > 1:
         raise CommandError(f"--scale {typed}: {_ambiguous(found)}")
     (workload,) = found
@@ -101,16 +98,9 @@ def _scaled(typed: str, snapshot: ClusterSnapshot, namespace: str | None) -> tup
     return workload, int(number)
 
 
-def _workloads(snapshot: ClusterSnapshot, namespaces: Iterable[str]) -> set[WorkloadName]:
-    """Return the workloads that have pods in some namespaces."""
-    none: Map[Labels, PodsByName] = Map()
-    return {
-        workload_of(pod)
-        for namespace in namespaces
-        for names in snapshot.pods_by_labels.get(namespace, none).values()
-        for pod in names.values()
-        if not pod.terminating and not pod.finished
-    }
+def _workloads(snapshot: ClusterSnapshot, namespace: str | None) -> set[WorkloadName]:
+    pods = snapshot.pods_in(namespace)
+    return {workload_of(pod) for pod in pods if not pod.terminating and not pod.finished}
 
 
 def _is_meant(typed: str, workload: WorkloadName) -> bool:
@@ -158,9 +148,7 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
     key, equals, value = typed.partition("=")
     if not equals or not key or not value:
         raise CommandError(f"{option} {typed}: say a topology key and a value, as in {option} zone=c.")
-    keys = {label for node in snapshot.nodes.values() for label in node.labels}
-    meant = [key] if key in keys else sorted(label for label in keys if short_topology_key(label) == key)
-    if not meant:
+    if not (meant := _keys_meant(key, snapshot)):
         raise CommandError(f"{option} {typed}: no node has a label {key}.")
     found = {
         label: sorted(name for name, node in snapshot.nodes.items() if node.labels.get(label) == value)
@@ -185,8 +173,7 @@ def domains_of(typed: str, snapshot: ClusterSnapshot, most: int) -> tuple[str, d
     Raises:
         CommandError: no node has such a label, or it may be one of several, or there are too many domains.
     """
-    keys = {label for node in snapshot.nodes.values() for label in node.labels}
-    meant = [typed] if typed in keys else sorted(label for label in keys if short_topology_key(label) == typed)
+    meant = _keys_meant(typed, snapshot)
     by_key: dict[str, dict[str, tuple[str, ...]]] = {}
     for label in meant:
         nodes: dict[str, list[str]] = {}
@@ -204,6 +191,12 @@ def domains_of(typed: str, snapshot: ClusterSnapshot, most: int) -> tuple[str, d
             f"--each-domain {typed}: nodes have {len(domains)} values of {key}, and {most} are the most."
         )
     return key, domains
+
+
+def _keys_meant(key: str, snapshot: ClusterSnapshot) -> list[str]:
+    """Return the node labels that a word may mean: the one of that name, or those with it after the last slash."""
+    keys = {label for node in snapshot.nodes.values() for label in node.labels}
+    return [key] if key in keys else sorted(label for label in keys if short_topology_key(label) == key)
 
 
 def _models(typed: str, snapshot: ClusterSnapshot) -> list[Node]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import chain
 from typing import Final, Self
 
 import click
@@ -262,10 +261,7 @@ def _of_pods(pods: Iterable[Pod], *, whole_workloads: bool) -> Target:
 
 def _pods(snapshot: ClusterSnapshot, namespace: str | None) -> Iterator[Pod]:
     """Yield the unfinished pods of a namespace, or of all."""
-    found = snapshot.pods_by_labels
-    parts = found.values() if namespace is None else [found[namespace]] if namespace in found else []
-    named = chain.from_iterable(by_labels.values() for by_labels in parts)
-    return (pod for pods in named for pod in pods.values() if not pod.finished)
+    return (pod for pod in snapshot.pods_in(namespace) if not pod.finished)
 
 
 def close_to(word: str, known: Iterable[str]) -> list[str]:
