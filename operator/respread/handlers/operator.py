@@ -239,6 +239,7 @@ async def run_operator(
     if not await _before(stop, wait_until_installed(policies, renewal.access, informers.health)):
         return
     started = asyncio.Event()
+    ending = asyncio.create_task(_end_watchers())  # Before Kopf, which waits for tasks that begin later.
     running = asyncio.create_task(
         kopf.operator(
             registry=make_registry(informers.all, metrics, renewal),
@@ -259,6 +260,29 @@ async def run_operator(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+        ending.cancel()
+
+
+_CANCELLED_SECONDS: Final = 2.0
+"""How long after its cancellation a watcher is cancelled again: it ends within one round of the event loop."""
+
+
+async def _end_watchers() -> None:
+    """Cancel Kopf's watchers again that go on although they were cancelled. It runs until it is cancelled.
+
+    Kopf cancels each only once, at its end, and then waits for it without a limit. Between two watches, a watcher
+    cancels a task of its own and awaits it, and takes a cancellation that arrives meanwhile for that one's
+    (`streaming_block` in Kopf's `watching.py`).
+    """
+    before: set[asyncio.Task[Any]] = set()
+    while True:
+        await asyncio.sleep(_CANCELLED_SECONDS)
+        cancelled = {
+            each for each in asyncio.all_tasks() if each.get_name().startswith("watcher for ") and each.cancelling()
+        }
+        for task in cancelled & before:
+            task.cancel()
+        before = cancelled
 
 
 async def _before(event: asyncio.Event, work: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> bool:

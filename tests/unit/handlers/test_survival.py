@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from kopf._cogs.aiokits.aiotoggles import ToggleSet
 
 from respread.cluster.stores import watched_kinds
 from respread.handlers.operator import run_operator
@@ -154,6 +155,27 @@ def test_the_operator_waits_for_missing_credentials_after_they_are_rejected(tmp_
         assert cluster.asked[f"list {PODS}"] == 2
 
     run(ScriptedCluster({f"list {PODS}": refuse}), tmp_path, recovers)
+
+
+def test_the_operator_stops_while_a_watch_starts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two watches Kopf ends a task of its own, and takes a cancellation of the watch for that one's."""
+    wait_for, between = ToggleSet.wait_for, asyncio.Event()
+
+    async def wait_for_slowly_ended(toggles: ToggleSet, state: bool) -> None:
+        try:
+            await wait_for(toggles, state)
+        except asyncio.CancelledError:
+            if not between.is_set():
+                between.set()
+                await asyncio.sleep(3600)
+            raise
+
+    monkeypatch.setattr(ToggleSet, "wait_for", wait_for_slowly_ended)
+
+    async def reaches_it(_: ScriptedCluster, __: Parts) -> None:
+        await between.wait()
+
+    run(ScriptedCluster({f"watch {PODS}": refusing(410)}), tmp_path, reaches_it)
 
 
 def run(
