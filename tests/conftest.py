@@ -29,7 +29,7 @@ import secrets
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +38,8 @@ import pytest
 from hypothesis import settings
 
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+from respread_sandbox.components import CONTROLLER_MANAGER, KWOK
+from respread_sandbox.supervised import last_lines
 from tests.integration.reused_sandbox import ReusedSandbox, start_reused_sandbox
 from tests.properties.instances import factor
 
@@ -171,6 +173,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 Binaries.find_or_build()
     except SandboxError as error:
         session.config.stash[NO_BINARIES] = str(error)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the pods and what the components logged last for a test that fails while its control plane runs."""
+    report = yield
+    fixtures: dict[str, object] = getattr(item, "funcargs", {})
+    sandbox = next((each for each in fixtures.values() if isinstance(each, Sandbox)), None)
+    if report.when == "call" and report.failed and sandbox is not None:
+        try:
+            shown = sandbox.kubectl("get", "pods", "--all-namespaces", "--output=wide")
+        except SandboxError as error:
+            shown = str(error)
+        report.sections.append(("pods", shown))
+        for component in (KWOK, CONTROLLER_MANAGER):
+            report.sections.append((component, last_lines(sandbox.log(component), 40)))
+    return report
 
 
 @pytest.fixture(scope="session")
