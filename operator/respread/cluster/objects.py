@@ -21,24 +21,6 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     value: str = ""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
-    """A node."""
-
-    name: str
-    uid: str = ""
-    labels: Labels = Map()
-    taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False
-    ready: bool = True
-    allocatable: Resources = Map()
-    """`pods` is the number of pods that the node accepts."""
-
-    @property
-    def key(self) -> ObjectKey:
-        """The node's name, with an empty namespace."""
-        return ObjectKey("", self.name)
-
-
 UnhealthyPodEvictionPolicy = Literal["IfHealthyBudget", "AlwaysAllow"]
 
 
@@ -67,6 +49,16 @@ class ClusterObject(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> ObjectKey:
         """The object's name, with an empty namespace."""
         return ObjectKey("", self.name)
+
+
+class Node(ClusterObject, frozen=True, kw_only=True, weakref=True):
+    """A node."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    allocatable: Resources = Map()
+    """`pods` is the number of pods that the node accepts."""
 
 
 class Namespace(ClusterObject, frozen=True, kw_only=True):

@@ -287,12 +287,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
 
 def requests_of_spec(pod: PodRequests) -> Resources:
     """Return what a pod without a node needs."""
-    return _rounded(_total(pod, None))
-
-
-def total_requests(pod: PodRequests) -> NanoAmounts:
-    """Return the same exactly, for all resources, as quotas count it."""
-    return _total(pod, None)
+    return _rounded(total_requests(pod))
 
 
 def requests_held(pod: PodRequests, resize: Resize) -> Resources:
@@ -300,7 +295,7 @@ def requests_held(pod: PodRequests, resize: Resize) -> Resources:
 
     While a resize is infeasible, its request does not count.
     """
-    return _rounded(_total(pod, resize))
+    return _rounded(total_requests(pod, resize))
 
 
 def allocatable(amounts: NanoAmounts) -> Resources:
@@ -319,7 +314,8 @@ def is_schedulable_resource(name: str) -> bool:
     return "kubernetes.io/" in name or not name.startswith("requests.")
 
 
-def _total(pod: PodRequests, resize: Resize | None) -> dict[str, int]:
+def total_requests(pod: PodRequests, resize: Resize | None = None) -> NanoAmounts:
+    """Return exactly what a pod needs, or with a resize what it uses, of all resources, as quotas count it."""
     total = _containers_total(pod, resize)
     if any(map(_is_pod_level, pod.pod_level)):
         in_force = None if resize is None or resize.pod_level is None else resize.pod_level

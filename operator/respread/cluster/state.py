@@ -173,7 +173,7 @@ class ClusterState:
 
     def replace(self, resource: str, objects: Iterable[StateObject]) -> int:
         """Apply a complete list: objects that it does not contain are gone. Return how many objects changed."""
-        listed: dict[ObjectKey, StateObject] = {_key(each): each for each in objects}
+        listed: dict[ObjectKey, StateObject] = {each.key: each for each in objects}
         gone: list[Change] = [(key, None) for key in self.keys(resource) if key not in listed]
         return self.apply(resource, [*gone, *listed.items()])
 
@@ -198,10 +198,6 @@ class ClusterState:
             return held.keys()
         nested: Map[str, Map[str, Any]] = getattr(self._snapshot, _BY_NAMESPACE[resource])
         return [ObjectKey(namespace, name) for namespace, names in nested.items() for name in names]
-
-
-def _key(held: StateObject) -> ObjectKey:
-    return ObjectKey("", held.name) if isinstance(held, Node) else held.key
 
 
 def _with_changes(before: Map[_K, _V], changes: Iterable[tuple[_K, _V | None]]) -> tuple[Map[_K, _V], int]:

@@ -18,21 +18,11 @@ from respread.api.json_documents import decoded
 from respread.api.policy import GROUP, PLURALS, VERSION, Policy, PolicyKind
 from respread.api.record import RECORD_KINDS, RECORD_PLURALS, Recorded, decode_record
 from respread.api.status import PolicyStatus
-from respread.cluster.decode.decoder import KINDS, Decoder, Kind, NotAListError, split_list
+from respread.cluster.decode.decoder import KINDS, Decoder, Kind, NotAListError, Page, split_list
 from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import DecodeError, Unread
 from respread.cluster.state import ClusterState, StateObject
-
-
-class DecodedPage(NamedTuple):
-    """A decoded page of a LIST."""
-
-    objects: list[tuple[ObjectKey, Any]]
-    errors: list[DecodeError]
-    """One for each object that was left out."""
-    remainder: bytes
-    """The page unchanged, but without items."""
 
 
 class KindStore(ABC):
@@ -41,8 +31,8 @@ class KindStore(ABC):
     def __init__(self, resource: str) -> None:
         self._resource = resource
 
-    def decode_page(self, body: bytes) -> DecodedPage:
-        """Decode a page of a LIST.
+    def decode_page(self, body: bytes) -> Page[tuple[ObjectKey, Any]]:
+        """Decode a page of a LIST, each object with its key.
 
         Raises:
             DecodeError: if it is not a list.
@@ -58,7 +48,7 @@ class KindStore(ABC):
                 objects.append(self.decode_object(bytes(raw)))
             except DecodeError as error:
                 errors.append(error)
-        return DecodedPage(objects, errors, document.remainder)
+        return Page(objects, errors, document.remainder)
 
     @abstractmethod
     def decode_object(self, document: bytes) -> tuple[ObjectKey, Any]:
@@ -97,10 +87,10 @@ class StateKindStore(KindStore):
         self._decoder = decoder
         self._state = state
 
-    def decode_page(self, body: bytes) -> DecodedPage:
+    def decode_page(self, body: bytes) -> Page[tuple[ObjectKey, Any]]:
         """Decode a page of a LIST."""
         page = self._decoder.decode_page(self._resource, body)
-        return DecodedPage([(each.key, each) for each in page.items], page.errors, page.remainder)
+        return Page([(each.key, each) for each in page.items], page.errors, page.remainder)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, StateObject]:
         """Decode one object."""

@@ -201,7 +201,7 @@ class Informer:
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
             raise DecodeError(self.kind.resource, "", "", "metadata", str(fault)) from fault
         self.health.heard(self.kind.resource)
-        self._collected.update(page.objects)
+        self._collected.update(page.items)
         for error in page.errors:
             self._faults[ObjectKey(error.namespace, error.name)] = error
         if not metadata.continue_:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -112,10 +112,8 @@ class PodTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return (*self.spec_path, CONSTRAINTS, position)
 
 
-class Scaling(msgspec.Struct, frozen=True):
-    """How many replicas autoscalers allow, by the kind, namespace and name of their targets."""
-
-    most: Mapping[tuple[str, str, str], int]
+Scaling: TypeAlias = Mapping[tuple[str, str, str], int]
+"""How many replicas autoscalers allow, by the kind, namespace and name of their targets."""
 
 
 def scaling_of(manifests: list[Manifest]) -> Scaling:
@@ -128,7 +126,7 @@ def scaling_of(manifests: list[Manifest]) -> Scaling:
                 replicas = _MOST_OF_KEDA
             if isinstance(target, Mapping) and isinstance(replicas, int):
                 most[str(target.get("kind", "Deployment")), each.namespace, str(target.get("name"))] = replicas
-    return Scaling(most)
+    return most
 
 
 def templates_of(manifest: Manifest, scaling: Scaling, decoder: Decoder) -> Iterator[PodTemplate | LintFinding]:
@@ -189,7 +187,7 @@ def _template(manifest: Manifest, kind: _Kind, scaling: Scaling, decoder: Decode
 
 def _pods(manifest: Manifest, kind: _Kind, scaling: Scaling) -> int | None:
     """Return the most pods of a template. A number that is missing is often left to an autoscaler."""
-    most = scaling.most.get((manifest.kind, manifest.namespace, manifest.name))
+    most = scaling.get((manifest.kind, manifest.namespace, manifest.name))
     if most is not None and kind.replicas == _REPLICAS:
         return most
     replicas = None if kind.replicas is None else manifest.at(kind.replicas)

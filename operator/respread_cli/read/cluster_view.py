@@ -141,7 +141,7 @@ class Gathering:
                 page = self._stores[kind].decode_page(body)
             except DecodeError as error:
                 raise CommandError(f"the API server did not answer with a list: {error}.") from error
-            objects += page.objects
+            objects += page.items
             faults += page.errors
         return objects, faults
 

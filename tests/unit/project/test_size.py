@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 61_690),  # (300, 44,000)
-        ("operator/respread", 191, 42_990),  # (-, 31,000)
+        ("operator", 279, 61_670),  # (300, 44,000)
+        ("operator/respread", 191, 42_960),  # (-, 31,000)
         ("tests", 448, 74_180),  # (-, 75,000)
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from immutables import Map
@@ -44,6 +44,8 @@ from respread.cluster.decode.workloads import (
 from respread.cluster.interning import Interning
 from respread.cluster.objects import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
 from respread.cluster.state import StateObject
+
+_T = TypeVar("_T")
 
 
 class ListDocument(msgspec.Struct, frozen=True):
@@ -129,10 +131,10 @@ KINDS: Final[Mapping[str, Kind]] = Map(
 """The kinds that Respread decodes, by plural resource name."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class Page(msgspec.Struct, Generic[_T], frozen=True):
     """The content of a page of a LIST."""
 
-    items: list[StateObject]
+    items: list[_T]
     errors: list[DecodeError]
     """One for each object that was left out."""
     remainder: bytes
@@ -177,7 +179,7 @@ class Decoder:
             "csinodes": _interning_decoder(WireCSINode, decode_csi_node, interning),
         }
 
-    def decode_page(self, resource: str, body: bytes) -> Page:
+    def decode_page(self, resource: str, body: bytes) -> Page[StateObject]:
         """Decode a page of a LIST from the API server.
 
         Raises:
