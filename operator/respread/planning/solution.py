@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
-from sys import maxsize
 from typing import Final, NamedTuple
 
 from immutables import Map
@@ -324,7 +323,7 @@ class Finder:
             self._once(places.nodes),
             parts=tuple(map(self._once, places.parts)),
             is_replacement=True,
-            closing=maxsize if places.is_alone else 0,
+            closing=places.closing,
             takes=places.takes,
         )
 

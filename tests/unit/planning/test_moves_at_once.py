@@ -101,6 +101,29 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     assert not plan.awaits_nodes
 
 
+@pytest.mark.parametrize("restored", [("DoNotSchedule",), ("DoNotSchedule", "ScheduleAnyway")])
+@pytest.mark.parametrize("key", [HOSTNAME, "rack"])
+@pytest.mark.parametrize("nodes_of_b", [1, 2, 6])
+def test_a_soft_constraint_that_each_eviction_improves_keeps_no_move_waiting(
+    restored: Any, key: str, nodes_of_b: int
+) -> None:
+    """Each of these evictions takes from its excess as much as a landing adds, so it may be anywhere."""
+    sizes = {"a": 6, "b": nodes_of_b, "c": 3}
+    nodes = [
+        node(f"{zone}{at}", zone, labels={"rack": f"{zone}{at % 2}"})
+        for zone, size in sizes.items()
+        for at in range(size)
+    ]
+    constraints = zonal(), constraint(key, selector=OF_WEB, when="ScheduleAnyway")
+    policy = msgspec.structs.replace(
+        POLICY,
+        spec=msgspec.structs.replace(POLICY.spec, constraints=ConstraintRules(when_unsatisfiable=restored)),
+    )
+    plan = plan_cluster(cluster(nodes, of_web({"a": 36}, 6, *constraints)), [policy], now=NOW)
+    now, in_all = at_once(plan)
+    assert now == in_all >= 15
+
+
 @pytest.mark.parametrize("places", [1, 2, 3, 4])
 def test_a_group_with_little_room_costs_no_search(places: int) -> None:
     """As many pods move as there are places. That no plan is better follows from these, without a search."""

@@ -27,6 +27,12 @@ each domain is a node, a node counts only as one place, and only while it passes
 scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long as
 the nodes that the DoNotSchedule constraints allow there have room.
 
+An eviction from a domain with more than the minimum plus s takes one from the excess, and a landing adds at most one.
+So where such an eviction improves a group of a DoNotSchedule constraint, ScheduleAnyway constraints get no more excess
+wherever its replacement lands: it is *paid for*. If it lands where another replacement would have added nothing, it
+adds nothing itself, and that one may add what this one has taken. All of this holds while no eviction leaves less than
+the minimum.
+
 Zones and their racks have no node in common except within a zone. Let z be the zone with the fewest pods, each zone
 have k racks, and the evictions not lower the minimum m of the racks. If no rack of z is allowed, each has m + s pods or
 more, so each zone has k (m + s), and all racks s more than m on average. A zone with a rack of m pods has another one
@@ -66,8 +72,8 @@ class Places(NamedTuple):
     """All nodes on which the constraints may allow it, whether they have room or not."""
     parts: tuple[NodeSet, ...]
     """In each of these sets of nodes it must find room, because the constraints may allow only one of them."""
-    is_alone: bool
-    """Whether another pod of its component may keep it off a node that has room for both."""
+    closing: int
+    """How many other pods of its component may each keep it off a node that has room for both."""
     takes: Mapping[str, int]
     """What it takes at most of a node, or one of those before it that lands in its place."""
 
@@ -95,10 +101,18 @@ def places_together(
         of_waiting.append(places)
     of_evicted: list[Places] = []
     for spot in evicted:
-        if not course.evict(spot) or (places := course.add(spot.piece)) is None:
+        effect = course.evict(spot)
+        if effect is None or (places := course.add(spot.piece, is_paid_for=effect.is_paid_for)) is None:
             break
         of_evicted.append(places)
     return tuple(of_waiting), tuple(of_evicted)
+
+
+class _Effect(NamedTuple):
+    """What an eviction does that improves a group to be restored at once, whatever follows."""
+
+    is_paid_for: bool
+    """Whether ScheduleAnyway constraints get no more excess wherever its replacement lands."""
 
 
 class _Level:
@@ -152,6 +166,11 @@ class _Level:
         )
 
     @property
+    def falls(self) -> bool:
+        """Whether an eviction so far leaves less than the minimum."""
+        return self.floor < self.minimum
+
+    @property
     def floor(self) -> int:
         """The minimum is never less."""
         return self.minimum if self.lowest is None else min(self.minimum, self.lowest)
@@ -178,7 +197,18 @@ class _Course:
     any so far requests on the nodes of any so far. So it also stands for one of these that lands in its place.
     """
 
-    __slots__ = ("_board", "_first", "_known", "_levels", "_reaching", "_shown", "_takes", "_theirs")
+    __slots__ = (
+        "_board",
+        "_first",
+        "_known",
+        "_levels",
+        "_not_paid_for",
+        "_reaching",
+        "_shown",
+        "_some_are_paid_for",
+        "_takes",
+        "_theirs",
+    )
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -192,6 +222,9 @@ class _Course:
         """The nodes that any so far may have."""
         self._reaching: Counter[str] = Counter()
         """How many replacements may land in each domain of the leading constraint."""
+        self._some_are_paid_for = False
+        self._not_paid_for = 0
+        """How many of the replacements are not, and have no DoNotSchedule constraint with nodes as its domains."""
         self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
         """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
 
@@ -200,21 +233,31 @@ class _Course:
             found = self._levels[index] = _Level(self._board.tallies[index])
         return found
 
-    def evict(self, spot: Spot) -> bool:
-        """Count an eviction, and return whether it improves a group to be restored at once, whatever follows."""
-        improves = False
+    def evict(self, spot: Spot) -> _Effect | None:
+        """Count an eviction, and return its effect; None if it does not improve a group at once, whatever follows."""
+        improves = improves_hard = False
+        is_paid_for = True
         for index in self._board.pieces[spot.piece].counted_by:
             level = self._level(index)
             domain = level.tally.domain_of[spot.slot]
+            is_overfull = domain is not None and level.left(domain) > level.minimum + level.tally.max_skew
+            if level.tally.soft and not is_overfull:
+                is_paid_for = False
             if domain is None:
                 continue
-            if level.tally.cure and level.left(domain) > level.minimum + level.tally.max_skew:
+            if level.tally.cure and is_overfull:
                 improves = True
+                improves_hard = improves_hard or not level.tally.soft
             level.evict(domain)
-        return improves
+        return _Effect(improves_hard and is_paid_for) if improves else None
 
-    def add(self, number: int) -> Places | None:
-        """Count a replacement that has no node, and return its places; None if the bound can't be shown."""
+    def add(self, number: int, *, is_paid_for: bool = False) -> Places | None:
+        """Count a replacement that has no node, and return its places; None if the bound can't be shown.
+
+        Args:
+            number: of its piece.
+            is_paid_for: whether ScheduleAnyway constraints get no more excess wherever it lands.
+        """
         piece = self._board.pieces[number]
         if (these := self._known.get(number)) is None:
             these = self._known[number] = _Replacements.of(self._board, piece)
@@ -228,18 +271,26 @@ class _Course:
             self._level(index).coming += 1
         if not all(level.is_kept for level in self._levels.values()):
             return None
-        return self._places(piece, these, these.own)
+        own, closing = these.own, maxsize if these.own.of_nodes or these.are_apart else 0
+        if is_paid_for and these.own_hard is not None:
+            self._some_are_paid_for, own = True, these.own_hard
+            closing = maxsize if own.of_nodes or these.are_apart else 0
+        elif these.own_hard is not None and not (these.own_hard.of_nodes or these.are_apart):
+            closing, self._not_paid_for = min(closing, self._not_paid_for), self._not_paid_for + 1
+        if self._some_are_paid_for and any(level.falls for level in self._levels.values() if level.tally.soft):
+            return None
+        return self._places(piece, these, own, closing)
 
-    def _places(self, piece: Piece, these: _Replacements, own: _Own) -> Places | None:
+    def _places(self, piece: Piece, these: _Replacements, own: _Own, closing: int) -> Places | None:
         nodes, passing = self._theirs, piece.replacement.statically_feasible
         for index in own.of_nodes:
             level = self._level(index)
             passing &= _passing_nodes(level)
             if not level.tally.soft:
                 nodes &= level.tally.domains.eligible
-        is_alone, room = bool(own.of_nodes) or these.are_apart, these.room
+        room = these.room
         if own.lead is None:
-            return Places(nodes, (passing,), is_alone, self._takes) if passing else None
+            return Places(nodes, (passing,), closing, self._takes) if passing else None
         needed: _Parts = {(): passing}
         lead = self._level(own.lead)
         for index in (own.lead, *own.beside):
@@ -247,16 +298,18 @@ class _Course:
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
         parts = [
-            part for domains, part in needed.items() if (room, passing, domains) not in self._shown or None in domains
+            part
+            for domains, part in needed.items()
+            if (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
         ]
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
         self._shown.update((room, passing, domains) for domains in needed)
         if lead.tally.soft:
-            return Places(nodes, tuple(parts), is_alone, self._takes)
+            return Places(nodes, tuple(parts), closing, self._takes)
         is_first = self._first is not None and room == self._first.room
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
-        return None if reachable is None else Places(nodes & reachable, tuple(parts), is_alone, self._takes)
+        return None if reachable is None else Places(nodes & reachable, tuple(parts), closing, self._takes)
 
     def _within(self, parts: _Parts, level: _Level, around: _Level | None, *, counts: bool, leads: bool) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
@@ -369,6 +422,8 @@ class _Replacements(NamedTuple):
 
     own: _Own | None
     """None if the bound does not cover them."""
+    own_hard: _Own | None
+    """The same of the DoNotSchedule constraints alone; None if there are none."""
     constraints: Hashable
     """Equal for those that are alike for constraints and, where more than amounts decide about room, for room."""
     room: Hashable
@@ -383,12 +438,13 @@ class _Replacements(NamedTuple):
         terms = spec.pod_affinity, spec.pod_anti_affinity
         alike = piece.counted_by, piece.hard, piece.soft, terms, None if replacement.needs_only_amounts else room
         are_apart = bool(replacement.keys_apart_from(sample.namespace, sample.labels))
-        return cls(_own_of(board, piece), alike, room, are_apart)
+        own = _own_of(board, piece)
+        own_hard = _own_in(board, piece.hard) if own is not None and piece.hard else None
+        return cls(own, own_hard, alike, room, are_apart)
 
 
 def _own_of(board: Board, piece: Piece) -> _Own | None:
     """Return a piece's constraints; None if the bound does not cover them."""
-    tallies = board.tallies
     own = (*piece.hard, *piece.soft)
     if not own or piece.replacement.unknown is not None or board.placement.view.uncertain:
         return None
@@ -398,7 +454,12 @@ def _own_of(board: Board, piece: Piece) -> _Own | None:
         return None
     if any(index not in own and not _is_implied(board, piece, index) for index in piece.counted_by):
         return None  # It could land where it makes a group worse.
-    needed = _without_implied(board, own)
+    return _own_in(board, own)
+
+
+def _own_in(board: Board, own: Sequence[int]) -> _Own | None:
+    """Return these constraints of a piece; None if there are too many domains."""
+    tallies, needed = board.tallies, _without_implied(board, own)
     of_nodes = [index for index in needed if tallies[index].single]
     larger = [index for index in needed if not tallies[index].single]
     if not larger and len(of_nodes) == 1:
@@ -412,12 +473,17 @@ def _own_of(board: Board, piece: Piece) -> _Own | None:
 
 
 def _without_implied(board: Board, own: Sequence[int]) -> list[int]:
-    """Return constraints, except those that another one of the same pods in the same domains implies."""
+    """Return constraints, except those that another one of the same pods in the same domains implies.
+
+    What a ScheduleAnyway constraint prefers matters beside what another one does, even if it can't get worse.
+    """
     kept: list[int] = []
     for index in own:
         if not any(_implies(board, other, index) for other in kept):
             kept = [other for other in kept if not _implies(board, index, other)]
             kept.append(index)
+    if any(board.tallies[index].soft for index in kept):
+        return [index for index in own if index in kept or board.tallies[index].soft]
     return kept
 
 
