@@ -15,7 +15,7 @@ Many answers make Kopf end the process although the cluster recovers from them. 
 - A watch of a kind of which nothing was heard for long: the same. Its version alone does not show the state: bookmarks
   may never come, a proxy may hold events back, and after etcd was restored from a backup, a watch from a later version
   is silent.
-- A page that is not a list: Kopf sees a failed transfer, and lists again. _Discovery that is cut off or damaged: the
+- A page that is not a list: Kopf sees a failed transfer, and lists again. Discovery that is cut off or damaged: the
   session asks again.
 - Answers that are not HTTP, a proxy's refusal, unreadable credentials, an answer of a session that Kopf has closed
   because credentials were rejected: Kopf sees a lost connection.
