@@ -135,6 +135,14 @@ def test_a_group_with_little_room_costs_no_search(places: int) -> None:
     assert planning(places) <= 2 * planning(110)
 
 
+@pytest.mark.parametrize("closed", [{"unschedulable": True}, {"taints": (taint(),)}], ids=["cordoned", "tainted"])
+def test_pods_that_could_be_moved_may_stay_on_a_node_that_takes_no_more(closed: dict[str, Any]) -> None:
+    nodes = [*zones("a", 1), node("b0", "b", **closed), node("b1", "b", pods=3)]
+    web = pods({"a0": 10, "b0": 4}, spec(zonal()), labels=OF_WEB, controller=WEB)
+    plan = planned(nodes, web)
+    assert [(move.from_domains, move.to_domains) for move in plan.moves] == [(("a",), (("b",),))] * 3
+
+
 def test_moves_beyond_what_limits_allow_at_once_wait_for_limits() -> None:
     limited = msgspec.structs.replace(POLICY, spec=ClusterPolicySpec(limits=Limits(in_flight=2)))
     plan = plan_cluster(cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal())), [limited], now=NOW)

@@ -143,11 +143,12 @@ def _tally(
     if rank is None:
         return Tally(group, domains, cure=False)
     counted = [piece for piece in pieces if at in piece.counted_by]
-    staying = Counter(group.counts)
+    staying, moving = Counter(group.counts), Counter[int]()
     reachable: NodeSet = 0
     for (number, slot), victims in movable.items():
         if at in pieces[number].counted_by and (domain := domains.of_slot[slot]) is not None:
             staying[domain] -= len(victims)
+            moving[slot] += len(victims)
         reachable |= 1 << slot  # An evicted pod leaves its room.
     feasible: NodeSet = 0
     for piece in counted:
@@ -166,7 +167,7 @@ def _tally(
         cure=True,
         bounds=bounds,
         closed=domains.closed(reachable & feasible, group.counts),
-        full=_full(domains, group.counts, staying, reachable & feasible, _Room(placement, movable, counted)),
+        full=_full(domains, group.counts, moving, reachable & feasible, _Room(placement, movable, counted)),
         never=domains.closed(feasible, group.counts),
         rank=rank,
     )
@@ -206,14 +207,14 @@ class _Room:
 
 
 def _full(
-    domains: DomainMap, counts: Mapping[str, int], staying: Mapping[str, int], open_nodes: NodeSet, room: _Room
+    domains: DomainMap, counts: Mapping[str, int], moving: Mapping[int, int], open_nodes: NodeSet, room: _Room
 ) -> Histogram:
     """Return how many pods the domains can have at most that take no more, or fewer than the fullest one has.
 
     Args:
         domains: of the group.
         counts: the pods of each.
-        staying: those of them that can't be moved.
+        moving: how many of them can be moved, by slot. They count in the room of a node that takes replacements.
         open_nodes: the nodes that take a replacement, or may once pods have left.
         room: what these have.
     """
@@ -225,7 +226,7 @@ def _full(
         most, there = counts.get(domain, 0), nodes & open_nodes
         if there.bit_count() >= top > 0:
             continue
-        with_more = staying.get(domain, 0)
+        with_more = most - sum(moving.get(slot, 0) for slot in slots_of(there))
         for slot in slots_of(there):
             if with_more >= top:
                 break
