@@ -35,7 +35,7 @@ class _Measured:
     def __init__(self) -> None:
         self._import_cpu_seconds = time.process_time()
         self._registry = prometheus_client.CollectorRegistry()
-        metrics = Metrics.create(self._registry, version="bench")
+        metrics = Metrics(self._registry, version="bench")
         health = WatchHealth(kind.resource for kind in watched_kinds())
         self.metrics = metrics
         self.informers = Informers(watched_kinds(), health=health, metrics=metrics)

@@ -20,7 +20,7 @@ class Parts:
         kinds = watched_kinds(namespaced_policies=namespaced_policies)
         self.registry = prometheus_client.CollectorRegistry()
         self.health = WatchHealth(kind.resource for kind in kinds)
-        self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
+        self.metrics = Metrics(self.registry, version="test", kinds=[kind.resource for kind in kinds])
         self.informers = Informers(kinds, health=self.health, metrics=self.metrics)
 
     def informer(self, resource: str) -> Informer:

@@ -44,7 +44,7 @@ async def watching(proxy: FaultProxy, tmp_path: Path) -> AsyncIterator[WatchHeal
         return start if not running_since else start + (time.monotonic() - running_since[0]) * FASTER
 
     health = WatchHealth([kind.resource for kind in KINDS], clock)
-    metrics = Metrics.create(prometheus_client.CollectorRegistry(), version="test")
+    metrics = Metrics(prometheus_client.CollectorRegistry(), version="test")
     informers = Informers(KINDS, health=health, metrics=metrics)
     access, stop = load_access(kubeconfig=str(tmp_path / "kubeconfig")), asyncio.Event()
     running = asyncio.create_task(

@@ -29,7 +29,7 @@ class Watches:
     def __init__(self, kubeconfig: Path) -> None:
         kinds = watched_kinds()
         self.registry = prometheus_client.CollectorRegistry()
-        self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
+        self.metrics = Metrics(self.registry, version="test", kinds=[kind.resource for kind in kinds])
         self.health = WatchHealth([kind.resource for kind in kinds])
         self.informers = Informers(kinds, health=self.health, metrics=self.metrics)
         self.stop, self.signalled = asyncio.Event(), asyncio.Event()

@@ -241,8 +241,6 @@ class Matching:
     Only selectors that require no label value are tried on everything.
     """
 
-    __slots__ = ("_filed_under", "_label_sets", "_selectors", "_with_pair")
-
     def __init__(self) -> None:
         self._label_sets: dict[Labels, None] = {}
         self._with_pair: Filed[_Pair, Labels] = {}

@@ -123,12 +123,8 @@ class ClusterState:
     """
 
     def __init__(self, snapshot: ClusterSnapshot | None = None) -> None:
-        self._snapshot = ClusterSnapshot() if snapshot is None else snapshot
-
-    @property
-    def snapshot(self) -> ClusterSnapshot:
+        self.snapshot = ClusterSnapshot() if snapshot is None else snapshot
         """The cluster as it is now. Later changes don't affect the returned value."""
-        return self._snapshot
 
     def apply(self, resource: str, changes: Iterable[Change]) -> int:
         """Apply changes of objects of one resource, and return how many of them changed anything.
@@ -136,7 +132,7 @@ class ClusterState:
         Raises:
             ValueError: if the resource is not in `RESOURCES`.
         """
-        before = self._snapshot
+        before = self.snapshot
         if resource == "pods":
             after, changed = _with_pods(before, changes)
         elif resource in _BY_NAME:
@@ -154,7 +150,7 @@ class ClusterState:
         else:
             raise ValueError(f"unknown resource {resource!r}: a ClusterState holds {', '.join(sorted(RESOURCES))}")
         if changed:
-            self._snapshot = after
+            self.snapshot = after
         return changed
 
     def note_unread(self, resource: str, changes: Iterable[tuple[ObjectKey, Unread | None]]) -> bool:
@@ -163,12 +159,12 @@ class ClusterState:
         Returns:
             Whether anything has changed.
         """
-        before: Map[ObjectKey, Unread] = self._snapshot.unread.get(resource, Map())
+        before: Map[ObjectKey, Unread] = self.snapshot.unread.get(resource, Map())
         after, changed = _with_changes(before, changes)
         if changed:
-            unread = self._snapshot.unread.mutate()
+            unread = self.snapshot.unread.mutate()
             _set_or_drop(unread, resource, after)
-            self._snapshot = msgspec.structs.replace(self._snapshot, unread=unread.finish())
+            self.snapshot = msgspec.structs.replace(self.snapshot, unread=unread.finish())
         return bool(changed)
 
     def replace(self, resource: str, objects: Iterable[StateObject]) -> int:
@@ -181,22 +177,22 @@ class ClusterState:
         """Return a stored object, or None."""
         held: Map[Any, Any]
         if resource in _BY_NAMESPACE:
-            held = getattr(self._snapshot, _BY_NAMESPACE[resource]).get(key.namespace, Map())
+            held = getattr(self.snapshot, _BY_NAMESPACE[resource]).get(key.namespace, Map())
         else:
-            held = getattr(self._snapshot, _BY_NAME.get(resource) or _BY_KEY.get(resource) or resource)
+            held = getattr(self.snapshot, _BY_NAME.get(resource) or _BY_KEY.get(resource) or resource)
         found: StateObject | None = held.get(key if resource == "pods" or resource in _BY_KEY else key.name)
         return found
 
     def keys(self, resource: str) -> Collection[ObjectKey]:
         """Return the keys of all stored objects of a resource."""
         if resource == "pods":
-            return self._snapshot.pods.keys()
+            return self.snapshot.pods.keys()
         if resource in _BY_NAME:
-            return [ObjectKey("", name) for name in getattr(self._snapshot, _BY_NAME[resource])]
+            return [ObjectKey("", name) for name in getattr(self.snapshot, _BY_NAME[resource])]
         if resource in _BY_KEY:
-            held: Map[ObjectKey, Any] = getattr(self._snapshot, _BY_KEY[resource])
+            held: Map[ObjectKey, Any] = getattr(self.snapshot, _BY_KEY[resource])
             return held.keys()
-        nested: Map[str, Map[str, Any]] = getattr(self._snapshot, _BY_NAMESPACE[resource])
+        nested: Map[str, Map[str, Any]] = getattr(self.snapshot, _BY_NAMESPACE[resource])
         return [ObjectKey(namespace, name) for namespace, names in nested.items() for name in names]
 
 
@@ -337,8 +333,6 @@ class _GroupedPods:
     The pods of a controller usually have labels that no other pods have. Then both use the same map, which is stored
     and changed once.
     """
-
-    __slots__ = ("_before", "_controller_of", "_labels_of", "_of_controller", "_with_labels")
 
     def __init__(self, by_labels: Map[str, Map[Labels, PodsByName]], by_controller: Map[str, Map[str, PodsByName]]):
         self._before = by_labels, by_controller

@@ -146,33 +146,25 @@ class PolicyStore:
     """All policies of both kinds, by `Policy.name`."""
 
     def __init__(self) -> None:
-        self._policies: Policies = Map()
-        self._statuses: Map[str, PolicyStatus] = Map()
-
-    @property
-    def policies(self) -> Policies:
+        self.policies: Policies = Map()
         """The policies as they are now. Later changes don't affect the returned value."""
-        return self._policies
-
-    @property
-    def statuses(self) -> Map[str, PolicyStatus]:
+        self.statuses: Map[str, PolicyStatus] = Map()
         """The last known statuses, by the policies' names."""
-        return self._statuses
 
     def current(self, name: str) -> Policy | None:
         """Return the policy with that name, or None."""
-        return self._policies.get(name)
+        return self.policies.get(name)
 
     def keys(self, kind: PolicyKind) -> Collection[ObjectKey]:
         """Return the keys of the policies of one kind. Those of ClusterRebalancePolicies have an empty namespace."""
-        return [_key(policy) for policy in self._policies.values() if policy.kind == kind]
+        return [_key(policy) for policy in self.policies.values() if policy.kind == kind]
 
     def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
         """Apply changes, None for deleted policies, and return how many policies changed in more than their status.
 
         Names of the two kinds are always different, because only the name of a RebalancePolicy contains a slash.
         """
-        policies, statuses, changed = self._policies.mutate(), self._statuses.mutate(), 0
+        policies, statuses, changed = self.policies.mutate(), self.statuses.mutate(), 0
         for key, new in changes:
             name = str(key)
             if new is None:
@@ -183,9 +175,9 @@ class PolicyStore:
             if policies.get(name) != new.policy:
                 policies[name] = new.policy
                 changed += 1
-        self._statuses = statuses.finish()
+        self.statuses = statuses.finish()
         if changed:  # Otherwise it stays the same object, so that values derived from it stay valid.
-            self._policies = policies.finish()
+            self.policies = policies.finish()
         return changed
 
 

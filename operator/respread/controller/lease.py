@@ -98,7 +98,7 @@ def _place_of_lease(
 ) -> Callable[[], ObjectKey | None]:
     """Return what tells which Lease it is."""
     if options.lease_namespace is not None or access.in_cluster:
-        given = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
+        given = ObjectKey(options.lease_namespace or access.endpoint.namespace, options.lease_name)
         return lambda: given
     place = LeasePlace()
 

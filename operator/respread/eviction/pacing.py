@@ -185,8 +185,6 @@ class _Stretch(NamedTuple):
 class _HourShares:
     """Shares out what the limits have left."""
 
-    __slots__ = ("_begun", "_groups", "_left", "_stretches", "_tallies")
-
     def __init__(self, pace: Pace, tallies: LimitTallies, steps: Sequence[Step]) -> None:
         """Find the limits that don't have enough left for all steps of a plan."""
         self._tallies = tallies

@@ -356,8 +356,6 @@ class _Times:
     One that has taken longer than the others takes about as long again.
     """
 
-    __slots__ = ("_mean", "_waited", "known")
-
     def __init__(self, lots: Iterable[Lot], waited: Mapping[WorkloadName, float]) -> None:
         self._waited = waited
         seconds = [(lot.seconds, lot.all) for lot in lots if lot.seconds is not None]

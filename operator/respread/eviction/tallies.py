@@ -172,8 +172,6 @@ def replicas_of(snapshot: ClusterSnapshot, pod: Pod, in_flight: Collection[str])
 class ControllerPods:
     """Examines each controller once."""
 
-    __slots__ = ("_accounted", "_found", "_snapshot")
-
     def __init__(self, snapshot: ClusterSnapshot, accounted: Collection[str]) -> None:
         """Use a snapshot. The UIDs are of pods that already count, because they are evicted or are replacements."""
         self._snapshot = snapshot
@@ -238,22 +236,6 @@ class LimitTallies:
 
 class LimitTally:
     """The current counts for one policy's limits."""
-
-    __slots__ = (
-        "_controllers",
-        "_counts",
-        "_groups",
-        "_groups_now",
-        "_has_rivals",
-        "_in_last_hour",
-        "_now",
-        "_snapshot",
-        "_standings",
-        "_total",
-        "_trust",
-        "_unproven",
-        "limiter",
-    )
 
     def __init__(
         self,

@@ -165,14 +165,10 @@ class Informer:
         self._notify = notify
         self._versions = Versions()
         self._event_buffer = EventBuffer(kind, store.decode_object)
-        self._undecodable: Map[ObjectKey, DecodeError] = Map()
+        self.undecodable: Map[ObjectKey, DecodeError] = Map()
+        """The objects of which only an older version, or nothing, is known, and why."""
         self._collected: dict[ObjectKey, Any] = {}
         self._faults: dict[ObjectKey, DecodeError] = {}
-
-    @property
-    def undecodable(self) -> Map[ObjectKey, DecodeError]:
-        """The objects of which only an older version, or nothing, is known, and why."""
-        return self._undecodable
 
     @property
     def count(self) -> int:
@@ -227,7 +223,7 @@ class Informer:
             read is None
             or read.deleted
             or isinstance(read.content, DecodeError)
-            or read.identity.key in self._undecodable
+            or read.identity.key in self.undecodable
             or not self._store.holds(read.identity.key, read.content)
         ):
             return event
@@ -252,12 +248,12 @@ class Informer:
                 self._store.apply(changes)  # What is stored of such an object is derived from its known parts.
                 changes.clear()
                 self._report(key, content)
-                self._undecodable = self._undecodable.set(key, content.with_traceback(None))
+                self.undecodable = self.undecodable.set(key, content.with_traceback(None))
                 self._store.note_undecodable([(key, content)])
                 noted = True
                 continue
-            if key in self._undecodable:
-                self._undecodable = self._undecodable.delete(key)
+            if key in self.undecodable:
+                self.undecodable = self.undecodable.delete(key)
                 noted |= self._store.note_undecodable([(key, None)])
             changes.append((key, content))
         if self._store.apply(changes) or noted:
@@ -266,8 +262,8 @@ class Informer:
 
     def forget(self) -> None:
         """Drop everything: the kind is no longer served."""
-        self._store.note_undecodable((key, None) for key in self._undecodable)
-        self._undecodable = Map()
+        self._store.note_undecodable((key, None) for key in self.undecodable)
+        self.undecodable = Map()
         if self._store.apply([(key, None) for key in self._store.held()]):
             self._notify(self.kind.resource)
 
@@ -278,8 +274,8 @@ class Informer:
         changed = self._store.apply([*gone, *listed.items()])
         for key, fault in faults.items():
             self._report(key, fault)
-        noted = self._store.note_undecodable([*((key, None) for key in self._undecodable), *faults.items()])
-        self._undecodable = Map(faults)
+        noted = self._store.note_undecodable([*((key, None) for key in self.undecodable), *faults.items()])
+        self.undecodable = Map(faults)
         self._versions.restart(version)
         self._event_buffer.clear()
         is_first = not self.health.has_synced(self.kind.resource)
@@ -293,7 +289,7 @@ class Informer:
         )
 
     def _report(self, key: ObjectKey, fault: DecodeError) -> None:
-        known = self._undecodable.get(key)
+        known = self.undecodable.get(key)
         if known is None or str(known) != str(fault):
             self._metrics.count_decode_error(self.kind.resource)
             _log.error("An object can't be decoded; the last version of it that could be read counts", fault=str(fault))

@@ -151,9 +151,9 @@ def _login(informers: tuple[Informer, ...], renewal: Renewal) -> Callable[..., A
             raise kopf.TemporaryError(str(error), delay=retry.failed()) from error
         last_login_seconds = time.monotonic()
         return kopf.AiohttpSession(
-            server=current.server,
+            server=current.endpoint.server,
             aiohttp_session=open_session(current, by_path),
-            default_namespace=current.namespace,
+            default_namespace=current.endpoint.namespace,
         )
 
     return login
@@ -179,7 +179,7 @@ async def wait_until_installed(policies: Iterable[Kind], access: ClusterAccess, 
     last_problem = ""
     async with open_plain_session(access) as session:
         while True:
-            problem = await _problem(session, access.server, kinds)
+            problem = await _problem(session, access.endpoint.server, kinds)
             if not problem:
                 return
             for kind in watched:

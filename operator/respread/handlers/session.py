@@ -66,7 +66,7 @@ def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> ai
 
     The informers are those of each watched collection's path (`/api/v1/pods`).
     """
-    prefix = URL(access.server).path.rstrip("/")
+    prefix = URL(access.endpoint.server).path.rstrip("/")
     wires = {prefix + path: _Wire(informer) for path, informer in informers.items()}
     patience = _Patience(wires, _Discovery(wires, prefix))
     return _session(access, _response_class(wires), patience)
@@ -202,7 +202,7 @@ class _Sender:
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
-        self._origin = URL(access.server).origin()
+        self._origin = URL(access.endpoint.server).origin()
 
     async def __call__(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if request.url.origin() != self._origin:
@@ -217,8 +217,8 @@ class _Sender:
             raise RuntimeError("Session is closed")
         if authorization is not None:
             request.headers["Authorization"] = authorization
-        if self._access.server_name is not None:
-            request.server_hostname = self._access.server_name
+        if self._access.endpoint.server_name is not None:
+            request.server_hostname = self._access.endpoint.server_name
         try:
             return await send(request)
         except aiohttp.ClientSSLError:

@@ -70,7 +70,7 @@ class ClusterAccess:
             OSError: a certificate can't be read, or (ssl.SSLError) is invalid.
             _ProxyError: the proxy can't be used.
         """
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._identity = identity
         self._asking: asyncio.Task[str | None] | None = None
         self.in_cluster = in_cluster
@@ -87,34 +87,9 @@ class ClusterAccess:
         """
 
     @property
-    def server(self) -> str:
-        """The API server's address, including a path prefix, without a slash at the end."""
-        return self._endpoint.server
-
-    @property
-    def name(self) -> str:
-        """The name of the cluster in a sentence: `context prod`."""
-        return self._endpoint.name
-
-    @property
-    def verified(self) -> bool:
-        """Whether the API server's certificate is verified."""
-        return self._endpoint.verified
-
-    @property
-    def server_name(self) -> str | None:
-        """The expected name in the API server's certificate, if it differs from the address."""
-        return self._endpoint.server_name
-
-    @property
     def ssl_context(self) -> ssl.SSLContext:
         """The TLS context for a new connection. A request gets it after its credentials, which may change it."""
         return self._tls.current
-
-    @property
-    def namespace(self) -> str:
-        """The operator's own namespace in a cluster, the context's elsewhere."""
-        return self._endpoint.namespace
 
     def adopt(self, other: ClusterAccess) -> None:
         """Continue with the credentials of another access to the same API server."""

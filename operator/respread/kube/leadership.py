@@ -112,17 +112,14 @@ class Elector:
     ) -> None:
         """Create a candidate.
 
-        Args:
-            requests: sends requests to the API server.
-            lease: namespace and name of the Lease. If it does not exist, it is created without a holder.
-            identity: our name. No other process, past or present, may have the same.
-            times: how long it is held.
-            clock: a monotonic clock in seconds that continues while the process is frozen.
-            on_change: called when the Lease was taken and when it was lost.
-            may_give_up: called at the end: whether nothing that was done as the leader is still on its way. If not, the
-                Lease expires instead.
-            is_first: called while the Lease has never been held: whether certainly nobody has ever led. Otherwise it
-                may have been deleted while somebody leads, who gets the duration of the Lease to find out.
+        If the Lease does not exist, it is created without a holder. No other process, past or present, may have the
+        same identity. The clock continues while the process is frozen. `on_change` is called when the Lease was taken
+        and when it was lost.
+
+        `may_give_up` is called at the end: whether nothing that was done as the leader is still on its way. If not, the
+        Lease expires instead. `is_first` is called while the Lease has never been held: whether certainly nobody has
+        ever led. Otherwise it may have been deleted while somebody leads, who gets the duration of the Lease to find
+        out.
         """
         self.lease = lease
         self.identity = identity
@@ -138,7 +135,9 @@ class Elector:
         self._object: dict[str, Any] | None = None
         self._seen: tuple[Any, ...] | None = None
         self._seen_at = 0.0
-        self._term = 0
+        self.term = 0
+        """How often this candidate took the Lease. A new number means that others may have led. The Lease's own counter
+        is lost when somebody deletes it."""
         self._taken = False
         """Whether another replica or nobody held the Lease when we last began to write it as ours."""
         self._is_vacant = False
@@ -154,27 +153,11 @@ class Elector:
         """The duration that the Lease said when it was last seen."""
         self._seen_seconds = 0.0
         """How long the others have to wait by what was seen so far."""
-        self._holder = ""
-        self._trouble = ""
-        self._forbidden = ""
-
-    @property
-    def forbidden(self) -> str:
-        """Which permissions to the Lease are missing and what to do, from the last answer; empty if none are."""
-        return self._forbidden
-
-    @property
-    def holder(self) -> str:
+        self.holder = ""
         """The last known holder of the Lease; empty if there was none."""
-        return self._holder
-
-    @property
-    def term(self) -> int:
-        """How often this candidate took the Lease. A new number means that others may have led.
-
-        The Lease's own counter is lost when somebody deletes it.
-        """
-        return self._term
+        self._trouble = ""
+        self.forbidden = ""
+        """Which permissions to the Lease are missing and what to do, from the last answer; empty if none are."""
 
     def holds(self) -> bool:
         """Return whether the Lease is provably ours now. Check it before everything that only a leader may do."""
@@ -225,10 +208,10 @@ class Elector:
         if not response.succeeded:
             self._refused("read or create", response)
             return
-        self._trouble = self._forbidden = ""
+        self._trouble = self.forbidden = ""
         found = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(found)
-        if self._holder not in {"", self.identity}:
+        if self.holder not in {"", self.identity}:
             self._renewed_at = None
         if self._is_free():
             await self._write(found)
@@ -264,7 +247,7 @@ class Elector:
             return False
         self._object = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(self._object)
-        self._term += self._taken
+        self.term += self._taken
         self._taken = False
         self._renewed_at = started
         self._trouble = ""
@@ -295,7 +278,7 @@ class Elector:
         del spec["holderIdentity"]
         response = await self._send("PUT", _LEASE, {**found, "spec": spec})
         if response.succeeded:
-            self._holder = ""
+            self.holder = ""
         else:
             self._refused("give up", response)
 
@@ -340,13 +323,13 @@ class Elector:
         is_vacant = not holder and not spec.get("renewTime")
         if is_vacant:  # It may have been held, deleted and created again meanwhile.
             seen = (*seen, (lease.get("metadata") or {}).get("resourceVersion"))
-        renewed = seen != self._seen and holder != "" and holder == self._holder
+        renewed = seen != self._seen and holder != "" and holder == self.holder
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
         says_seconds = float(seconds or self.times.lease_seconds)
         self._seen_seconds = max(says_seconds, self._said_seconds if renewed else self._seen_seconds)
         self._said_seconds = says_seconds
-        self._holder = holder
+        self.holder = holder
         self._is_vacant = is_vacant
         self._is_released = not holder and not is_vacant and seconds == _RELEASED_SECONDS
         self._is_ours = self._wrote(spec)
@@ -361,7 +344,7 @@ class Elector:
             "This replica leads" if leading else "This replica does not lead any more",
             lease=str(self.lease),
             identity=self.identity,
-            holder=self._holder,
+            holder=self.holder,
         )
         if self._on_change is not None:
             self._on_change(leading)
@@ -380,7 +363,7 @@ class Elector:
                 "(as manifests/base/role.yaml gives them): grant them, name another namespace by --lease-namespace, or "
                 "give --no-leader-election if certainly no other operator acts on this cluster"
             )
-            self._forbidden = f"no leader can be elected by the Lease {self.lease}: {trouble}"
+            self.forbidden = f"no leader can be elected by the Lease {self.lease}: {trouble}"
         self._troubled(trouble)
 
     def _troubled(self, trouble: str) -> None:

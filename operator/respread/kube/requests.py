@@ -197,7 +197,8 @@ class Requests:
         authorization = await self._authorization(deadline)
         if authorization is not None:
             headers.append(("Authorization", authorization))
-        url = self._access.server + path.format_map({name: quote(value, safe="") for name, value in names.items()})
+        quoted = {name: quote(value, safe="") for name, value in names.items()}
+        url = self._access.endpoint.server + path.format_map(quoted)
         options = {
             "method": method,
             "url": URL(f"{url}?{urlencode(query)}" if query else url, encoded=True),
@@ -205,7 +206,7 @@ class Requests:
             "headers": headers,
             "allow_redirects": False,  # The other server would receive our credentials.
             "ssl": self._access.ssl_context,
-            "server_hostname": self._access.server_name,
+            "server_hostname": self._access.endpoint.server_name,
             "proxy": self._access.proxy,
         }
         return PreparedRequest(partial(self._send, _Prepared(method, path, names, options, deadline, refusal)))

@@ -118,8 +118,6 @@ class Surroundings(NamedTuple):
 class Combination:
     """Combines the solutions of one plan after the other. What has not changed is the same object."""
 
-    __slots__ = ("_moves", "_priorities")
-
     def __init__(self) -> None:
         self._priorities = Priorities()
         self._moves: _Moves = Incremental()

@@ -210,8 +210,6 @@ def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, place
 class _Replacing:
     """What becomes of groups while pods of leaving nodes are replaced."""
 
-    __slots__ = ("_cured", "_going", "_groups", "_leaving", "_simulation")
-
     def __init__(self, task: Task, leaving: frozenset[str], going: frozenset[str], simulation: Simulation) -> None:
         self._groups = task.groups
         self._cured = [group for group in task.groups if group.key in task.cure]

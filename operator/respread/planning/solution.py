@@ -167,8 +167,6 @@ class _Start(NamedTuple):
 class Finder:
     """Finds solutions on the current cluster."""
 
-    __slots__ = ("_leaving", "_numbers", "_placement", "_ranks", "_selection", "_sets", "_together")
-
     def __init__(
         self,
         placement: Placement,

@@ -276,14 +276,10 @@ class ReplicaSetIndex:
     """The ReplicaSets with pods, by UID."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, ReplicaSetPods] = {}
+        self.by_uid: dict[str, ReplicaSetPods] = {}
+        """The ReplicaSets after the last update."""
         self._namespaces: dict[str, _Namespace] = {}
         self._strays: dict[str, tuple[Pod, ...]] = {}
-
-    @property
-    def by_uid(self) -> Mapping[str, ReplicaSetPods]:
-        """The ReplicaSets after the last update."""
-        return self._by_uid
 
     @property
     def strays(self) -> tuple[Pod, ...]:
@@ -308,8 +304,8 @@ class ReplicaSetIndex:
             gone.extend(uid for uid in old if uid not in now.replica_sets)
             self._keep_strays(name, now)
         for uid in gone:
-            self._by_uid.pop(uid, None)
-        self._by_uid.update((each.controller.uid, each) for each in changed)
+            self.by_uid.pop(uid, None)
+        self.by_uid.update((each.controller.uid, each) for each in changed)
         return RankingChanges(changed, gone)
 
     def _keep_strays(self, name: str, namespace: _Namespace) -> None:

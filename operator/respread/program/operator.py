@@ -63,7 +63,7 @@ async def run(options: OperatorOptions) -> None:
     kinds = watched_kinds(namespaced_policies=options.namespaced_policies)
     health = WatchHealth([kind.resource for kind in kinds])
     registry = CollectorRegistry()
-    metrics = Metrics.create(
+    metrics = Metrics(
         registry,
         version=__version__,
         revision=os.environ.get(REVISION_VARIABLE, ""),
@@ -76,7 +76,7 @@ async def run(options: OperatorOptions) -> None:
     heartbeat = heartbeat_of_loop(monotonic)
     process = _Process(options, _identity(), access, renewal, metrics, informers, heartbeat)
     signalled, stop = asyncio.Event(), asyncio.Event()
-    _log.info("Starting", version=__version__, server=access.server)
+    _log.info("Starting", version=__version__, server=access.endpoint.server)
     async with (
         process.secure_metrics() as secure,
         serve_telemetry(

@@ -117,8 +117,6 @@ _DomainsFor: TypeAlias = Callable[[Eligibility, str], Domains]
 class _Changes:
     """What changes of label sets mean for groups."""
 
-    __slots__ = ("moved", "recarried", "rematched")
-
     def __init__(self) -> None:
         self.moved: dict[GroupKey, Counter[str]] = {}
         """The change of the pod count of each node, for the groups that existed before."""

@@ -85,18 +85,14 @@ class WatchHealth:
 
     def __init__(self, kinds: Iterable[str], clock: _MonotonicClock = time.monotonic) -> None:
         """Start with nothing received. Kinds are the plural names of the watched resources."""
-        self._kinds = tuple(kinds)
+        self.kinds = tuple(kinds)
+        """The watched kinds."""
         self._clock = clock
         start = clock()
-        self._heard = dict.fromkeys(self._kinds, start)
-        self._asked = dict.fromkeys(self._kinds, start)
+        self._heard = dict.fromkeys(self.kinds, start)
+        self._asked = dict.fromkeys(self.kinds, start)
         self._problems: dict[str, str] = {}
         self._synced: frozenset[str] = frozenset()
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The watched kinds."""
-        return self._kinds
 
     def asked(self, kind: str) -> None:
         """Record that a request for a kind is being made."""
@@ -125,7 +121,7 @@ class WatchHealth:
     @property
     def synced(self) -> bool:
         """Whether every kind has been listed completely at least once."""
-        return len(self._synced) == len(self._kinds)
+        return len(self._synced) == len(self.kinds)
 
     def has_synced(self, kind: str) -> bool:
         """Return whether a kind has been listed completely at least once."""
@@ -143,7 +139,7 @@ class WatchHealth:
         """Return, for each kind, whether it has been listed completely, for readiness."""
         return tuple(
             Check(f"sync-{kind}", kind in self._synced and not problem, problem or "not listed yet")
-            for kind in self._kinds
+            for kind in self.kinds
             for problem in (self._problems.get(kind, ""),)
         )
 
@@ -155,7 +151,7 @@ class WatchHealth:
         """
         now = self._clock()
         checks: list[Check] = []
-        for kind in self._kinds:
+        for kind in self.kinds:
             silent, idle = now - self._heard[kind], now - max(self._heard[kind], self._asked[kind])
             message = f"nothing heard for {silent:.0f} s, nothing asked for {idle:.0f} s"
             passed = silent <= SILENCE_LIMIT_SECONDS and idle <= IDLE_LIMIT_SECONDS

@@ -9,10 +9,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Final, Literal, NamedTuple, Self, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -188,35 +187,11 @@ def _histogram(registry: CollectorRegistry, of: MetricDefinition) -> Histogram:
     return Histogram(of.name, of.documentation, of.labels, buckets=of.buckets, registry=registry)
 
 
-@dataclass(frozen=True, slots=True)
 class Metrics:
-    """Every metric of one operator, registered in one registry; made by `create`."""
+    """Every metric of one operator, registered in one registry."""
 
-    _plan: ReplacedGauges
-    _in_flight: ReplacedGauges
-    _evictions: Counter
-    _outcomes: Counter
-    _rebalance_seconds: Histogram
-    _plan_seconds: Histogram
-    _reconcile_seconds: Histogram
-    _event_apply_seconds: Histogram
-    _prevention_patches: Counter
-    _evictions_avoided: Counter
-    _costs_lost: Counter
-    _other_evictions: Counter
-    _room_requests: Counter
-    _relists: Counter
-    _decode_errors: Counter
-    _api_requests: Counter
-    _api_request_seconds: Histogram
-    _leader: Gauge
-    _from_the_start: CountedFromTheStart
-    _counted: dict[str, frozenset[str]] = field(default_factory=dict)
-    """The namespaces for which there are counters of evictions, by policy."""
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         registry: CollectorRegistry,
         *,
         version: str,
@@ -224,7 +199,7 @@ class Metrics:
         kinds: Iterable[str] = (),
         from_the_start: CountedFromTheStart = _NOTHING,
         domain_pods: bool = True,
-    ) -> Self:
+    ) -> None:
         """Register all metrics, and those of the process and its interpreter.
 
         A second set in the same registry is a ValueError. The revision is the commit that it was built from; empty if
@@ -237,39 +212,36 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=registry)
         prometheus_client.PlatformCollector(registry=registry)
         prometheus_client.GCCollector(registry=registry)
-        plan = ReplacedGauges([each for each in PLAN_GAUGES if domain_pods or each.name != DOMAIN_PODS])
-        in_flight = ReplacedGauges([IN_FLIGHT])
-        registry.register(plan)
-        registry.register(in_flight)
+        self._plan = ReplacedGauges([each for each in PLAN_GAUGES if domain_pods or each.name != DOMAIN_PODS])
+        self._in_flight = ReplacedGauges([IN_FLIGHT])
+        registry.register(self._plan)
+        registry.register(self._in_flight)
         counter, histogram = partial(_counter, registry), partial(_histogram, registry)
         _gauge(registry, BUILD).labels(version, revision, platform.python_version()).set(1)
-        metrics = cls(
-            _plan=plan,
-            _in_flight=in_flight,
-            _evictions=counter(EVICTIONS),
-            _outcomes=counter(OUTCOMES),
-            _rebalance_seconds=histogram(REBALANCE),
-            _plan_seconds=histogram(PLANS),
-            _reconcile_seconds=histogram(RECONCILES),
-            _event_apply_seconds=histogram(EVENT_APPLIES),
-            _prevention_patches=counter(PREVENTION_PATCHES),
-            _evictions_avoided=counter(EVICTIONS_AVOIDED),
-            _costs_lost=counter(COSTS_LOST),
-            _other_evictions=counter(OTHER_EVICTIONS),
-            _room_requests=counter(ROOM_REQUESTS),
-            _relists=counter(RELISTS),
-            _decode_errors=counter(DECODE_ERRORS),
-            _api_requests=counter(API_REQUESTS),
-            _api_request_seconds=histogram(API_REQUEST_TIMES),
-            _leader=_gauge(registry, LEADER),
-            _from_the_start=from_the_start,
-        )
+        self._evictions = counter(EVICTIONS)
+        self._outcomes = counter(OUTCOMES)
+        self._rebalance_seconds = histogram(REBALANCE)
+        self._plan_seconds = histogram(PLANS)
+        self._reconcile_seconds = histogram(RECONCILES)
+        self._event_apply_seconds = histogram(EVENT_APPLIES)
+        self._prevention_patches = counter(PREVENTION_PATCHES)
+        self._evictions_avoided = counter(EVICTIONS_AVOIDED)
+        self._costs_lost = counter(COSTS_LOST)
+        self._other_evictions = counter(OTHER_EVICTIONS)
+        self._room_requests = counter(ROOM_REQUESTS)
+        self._relists = counter(RELISTS)
+        self._decode_errors = counter(DECODE_ERRORS)
+        self._api_requests = counter(API_REQUESTS)
+        self._api_request_seconds = histogram(API_REQUEST_TIMES)
+        self._leader = _gauge(registry, LEADER)
+        self._from_the_start = from_the_start
+        self._counted: dict[str, frozenset[str]] = {}
+        """The namespaces for which there are counters of evictions, by policy."""
         for kind in kinds:
-            metrics._relists.labels(kind)
-            metrics._decode_errors.labels(kind)
+            self._relists.labels(kind)
+            self._decode_errors.labels(kind)
         for phase in get_args(Phase):
-            metrics._reconcile_seconds.labels(phase)
-        return metrics
+            self._reconcile_seconds.labels(phase)
 
     def show_plan(self, figures: PlanFigures) -> None:
         """Replace everything that describes the current plan; what that is in samples is worked out at a scrape."""

@@ -70,8 +70,8 @@ def _write(connection: Connection, file: str) -> None:
                 notes.append(note_unless_required(wanted, error))
         about = About(
             taken_at=taken_at,
-            source=connection.name,
-            namespace=connection.namespace,
+            source=connection.endpoint.name,
+            namespace=connection.endpoint.namespace,
             server_version=connection.version(),
             respread_version=__version__,
             notes=tuple(dict.fromkeys(notes)),
@@ -82,7 +82,7 @@ def _write(connection: Connection, file: str) -> None:
     shown = ", ".join(f"{counts[kind]:,} {full_name(kind)}" for kind in READ_KINDS if kind.resource in _SHOWN_KINDS)
     others = sum(count for kind, count in counts.items() if kind.resource not in _SHOWN_KINDS)
     where = "" if file == STANDARD_OUTPUT else f" to {file}"
-    click.echo(f"Wrote {shown} and {others:,} other objects of {connection.name}{where}.", err=True)
+    click.echo(f"Wrote {shown} and {others:,} other objects of {connection.endpoint.name}{where}.", err=True)
 
 
 def _items(connection: Connection, wanted: WantedKind) -> Iterator[bytes]:

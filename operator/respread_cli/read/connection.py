@@ -26,7 +26,7 @@ from respread.cluster.decode.decoder import KINDS
 from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.stores import UNFINISHED_PODS, full_name
 from respread.kube.access import AccessError, ClusterAccess, load_access
-from respread.kube.credentials import OURSELVES, CredentialsError, Impersonation
+from respread.kube.credentials import OURSELVES, CredentialsError, Endpoint, Impersonation
 from respread.program.command_line import CommandError
 from respread_cli.read.cluster_view import ConnectionOptions, WantedKind
 
@@ -61,13 +61,13 @@ class Connection(msgspec.Struct, frozen=True):
     """A client for one API server."""
 
     client: pykube.HTTPClient
-    server: str
-    name: str
-    """How to call the cluster in a sentence: `context prod`."""
-    namespace: str
-    """The context's."""
+    endpoint: Endpoint
     timeout_seconds: float | None = None
     """How long to wait for each answer; None for the caller's own limit."""
+
+    @property
+    def _whole_name(self) -> str:
+        return f"the API server at {self.endpoint.server} ({self.endpoint.name})"
 
     def close(self) -> None:
         """Close what is open."""
@@ -109,7 +109,7 @@ class Connection(msgspec.Struct, frozen=True):
             return UnreadableError(f"you are not allowed to {verb} {name}: {said}", absent=False)
         if response.status_code == HTTPStatus.NOT_FOUND:
             return UnreadableError(f"the API server has no {name} in version {wanted.kind.version}", absent=True)
-        return CommandError(f"the API server at {self.server} can't {verb} {name}: {said}.")
+        return CommandError(f"the API server at {self.endpoint.server} can't {verb} {name}: {said}.")
 
     def lines(self, wanted: WantedKind, version: str) -> Iterator[bytes]:
         """Return the events of a watch, each as JSON, as they arrive, until the API server ends the watch.
@@ -142,9 +142,7 @@ class Connection(msgspec.Struct, frozen=True):
             try:
                 yield from response.iter_lines(chunk_size=LINES_BYTES)
             except (requests.exceptions.RequestException, OSError) as error:
-                raise CommandError(
-                    f"the connection to the API server at {self.server} ({self.name}) broke: {_innermost(error)}."
-                ) from error
+                raise CommandError(f"the connection to {self._whole_name} broke: {_innermost(error)}.") from error
 
     def version(self) -> str:
         """Return the API server's version, such as `v1.36.3`; empty if it does not report one.
@@ -186,26 +184,22 @@ class Connection(msgspec.Struct, frozen=True):
         """
         try:
             response: requests.Response = self.client.session.get(
-                self.server + path,
+                self.endpoint.server + path,
                 params=parameters,
                 headers={"Accept": accept},
                 timeout=self.timeout_seconds or TIMEOUT_SECONDS,
                 stream=stream,
             )
         except requests.exceptions.SSLError as error:
-            raise CommandError(
-                f"the API server at {self.server} ({self.name}) is not who the kubeconfig says: {_innermost(error)}."
-            ) from error
+            raise CommandError(f"{self._whole_name} is not who the kubeconfig says: {_innermost(error)}.") from error
         except requests.exceptions.RequestException as error:
-            raise CommandError(
-                f"the API server at {self.server} ({self.name}) can't be reached: {_innermost(error)}."
-            ) from error
+            raise CommandError(f"{self._whole_name} can't be reached: {_innermost(error)}.") from error
         except (CredentialsError, OSError) as error:  # of a plugin, or a token's file
-            raise CommandError(f"the credentials of {self.name} can't be used: {error}.") from error
+            raise CommandError(f"the credentials of {self.endpoint.name} can't be used: {error}.") from error
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             raise CommandError(
-                f"the API server at {self.server} does not accept the credentials of {self.name}: they may "
-                "have expired; log in again."
+                f"the API server at {self.endpoint.server} does not accept the credentials of {self.endpoint.name}: "
+                "they may have expired; log in again."
             )
         return response
 
@@ -248,20 +242,21 @@ def open_connection(
     name = "cluster"
     kubeconfig = pykube.KubeConfig(
         {
-            "clusters": [{"name": name, "cluster": {"server": access.server}}],
+            "clusters": [{"name": name, "cluster": {"server": access.endpoint.server}}],
             "users": [{"name": name, "user": {}}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "current-context": name,
         }
     )
     headers = access.impersonation.replaced_by(impersonation).headers()
-    client = pykube.HTTPClient(kubeconfig, http_adapter=_Adapter(access, retry, headers), verify=access.verified)
+    adapter = _Adapter(access, retry, headers)
+    client = pykube.HTTPClient(kubeconfig, http_adapter=adapter, verify=access.endpoint.verified)
     client.session.auth = _Authorization(access)
     client.session.trust_env = False  # proxies of the environment are in the access; a .netrc is not for an API server
     client.session.headers["User-Agent"] = "respread"
     if access.proxy is not None:
         client.session.proxies = {"http": access.proxy, "https": access.proxy}
-    return Connection(client, access.server, access.name, access.namespace, timeout_seconds)
+    return Connection(client, access.endpoint, timeout_seconds)
 
 
 class _Adapter(HTTPAdapter):
@@ -287,7 +282,7 @@ class _Adapter(HTTPAdapter):
     def build_connection_pool_key_attributes(self, *args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the host and the TLS options of a connection: those of now, because files may have changed."""
         host, options = super().build_connection_pool_key_attributes(*args)
-        tls = {"ssl_context": self._access.ssl_context, "server_hostname": self._access.server_name}
+        tls = {"ssl_context": self._access.ssl_context, "server_hostname": self._access.endpoint.server_name}
         return host, {**options, **tls}
 
     def cert_verify(self, *_: Any) -> None:

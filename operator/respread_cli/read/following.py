@@ -194,8 +194,8 @@ class FollowedCluster:
     def _view(self) -> ReadCluster:
         return self._gathering.view(
             time=datetime.now(UTC),
-            source=self._connection.name,
-            namespace=self._connection.namespace,
+            source=self._connection.endpoint.name,
+            namespace=self._connection.endpoint.namespace,
             server_version=self._server_version,
             left_out=(kind.resource for kind in self._left_out),
             notes=dict.fromkeys(self._notes.values()),

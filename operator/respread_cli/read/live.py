@@ -44,8 +44,8 @@ def read_live(connection: Connection, wanted: Collection[WantedKind]) -> ReadClu
                 notes.extend(_faults(each.kind, faults))
     return gathering.view(
         time=begun,
-        source=connection.name,
-        namespace=connection.namespace,
+        source=connection.endpoint.name,
+        namespace=connection.endpoint.namespace,
         server_version=version.result(),
         left_out=left_out,
         notes=dict.fromkeys(notes),

@@ -412,7 +412,7 @@ def test_a_list_with_an_expired_continue_token_is_started_again(
 
         async def page(session: aiohttp.ClientSession, rest: str) -> dict[str, Any]:
             query = f"?limit=1&continue={rest}" if rest else "?limit=1"
-            async with session.request("get", f"{access.server}/api/v1/pods{query}") as response:
+            async with session.request("get", f"{access.endpoint.server}/api/v1/pods{query}") as response:
                 body: dict[str, Any] = await response.json()
                 return body
 

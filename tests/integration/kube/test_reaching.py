@@ -138,7 +138,9 @@ def statuses(access: ClusterAccess) -> tuple[int, int]:
 
     connection = open_connection(access)
     try:
-        return asyncio.run(operator()), connection.client.session.get(access.server + PATH, timeout=30).status_code
+        return asyncio.run(operator()), connection.client.session.get(
+            access.endpoint.server + PATH, timeout=30
+        ).status_code
     finally:
         connection.close()
 
@@ -245,7 +247,7 @@ def test_both_clients_use_the_service_account_of_a_pod(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
     access = ClusterAccess(*find_service_account(tmp_path), in_cluster=True)
     assert statuses(access) == OK
-    assert access.namespace == "respread"
+    assert access.endpoint.namespace == "respread"
 
 
 def test_neither_client_trusts_another_authority(api_sandbox: Sandbox, tmp_path: Path) -> None:
@@ -257,7 +259,7 @@ def test_neither_client_trusts_another_authority(api_sandbox: Sandbox, tmp_path:
     file.write_text(yaml.safe_dump(content))
     access = load_access(kubeconfig=str(file))
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-        open_connection(access).client.session.get(access.server + PATH, timeout=30)
+        open_connection(access).client.session.get(access.endpoint.server + PATH, timeout=30)
     assert len(access.ssl_context.get_ca_certs()) <= 1
 
 
@@ -269,12 +271,15 @@ def who_am_i(access: ClusterAccess) -> list[Any]:
     async def operator() -> list[Any]:
         async with open_requests(access) as requests, open_plain_session(access) as session:
             answer = await requests.send("POST", path, {}, body=body, timeout_seconds=30)
-            async with session.post(access.server + path, json=body) as response:
+            async with session.post(access.endpoint.server + path, json=body) as response:
                 return [json.loads(answer.body), await response.json()]
 
     connection = open_connection(access)
     try:
-        answers = [*asyncio.run(operator()), connection.client.session.post(access.server + path, json=body).json()]
+        answers = [
+            *asyncio.run(operator()),
+            connection.client.session.post(access.endpoint.server + path, json=body).json(),
+        ]
         return [each["status"]["userInfo"] for each in answers]
     finally:
         connection.close()

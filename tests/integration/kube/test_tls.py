@@ -139,7 +139,7 @@ def answers(access: ClusterAccess) -> list[str]:
             except NoResponseError as error:
                 own = str(error)
             try:
-                async with session.get(access.server + PATH) as response:
+                async with session.get(access.endpoint.server + PATH) as response:
                     kopfs = str(response.status)
             except aiohttp.ClientConnectionError as error:
                 kopfs = str(error)
@@ -147,7 +147,7 @@ def answers(access: ClusterAccess) -> list[str]:
 
     connection = open_connection(access)
     try:
-        commands = str(connection.client.session.get(access.server + PATH, timeout=30).status_code)
+        commands = str(connection.client.session.get(access.endpoint.server + PATH, timeout=30).status_code)
     except OSError as error:
         commands = str(error)
     finally:

@@ -70,7 +70,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
 
 def sent(connection: Connection) -> requests.PreparedRequest:
     """Return a request as it is sent."""
-    request = requests.Request("GET", f"{connection.server}/version")
+    request = requests.Request("GET", f"{connection.endpoint.server}/version")
     prepared: requests.PreparedRequest = connection.client.session.prepare_request(request)
     return prepared
 
@@ -83,35 +83,35 @@ def authorization(connection: Connection) -> str | None:
 
 def test_the_current_context_is_used(tmp_path: Path) -> None:
     connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod", current="prod")))
-    assert connection.server == "https://prod:6443"
-    assert (connection.name, connection.namespace) == ("context prod", "prod-ns")
+    assert connection.endpoint.server == "https://prod:6443"
+    assert (connection.endpoint.name, connection.endpoint.namespace) == ("context prod", "prod-ns")
     assert authorization(connection) == "Bearer token-of-prod"
 
 
 def test_a_context_is_selected_by_name_without_a_current_context(tmp_path: Path) -> None:
     connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod")), "dev")
-    assert (connection.name, authorization(connection)) == ("context dev", "Bearer token-of-dev")
+    assert (connection.endpoint.name, authorization(connection)) == ("context dev", "Bearer token-of-dev")
 
 
 def test_the_kubeconfig_option_has_precedence_over_the_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "one", "dev", current="dev")))
-    assert connect().name == "context dev"
-    assert connect(str(kubeconfig(tmp_path / "two", "prod", current="prod"))).name == "context prod"
+    assert connect().endpoint.name == "context dev"
+    assert connect(str(kubeconfig(tmp_path / "two", "prod", current="prod"))).endpoint.name == "context prod"
 
 
 def test_the_kubeconfig_in_the_home_directory_is_the_fallback(tmp_path: Path) -> None:
     (tmp_path / "home" / ".kube").mkdir(parents=True)
     kubeconfig(tmp_path / "home" / ".kube" / "config", "home", current="home")
-    assert connect().name == "context home"
+    assert connect().endpoint.name == "context home"
 
 
 def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "one", "dev")
     second = kubeconfig(tmp_path / "two", "prod", current="prod")
     joined = f"{first}:{tmp_path / 'missing'}:{second}"
-    assert connect(joined).name == "context prod"
+    assert connect(joined).endpoint.name == "context prod"
     assert authorization(connect(joined, "dev")) == "Bearer token-of-dev"
 
 
@@ -256,7 +256,7 @@ def test_requests_impersonate_the_user_and_all_groups(
         with closing(
             connections.connect(ConnectionOptions(str(file), as_user=as_user, as_groups=as_groups))
         ) as connection:
-            assert connection.client.session.get(connection.server, timeout=30).ok
+            assert connection.client.session.get(connection.endpoint.server, timeout=30).ok
         server.shutdown()
     assert seen == [(f"Impersonate-{name}", value) for name, value in expected]
 

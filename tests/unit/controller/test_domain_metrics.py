@@ -21,7 +21,7 @@ def samples(world: ClusterSnapshot, name: str, **options: Any) -> list[tuple[dic
     policy = default_policy()
     reconciled = reconciled_of(world, policy)
     registry = CollectorRegistry()
-    Metrics.create(registry, version="1", **options).show_plan(figures_of([policy], reconciled, {}))
+    Metrics(registry, version="1", **options).show_plan(figures_of([policy], reconciled, {}))
     found = [sample for family in registry.collect() for sample in family.samples if sample.name == name]
     common = {"namespace", "workload", "when_unsatisfiable"}
     return [({k: v for k, v in sample.labels.items() if k not in common}, sample.value) for sample in found]

@@ -41,7 +41,7 @@ def test_the_status_counts_them_and_has_the_worst_with_cause_and_cure() -> None:
 
 def test_the_metric_counts_them_by_rule() -> None:
     registry = CollectorRegistry()
-    Metrics.create(registry, version="1").show_plan(figures_of([default_policy()], reconciled_with(loose=2), {}))
+    Metrics(registry, version="1").show_plan(figures_of([default_policy()], reconciled_with(loose=2), {}))
     labels = {"policy_namespace": "", "policy": "default"}
     pending = {"state": "Unsatisfiable", "when": "Now", "rule": "TooFewDomains"}
     idle = {"state": "Ineffective", "when": "Now", "rule": "SkewUnreachable"}

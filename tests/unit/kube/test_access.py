@@ -58,24 +58,24 @@ def authorization(*, kubeconfig: Path) -> str | None:
 
 def test_the_current_context_is_used(tmp_path: Path) -> None:
     access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "secret"})))
-    assert (access.server, access.namespace) == ("https://one.example:6443", "default")
+    assert (access.endpoint.server, access.endpoint.namespace) == ("https://one.example:6443", "default")
     assert asyncio.run(access.authorization()) == "Bearer secret"
 
 
 def test_another_context_can_be_selected(tmp_path: Path) -> None:
     config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
     access = load_access(kubeconfig=str(config), context="second")
-    assert (access.server, access.namespace) == ("https://two.example/k8s/two", "shop")
+    assert (access.endpoint.server, access.endpoint.namespace) == ("https://two.example/k8s/two", "shop")
 
 
 def test_the_files_of_the_kubeconfig_variable_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "config", {"token": "secret"})))
-    assert load_access(context="second").server == "https://two.example/k8s/two"
+    assert load_access(context="second").endpoint.server == "https://two.example/k8s/two"
 
 
 def test_the_home_directory_is_the_default(tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / "home" / ".kube" / "config", {"token": "secret"})
-    assert load_access().server == "https://one.example:6443"
+    assert load_access().endpoint.server == "https://one.example:6443"
 
 
 def test_a_given_kubeconfig_has_precedence_over_the_service_account(
@@ -84,7 +84,7 @@ def test_a_given_kubeconfig_has_precedence_over_the_service_account(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
-    assert load_access(kubeconfig=str(config)).server == "https://one.example:6443"
+    assert load_access(kubeconfig=str(config)).endpoint.server == "https://one.example:6443"
 
 
 def test_a_token_file_is_read_without_its_line_end(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_proxy_and_the_tls_server_name_are_used(tmp_path: Path) -> None:
         tmp_path / "config", {"token": "t"}, **{"proxy-url": "http://proxy.example:3128", "tls-server-name": "api"}
     )
     access = load_access(kubeconfig=str(config))
-    assert (access.proxy, access.server_name) == ("http://proxy.example:3128", "api")
+    assert (access.proxy, access.endpoint.server_name) == ("http://proxy.example:3128", "api")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_the_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     access = load_access()
-    assert (access.server, access.namespace) == ("https://10.0.0.1:443", "respread")
+    assert (access.endpoint.server, access.endpoint.namespace) == ("https://10.0.0.1:443", "respread")
     token.write_text("second", encoding="utf-8")
     assert asyncio.run(access.authorization()) == "Bearer first"
     seconds[0] += 61
@@ -291,7 +291,7 @@ def test_the_first_of_several_files_has_precedence_and_paths_are_relative_to_the
     rest = write_kubeconfig(tmp_path / "two" / "config", {"token": "of the second"})
     files = os.pathsep.join((str(tmp_path / "absent"), str(tmp_path / "one" / "users"), str(rest)))
     access = load_access(kubeconfig=files)
-    assert access.server == "https://one.example:6443"
+    assert access.endpoint.server == "https://one.example:6443"
     assert asyncio.run(access.authorization()) == "Bearer from one"
 
 

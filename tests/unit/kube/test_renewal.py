@@ -179,7 +179,7 @@ def test_a_netrc_entry_is_not_sent_to_the_api_server(tmp_path: Path, monkeypatch
             async with open_requests(access) as requests, open_plain_session(access) as session:
                 answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
                 assert answer.succeeded
-                async with session.get(f"{access.server}/api") as response:
+                async with session.get(f"{access.endpoint.server}/api") as response:
                     assert response.ok
 
     asyncio.run(scenario())

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 61_730),  # (300, 44,000)
-        ("operator/respread", 191, 43_030),  # (-, 31,000)
+        ("operator", 279, 61_580),  # (300, 44,000)
+        ("operator/respread", 191, 42_880),  # (-, 31,000)
         ("tests", 448, 74_240),  # (-, 75,000)
     ],
 )

@@ -59,7 +59,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def metrics(registry: CollectorRegistry) -> Metrics:
-    return Metrics.create(registry, version="1.2.3")
+    return Metrics(registry, version="1.2.3")
 
 
 def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
@@ -89,7 +89,7 @@ def documented() -> set[Described]:
 
 
 def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistry) -> None:
-    metrics = Metrics.create(
+    metrics = Metrics(
         registry,
         version="1.2.3",
         kinds=["pods"],
@@ -290,7 +290,7 @@ def test_counters_of_deleted_policies_are_dropped(registry: CollectorRegistry, m
 
 
 def test_the_counters_of_a_policy_start_at_zero(registry: CollectorRegistry) -> None:
-    metrics = Metrics.create(registry, version="1", from_the_start=CountedFromTheStart(("Evicted",), ("Improved",)))
+    metrics = Metrics(registry, version="1", from_the_start=CountedFromTheStart(("Evicted",), ("Improved",)))
     of_shop = PolicyFigures(policy="default", namespaces=frozenset({"shop"}))
     metrics.show_plan(PlanFigures(policies=(of_shop, PolicyFigures(policy="own/mine"))))
     evictions = {("", "default", "shop", "Evicted"): 0, ("own", "mine", "own", "Evicted"): 0}
@@ -314,7 +314,7 @@ def test_the_counters_of_a_policy_start_at_zero(registry: CollectorRegistry) -> 
 
 
 def test_the_counters_of_watched_kinds_start_at_zero(registry: CollectorRegistry) -> None:
-    metrics = Metrics.create(registry, version="1", kinds=["pods", "nodes"])
+    metrics = Metrics(registry, version="1", kinds=["pods", "nodes"])
     metrics.count_relist("pods")
     metrics.count_decode_error("nodes")
     assert samples(registry, "respread_watch_relists_total") == {("pods",): 1, ("nodes",): 0}
@@ -370,14 +370,14 @@ def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metri
 
 def test_two_operators_in_one_process_have_separate_metrics() -> None:
     one, two = CollectorRegistry(), CollectorRegistry()
-    Metrics.create(one, version="1").observe_plan(1)
-    Metrics.create(two, version="1")
+    Metrics(one, version="1").observe_plan(1)
+    Metrics(two, version="1")
     assert samples(one, "respread_plan_duration_seconds_count") == {(): 1}
     assert samples(two, "respread_plan_duration_seconds_count") == {(): 0}
 
 
 def test_the_build_info_has_the_version(registry: CollectorRegistry) -> None:
-    Metrics.create(registry, version="1.2.3", revision="c0ffee")
+    Metrics(registry, version="1.2.3", revision="c0ffee")
     assert samples(registry, "respread_build_info") == {("1.2.3", "c0ffee", platform.python_version()): 1}
 
 

@@ -303,8 +303,6 @@ class _Kept(msgspec.Struct, Generic[_T], frozen=True):
 class BatchReadings(Generic[_T]):
     """Readings by key. Who asks for one that is being read waits for it."""
 
-    __slots__ = ("_clock", "_failed", "_fresh_seconds", "_kept", "_reading")
-
     def __init__(self, clock: Callable[[], float], fresh_seconds: float) -> None:
         """Start without readings. Each is valid for `fresh_seconds`."""
         self._clock = clock

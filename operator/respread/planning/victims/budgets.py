@@ -59,8 +59,6 @@ class BudgetBook:
     The planner owns it: `take` and `give_back` change it, and a `fork` changes independently.
     """
 
-    __slots__ = ("_budgets", "_taken", "_taken_of")
-
     def __init__(
         self, snapshot: ClusterSnapshot, in_flight: Iterable[Pod] = (), index: BudgetIndex | None = None
     ) -> None:
@@ -245,8 +243,6 @@ def why_no_budget(rules: VictimRules, budgets: Collection[PodDisruptionBudget]) 
 
 class _Budgets:
     """The budgets of a snapshot: which pods they select, and how evictions in flight count against them."""
-
-    __slots__ = ("_by_labels", "_healthy", "_in_flight", "_index", "_leaving", "_namespaces_in_flight", "_unseen")
 
     def __init__(self, index: BudgetIndex, in_flight: Iterable[Pod]) -> None:
         self._index = index

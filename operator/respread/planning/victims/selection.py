@@ -109,12 +109,8 @@ class Selection:
         self._policies = policies
         self._snapshot = ClusterSnapshot()
         self._namespaces: dict[str, _Namespace] = {}
-        self._selected: dict[GroupKey, str] = {}
-
-    @property
-    def selected(self) -> Mapping[GroupKey, str]:
+        self.selected: dict[GroupKey, str] = {}
         """The groups that policies restore in the last snapshot, each with the name of its policy."""
-        return self._selected
 
     @property
     def violated(self) -> Mapping[str, Sequence[Violated]]:
@@ -138,7 +134,7 @@ class Selection:
             namespaces[name] = known
         self._namespaces = namespaces
         if changed:
-            self._selected = {key: policy for each in namespaces.values() for key, policy in each.selected.items()}
+            self.selected = {key: policy for each in namespaces.values() for key, policy in each.selected.items()}
 
     def policy_of(self, namespace: str, labels: Labels) -> Policy | None:
         """Return the policy that governs pods of a namespace with these labels."""

@@ -72,8 +72,6 @@ class FreeAmounts:
 class FreeResources:
     """Every resource over all nodes."""
 
-    __slots__ = ("_by_name", "_shares", "_shares_kept")
-
     def __init__(self) -> None:
         self._by_name: dict[str, FreeAmounts] = {POD_SLOTS: FreeAmounts()}
         self._shares: dict[int, tuple[Resources, tuple[tuple[FreeAmounts, int], ...]]] = {}
@@ -125,8 +123,6 @@ EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for "every a
 
 class UsedPorts:
     """The host ports that pods use on their nodes."""
-
-    __slots__ = ("_in_use",)
 
     def __init__(self) -> None:
         self._in_use: dict[tuple[str, int], dict[int, Counter[str]]] = {}

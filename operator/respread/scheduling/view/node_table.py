@@ -49,8 +49,6 @@ class LabelColumn:
 class NodeTable:
     """The nodes in their slots. A node keeps its slot as long as it exists."""
 
-    __slots__ = ("_columns", "_derived", "_free_slots", "_taints", "every", "names", "nodes", "slot_of", "state")
-
     def __init__(self) -> None:
         self.names: list[str] = []
         """By slot; empty if there is no node."""

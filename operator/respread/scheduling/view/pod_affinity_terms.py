@@ -62,8 +62,6 @@ class FiledTerms:
 class ExistingTerms:
     """The anti-affinity terms of all pods on nodes, with the number of pods of each node that have each term."""
 
-    __slots__ = ("_of", "_tallies", "by_label", "kept")
-
     def __init__(self) -> None:
         self.by_label: dict[tuple[str | None, str, str], FiledTerms] = {}
         """By a namespace that the term names (None if it selects namespaces) and a label that matching pods have (two

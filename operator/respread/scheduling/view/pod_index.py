@@ -56,8 +56,6 @@ class PodIndex:
     Living pods are not terminating. Only unfinished pods on nodes of the view are counted.
     """
 
-    __slots__ = ("_buckets", "_by_label", "_by_namespace", "_tallies", "_tallies_by_label", "kept")
-
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, Labels], _Bucket] = {}
         self._by_namespace: dict[str, dict[_Bucket, None]] = {}

@@ -59,8 +59,6 @@ def is_bound_by_scheduler(snapshot: ClusterSnapshot, claim: PersistentVolumeClai
 class VolumeUsage:
     """Which pods of each node have volumes that a filter uses."""
 
-    __slots__ = ("_pods", "changed", "claims")
-
     def __init__(self) -> None:
         self._pods: dict[int, dict[int, Pod]] = {}
         self.claims: Counter[ObjectKey] = Counter()
@@ -138,8 +136,6 @@ class AttachedVolumes(msgspec.Struct, frozen=True):
 
 class Attachments:
     """The volumes attached to every node with a limit, and the remaining room for each driver."""
-
-    __slots__ = ("_attached", "_failing", "_room", "_snapshot", "_table", "_usage")
 
     def __init__(self, table: NodeTable, usage: VolumeUsage, snapshot: ClusterSnapshot) -> None:
         self._table = table
