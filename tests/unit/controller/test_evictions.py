@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from immutables import Map
@@ -19,6 +20,7 @@ from respread.api.reasons import Held, Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, PolicyObject
 from respread.controller.acting import Acting, put_together
@@ -277,6 +279,25 @@ def test_nothing_is_sent_after_a_change_while_the_request_was_prepared() -> None
     assert history.evicted == {}
 
 
+@pytest.mark.parametrize(
+    "present",
+    [None, msgspec.structs.replace(A, uid="of another"), msgspec.structs.replace(A, deletion_timestamp=NOW)],
+    ids=["gone", "replaced", "terminating"],
+)
+def test_nothing_is_sent_for_a_pod_that_is_not_there_any_more(present: Pod | None) -> None:
+    """The API server would take a disruption off its budget first."""
+    world = Cluster(policy())
+
+    async def recorded(_: web.Request) -> web.StreamResponse:
+        world.parts.informers.state.apply("pods", [(A.key, present)])
+        return web.json_response({})
+
+    world.stub.on("PATCH", "/status", recorded)
+    made, _ = world.evict()
+    assert not made
+    assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status"]
+
+
 @pytest.mark.parametrize(("rule", "is_made"), [("Required", False), ("Optional", True)])
 def test_nothing_is_sent_for_a_pod_whose_required_budget_was_deleted_since_the_plan(
     rule: str, *, is_made: bool
@@ -351,6 +372,31 @@ def test_a_step_ends_when_its_first_pod_is_refused_and_goes_on_when_it_has_gone(
     assert not made
     assert sent == evicted
     assert history.evicted == ({"default": 1} if evicted else {})
+
+
+def test_the_rest_of_a_step_is_not_tried_once_another_replica_leads() -> None:
+    world = Cluster(policy())
+
+    async def deposed(_: web.Request) -> web.StreamResponse:
+        world.leads = False
+        return web.json_response({}, status=201)
+
+    world.stub.on("POST", EVICTION, deposed)
+    made, _ = world.make(*(move(each, component=1) for each in (A, B)))
+    assert not made
+    assert world.asked == ["POST eviction"]  # a dry run
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> None:
+    world = Cluster(policy())
+    selector = LabelSelector(match_labels=Map(app="web"))
+    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector, disruptions_allowed=allowed)
+    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[budget])
+    world.stub.on("POST", "/pods/b/eviction", answering({}, status=201))
+    made, _ = world.make(*(move(each, component=1) for each in (A, B)))
+    assert made is (allowed == 2)
+    assert made is bool(world.asked)
 
 
 @pytest.mark.parametrize(("others", "asked"), [(2, 2), (1, 1)])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from respread.api.fields import Problem
 from respread.api.policy import ClusterPolicySpec, Limits, Mode, Policy
 from respread.controller.waking import (
     ENDED_SECONDS,
@@ -76,7 +78,8 @@ def policy(name: str, in_flight: int, mode: Mode = "Enforce") -> Policy:
 
 def test_all_limits_are_used_only_if_no_policy_that_evicts_has_a_place() -> None:
     web, api, tried = policy("web", 2), policy("api", 1), policy("tried", 5, "DryRun")
-    assert is_full([web, tried], {"web": 2})
+    invalid = msgspec.structs.replace(policy("invalid", 5), problems=(Problem("spec.mode", "is unknown"),))
+    assert is_full([web, tried, invalid], {"web": 2})
     assert not is_full([web, tried], {"web": 1})
     assert not is_full([web, api], {"web": 2})
     assert is_full([web, api], {"web": 2, "api": 1})
