@@ -280,12 +280,17 @@ def test_a_move_whose_replacement_lets_a_pending_pod_in_reserves_its_room_too(ro
 
 
 @pytest.mark.parametrize("whose", ["its own", "the move's"])
-@pytest.mark.parametrize(("room", "moved"), [(1, 1), (2, 2)])
-def test_a_move_whose_pod_repels_a_pending_pod_reserves_its_room_too(whose: str, room: int, moved: int) -> None:
-    """Once web-b1 has left the rack, the pod may take the room on b2 that the replacement of the other move needs."""
+@pytest.mark.parametrize(("room", "rack_of_a1", "moved"), [(1, "r0", 1), (2, "r0", 2), (2, "r1", 1)])
+def test_a_move_whose_pod_repels_a_pending_pod_reserves_its_room_too(
+    whose: str, room: int, rack_of_a1: str, moved: int
+) -> None:
+    """Once web-b1 has left the rack, the pod may take the room on b2 that the replacement of the other move needs.
+
+    If a1 is in the same rack, it keeps the replacement of web-b1 off it too.
+    """
     rack = "example.com/rack"
     nodes = [
-        node("a1", "a"),
+        node("a1", "a", labels={rack: rack_of_a1}),
         node("b1", "b", labels={rack: "r1"}, unschedulable=True),
         node("b2", "b", labels={rack: "r1"}, pods=room),
         node("b3", "b", labels={rack: "r2"}, pods=1),
@@ -301,6 +306,14 @@ def test_a_move_whose_pod_repels_a_pending_pod_reserves_its_room_too(whose: str,
     ]
     plan = planned(nodes, repelled, *pods)
     assert (len(plan.moves), at_once(plan)) == (2, moved)
+
+
+@pytest.mark.parametrize(("room", "moved"), [(1, 0), (2, 1)])
+def test_pending_pods_that_keep_off_each_others_nodes_reserve_a_node_each(room: int, moved: int) -> None:
+    crowd = [waiting(f"crowd-{at}", **far_from("crowd", HOSTNAME)) for at in range(2)]
+    crowd = [msgspec.structs.replace(each, labels=Map(app="crowd")) for each in crowd]
+    nodes = [*zones(9), node("c1", "c", pods=room)]
+    assert at_once(planned(nodes, *crowd, *application("web"))) == moved
 
 
 @pytest.mark.parametrize("whose", ["its own", "the terminating pod's"])

@@ -6,8 +6,8 @@ A pod keeps a place if one of these can be shown. Neither depends on the order:
   requests as much as the largest request.
 - *A witness*: there is a node on which it fits even if all others that may land there do.
 
-If constraints let it land only on a node without another pod of its component, each of these closes a node, whatever
-room that has. Pods of other components only take room.
+If constraints or anti-affinity let it land only on a node without another pod of its component, each of these closes a
+node, whatever room that has. Pods of other components only take room.
 
 A proof is valid until more pods may land on the same nodes, and is only repeated then.
 """
@@ -21,7 +21,7 @@ from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Conflict, Demand, Leaving, Relations, held_by, largest_of
+from respread.planning.room.demand import Conflict, Demand, Leaving, Relations, counts_for, held_by, largest_of
 from respread.scheduling.view.node_table import NodeSet, node_set, slots_of, union
 
 _MOST_LOOKS: Final = 20_000
@@ -95,10 +95,8 @@ class Contention:
         self._by_witness: dict[int, list[_Kept]] = {}
         self._witnesses: NodeSet = 0
         self._number = 0
-        self._left: NodeSet = 0
-        """The nodes that pods leave for those that have joined."""
         self._opened: dict[int, Demand] = {}
-        """The pods of `waiting`, by identity, to which such a node may open. Each of them may then land anywhere."""
+        """The pods of `waiting`, by identity, to which nodes open that others leave. Each may then land anywhere."""
         self._opened_number = 0
         self._looks = self._looks_for_later = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
@@ -138,15 +136,15 @@ class Contention:
                 return Conflict(meeting, meeting.nodes & each.nodes)
         let_in = self._relations.let_in_by(demands)
         for each in let_in:
-            if (other := self._relations.of(each)) is not None:
+            if (other := self._relations.of(each) or self._relations.between(each, demands)) is not None:
                 return other
-        before = self._left, self._opened, self._opened_number
+        before = self._opened, self._opened_number
         self._come((*demands, *let_in), left, 1)
         self._open(left)
         conflict, kept = self._all_keep(demands, let_in, left)
         if conflict is not None:
             self._come((*demands, *let_in), left, -1)
-            self._left, self._opened, self._opened_number = before
+            self._opened, self._opened_number = before
             return conflict
         for one in kept:
             self._keep(one)
@@ -187,15 +185,17 @@ class Contention:
         return conflict
 
     def _open(self, left: Iterable[int]) -> None:
-        """Count the pods to which the left nodes may open: they may land there, and so no longer only elsewhere."""
+        """Count the pods to which the left nodes may open, and those that may then land elsewhere."""
         found: dict[int, Demand] = {}
         for slot in left:
-            self._left |= 1 << slot
             if self._closed >> slot & 1:
                 for each in self._waiting:
                     if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
                         found[id(each)] = each
         if found:
+            for each in self._waiting:
+                if not each.nodes and any(counts_for(each, one.pod) for one in tuple(found.values())):
+                    found[id(each)] = each
             self._opened = {**self._opened, **found}
             self._opened_number = sum(each.number for each in self._opened.values())
 
@@ -365,11 +365,10 @@ class Contention:
         for nodes, takers in self._takers.items():
             if nodes >> slot & 1:
                 used.update(takers.amounts)
-        if self._left >> slot & 1:
-            for each in self._opened.values():
-                if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
-                    for name, amount in each.taken.items():
-                        used[name] += each.number * amount
+        for each in self._opened.values():
+            if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
+                for name, amount in each.taken.items():
+                    used[name] += each.number * amount
         used.subtract(demand.taken)
         credit = self._credit(demand, slot)
         if any(

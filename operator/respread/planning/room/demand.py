@@ -273,14 +273,16 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
     kinds: dict[str, Counter[Labels]] = {}
     for pod in beside:
         kinds.setdefault(pod.namespace, Counter())[pod.labels] += 1
-    for each in demands:
-        if each.nodes:
-            kinds.setdefault(each.pod.namespace, Counter())[each.pod.labels] += each.number
+    looking = [each for each in demands if each.nodes]
+    repelling = [each for each in looking if each.pod.spec.pod_anti_affinity]
+    for each in looking:
+        kinds.setdefault(each.pod.namespace, Counter())[each.pod.labels] += each.number
     for each in demands:
         follows = _may_follow(each, kinds)
         others = _counted(each, kinds.get(each.pod.namespace, Counter()))
+        apart = _keeping_off(placement, each, looking, repelling)
         if not follows and not others:
-            yield each
+            yield each._replace(closing=apart) if apart else each
             continue
         open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
@@ -293,7 +295,7 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
             parts=_by_domain(nodes, (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)),
-            closing=others if len(larger) < len(hard) else 0,
+            closing=apart + (others if len(larger) < len(hard) else 0),
         )
 
 
@@ -316,7 +318,7 @@ def _may_follow(demand: Demand, kinds: Mapping[str, Counter[Labels]]) -> bool:
 def _counted(demand: Demand, kinds: Counter[Labels]) -> int:
     """Return how many of other waiting pods, with this many of each kind, the constraints of one may count."""
     constraints = [each.constraint for each in demand.prepared.hard_constraints]
-    if not constraints or not kinds:
+    if not constraints:
         return 0
     itself = 1 if demand.nodes else 0
     if len(kinds) > _MOST_SIBLINGS:
@@ -326,6 +328,31 @@ def _counted(demand: Demand, kinds: Counter[Labels]) -> int:
         for labels, count in kinds.items()
         if any(constraint.selector.matches(labels) for constraint in constraints)
     )
+
+
+def counts_for(demand: Demand, pod: Pod) -> bool:
+    """Return whether a pod that lands may open other nodes to pods, because their constraints count it."""
+    selectors = (each.constraint.selector for each in demand.prepared.hard_constraints)
+    return demand.pod.namespace == pod.namespace and any(selector.matches(pod.labels) for selector in selectors)
+
+
+def _keeping_off(placement: Placement, demand: Demand, demands: Sequence[Demand], repelling: Sequence[Demand]) -> int:
+    """Return how many other waiting pods may keep one off a node by anti-affinity, whichever of both has it."""
+    others = demands if demand.pod.spec.pod_anti_affinity else repelling
+    return sum(
+        other.number - (other is demand)
+        for other in others
+        if len(others) > _MOST_SIBLINGS
+        or any(placement.table.column(key).is_of_nodes for key in _keys_apart(demand, other))
+    )
+
+
+def _keys_apart(one: Demand, other: Demand) -> set[str]:
+    """Return the topology keys of the anti-affinity of either pod to the other."""
+    return {
+        *one.prepared.keys_apart_from(other.pod.namespace, other.pod.labels),
+        *other.prepared.keys_apart_from(one.pod.namespace, one.pod.labels),
+    }
 
 
 def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn]) -> tuple[NodeSet, ...] | None:
@@ -431,6 +458,14 @@ class Relations:
             for other in self.special:
                 if other.prepared.wants_volume_alone:
                     return Conflict(other, other.nodes)
+        return None
+
+    def between(self, let_in: Demand, demands: Iterable[Demand]) -> Conflict | None:
+        """Return that a pod that is let in may land where it keeps off those that let it in; None if it may not."""
+        for each in demands:
+            columns = map(self._table.column, _keys_apart(let_in, each))
+            if any(there & let_in.nodes and there & each.nodes for one in columns for there in one.nodes_with.values()):
+                return Conflict(let_in, let_in.nodes)
         return None
 
     def _affects(self, one: Demand, other: Demand) -> bool:
