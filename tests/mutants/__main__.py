@@ -45,9 +45,9 @@ def main() -> int:
     parser.add_argument("--seconds", default=120, type=float, help="the longest time of tests of a fault (%(default)s)")
     parser.add_argument("--with-control-plane", action="store_true", help="then run tests on the control plane, too")
     options = parser.parse_args()
+    others = drawn(ROOT / CODE, options.random, options.seed, options.only)  # of the code that is copied now
     with trials(options.tests, options.seconds) as tried:
         named = [] if options.only_random else [each for each in FAULTS if options.only in f"{each.file} {each.name}"]
-        others = drawn(ROOT / CODE, options.random, options.seed, options.only)
         listed = [
             _try(tried, each.change(tried.code(each.file)), with_control_plane=options.with_control_plane)
             for each in named

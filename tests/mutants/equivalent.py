@@ -67,6 +67,25 @@ EQUIVALENT: Final = {
         "board.placement.view.uncertain → True",
     ): "without objects that can't be decoded, the same nodes are possible: it only saves the look",
     (
+        "planning/room/demand.py",
+        "_is_of_one_each",
+        "len(column.nodes_with) == column.present.bit_count() → False",
+    ): "if no two of all nodes have the same value, no two of some have: it only saves the look",
+    **{
+        ("planning/solving.py", f"Solver.{function}", "0 → 1"): "what is asked for comes in thousandths and bytes"
+        for function in ("_rivals", "_tight")
+    },
+    (
+        "spread/index.py",
+        "_NamespaceGroups._group",
+        "before is None or key.selector in changes.rematched → True",
+    ): "the selector matches the same label sets then: it only saves the look",
+    (
+        "spread/index.py",
+        "SpreadIndex.update",
+        "not in → in",
+    ): "domains that no group uses are forgotten later: it only costs memory",
+    (
         "planning/solving.py",
         "Solver.solve",
         "claims → True",

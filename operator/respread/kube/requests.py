@@ -385,7 +385,6 @@ class _StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = ""
     """Actually the plural name of the object's resource."""
     causes: tuple[_StatusCause, ...] = ()
-    retry_after_seconds: float = 0
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -249,11 +249,10 @@ def is_stateful(entry: MoveEntry) -> bool:
 def is_late(entry: MoveEntry, now: float) -> bool:
     """Whether a replacement should exist, or have a node, by now: something prevents it that no plan knows of."""
     if entry.phase is MovePhase.LEAVING:
-        return entry.wanted and not is_stateful(entry) and now - entry.phase_since >= PLACED_SECONDS
-    replacement = entry.replacement
-    if entry.phase is not MovePhase.REPLACED or replacement is None or replacement.spec.has_scheduling_gates:
-        return False
-    return now - entry.phase_since >= PLACED_SECONDS
+        is_expected = entry.wanted and not is_stateful(entry)
+    else:
+        is_expected = entry.phase is MovePhase.REPLACED and not will_need_a_node(entry)
+    return is_expected and now - entry.phase_since >= PLACED_SECONDS
 
 
 def will_need_a_node(entry: MoveEntry) -> bool:

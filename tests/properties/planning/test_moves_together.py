@@ -259,6 +259,8 @@ def crossing_worlds(draw: st.DrawFn) -> World:
         Rule(key, draw(st.integers(1, 2)), web, hard=draw(st.sampled_from((True, True, False))))
         for key in draw(st.sampled_from((("zone", "rack"), ("zone", "rack", HOSTNAME))))
     )
+    if rules[0].hard and draw(st.booleans()):  # the same domains twice, of which one is only preferred
+        rules += (Rule("zone", draw(st.integers(1, 2)), web, hard=False),)
     pods = draw(st.lists(st.sampled_from(range(len(hosts))), min_size=6, max_size=9))
     shapes = (Shape({"app": "web"}, rules),)
     return World(hosts, shapes, tuple(Place(0, host) for host in pods), restores_soft=draw(st.booleans()))

@@ -72,13 +72,13 @@ def test_a_step_of_several_pods_is_safe_if_all_its_courses_are(part: int) -> Non
             assert _state(case.board) == before
             assert (found is None) == (expected is None), pair
             if found is not None and expected is not None:
-                represented = {
-                    case.start.evict(pair[0])
-                    .evict(pair[1])
-                    .place(case.place_of(each.placed[0]))
-                    .place(case.place_of(each.placed[1]))
-                    for each in found.likely
+                without = case.start.evict(pair[0]).evict(pair[1])
+                ends = {
+                    each: without.place(case.place_of(each.placed[0])).place(case.place_of(each.placed[1]))
+                    for each in found.outcomes
                 }
+                represented = {ends[each] for each in found.likely}
+                assert found.certain == all(_is_better(case, end) for end in ends.values())
                 assert represented <= expected
                 assert {_excess(case, each) for each in represented} == {_excess(case, each) for each in expected}
 
@@ -251,16 +251,14 @@ def _may_land(case: Case, kind: Kind) -> set[int]:
 def _is_certain(case: Case, kind: Kind) -> bool:
     """Whether a DoNotSchedule constraint to be restored is better wherever the replacement lands."""
     without, held, gone = _landings(case, kind)
-    before = case.model.excesses(case.start)
-    return all(
-        any(
-            group.hard and group.restored and after < excess
-            for group, after, excess in zip(
-                case.model.groups, case.model.excesses(without.place((kind[0], host))), before, strict=True
-            )
-        )
-        for host in held | gone
-    )
+    return all(_is_better(case, without.place((kind[0], host))) for host in held | gone)
+
+
+def _is_better(case: Case, position: Position) -> bool:
+    """Whether a DoNotSchedule constraint to be restored is better than at the start."""
+    model = case.model
+    changes = zip(model.groups, model.excesses(position), model.excesses(case.start), strict=True)
+    return any(group.hard and group.restored and after < before for group, after, before in changes)
 
 
 def _excess(case: Case, position: Position) -> int:

@@ -12,7 +12,7 @@ import pytest
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.eviction.owners.last_look import Owners
+from respread.eviction.owners.last_look import MOST_REMEMBERED, Owners, TopOwners
 from respread.kube.requests import NoResponseError, Response
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import SPEC, move
@@ -85,3 +85,13 @@ def test_a_pod_that_nothing_replaces_is_held_before_anything_is_read(kind: str, 
     held = asyncio.run(owners.why_not_at_rest(move(victim), cluster([], [victim]), Ledger()))
     assert held is not None
     assert held.reason is reason
+
+
+def test_the_owners_of_those_controllers_are_known_that_were_read_last() -> None:
+    top, deployment = TopOwners(), OwnerReference("apps/v1", "Deployment", "web", "uid-deployment")
+    for number in (*range(MOST_REMEMBERED), 0, MOST_REMEMBERED):
+        top.note(f"uid-{number}", deployment)
+    for number, is_known in ((0, True), (1, False), (2, True), (MOST_REMEMBERED, True)):
+        owner = OwnerReference("apps/v1", "ReplicaSet", "web", f"uid-{number}")
+        assert top.of(pod("web-0", "node-1", SPEC, controller=owner)) == (deployment if is_known else owner)
+    assert top.of(pod("web-0", "node-1", SPEC, controller=None)) is None

@@ -114,7 +114,15 @@ def test_selectors_are_compared_without_what_the_api_server_has_merged_into_them
     assert difference(asking({"key": "app", "operator": operator, "values": ["other"]}), asking()) is not None
 
 
-def test_fields_that_admission_adds_to_every_pod_are_ignored() -> None:
+OWN: dict[str, Any] = {
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "volumes": [{"name": "own", "emptyDir": {}}],
+    "initContainers": [{"name": "own", "resources": {"requests": {"cpu": "2"}}}],
+}
+
+
+@pytest.mark.parametrize("own", [{}, OWN])
+def test_fields_that_admission_adds_to_every_pod_are_ignored(own: dict[str, Any]) -> None:
     added = [
         {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
         for taint in ("not-ready", "unreachable")
@@ -126,13 +134,14 @@ def test_fields_that_admission_adds_to_every_pod_are_ignored() -> None:
         "ports": [{"containerPort": 1, "hostPort": 1}],
     }
     given = {
-        "tolerations": added,
-        "volumes": [token],
+        "tolerations": [*added, *own.get("tolerations", ())],
+        "volumes": [token, *own.get("volumes", ())],
         "priority": 7,
         "priorityClassName": "usual",
         "containers": [*CONTAINERS, sidecar],
+        "initContainers": [sidecar, *own.get("initContainers", ())],
     }
-    assert difference(given, {}) is None
+    assert difference(given, own) is None
 
 
 def with_container(**fields: Any) -> dict[str, Any]:

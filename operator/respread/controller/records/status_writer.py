@@ -263,7 +263,6 @@ class StatusWriter:
             told = self._is_told(policy, status, wanted.seen) or await self._write_status(policy, status)
             if told:
                 self._written[policy.uid] = status
-            if recorded and told:
                 self._took[policy.uid] = self._clock() - sent_at
             return recorded and told
 

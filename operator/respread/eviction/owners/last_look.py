@@ -38,7 +38,7 @@ from respread.spread.group import GroupKey
 
 FRESH_SECONDS: Final = 2.0
 """How long a reading of a pod's own controller is valid for several pods that are evicted together."""
-_REMEMBERED: Final = 4096
+MOST_REMEMBERED: Final = 4096
 """Controllers whose owners are kept in mind."""
 
 
@@ -188,7 +188,7 @@ class TopOwners:
             return
         self._owners[controller_uid] = owner
         self._owners.move_to_end(controller_uid)
-        if len(self._owners) > _REMEMBERED:
+        if len(self._owners) > MOST_REMEMBERED:
             self._owners.popitem(last=False)
 
     def of(self, pod: Pod) -> OwnerReference | None:
