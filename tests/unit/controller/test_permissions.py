@@ -239,11 +239,13 @@ def test_a_permission_that_is_not_optional_is_tried_again_after_a_short_time() -
 
 def test_a_missing_permission_that_nothing_needs_is_forgotten() -> None:
     async def scenario(world: World) -> None:
+        expected = ResourceAttributes(*PATCH, "blog")
+        world.permissions.expect([expected])
         world.refuse("shop", "POST", EVICTION)
         assert not await world.sends("gone")
-        await world.until(UNUSED_SECONDS - DEFAULT_PERMISSIONS_SECONDS)
-        assert len(world.permissions.missing) == 2
-        await world.until(UNUSED_SECONDS + DEFAULT_PERMISSIONS_SECONDS)
-        assert not world.permissions.missing
+        await world.until(UNUSED_SECONDS)
+        assert len(world.permissions.missing) == 3
+        await world.until(UNUSED_SECONDS + 1)
+        assert world.permissions.missing == {expected}
 
     run(scenario)
