@@ -60,8 +60,10 @@ _LOOK_AGAIN_SECONDS: Final = 60.0
 """After this time, the last look is repeated."""
 
 PAUSE: Final = GrowingPause(first_seconds=1.0, longest_seconds=10.0)
-"""For this time after it was held, neither a move nor another one for its groups is chosen. It grows only where what is
-needed could not be read again and again."""
+"""For this time after it was held, neither a move nor another one for its groups is chosen. It grows where what is
+needed could not be read again and again, or where the same holds it for long, as in a rollout that is stuck."""
+_PATIENT_TIMES: Final = 5
+"""How often in a row the same may hold a move, if that is motion, before the pause grows: most of it ends soon."""
 _FORGET_SECONDS: Final = 60.0
 """How long after a pause it is remembered how long it was."""
 
@@ -158,9 +160,11 @@ class Refusals:
         keys: tuple[str | GroupKey, ...] = (move.pod.uid, *move.groups)
         for key in keys:
             times, before = 1, self._lately.get(key)
-            if before is not None and before.held.reason is held.reason is Reason.API_UNAVAILABLE:
+            unread = held.reason is Reason.API_UNAVAILABLE
+            if before is not None and (before.held.reason is held.reason if unread else before.held == held):
                 times = before.times + (now >= before.until)
-            self._lately[key] = _Hold(held, now + PAUSE.seconds(times), times=times)
+            pauses = times if unread else times - _PATIENT_TIMES
+            self._lately[key] = _Hold(held, now + PAUSE.seconds(pauses), times=times)
 
     def why_not_chosen(self, move: Move) -> Held | None:
         """Return why a move is not chosen now, or None if it may be."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -217,11 +218,23 @@ def end_of(entry: MoveEntry, now: float, patience: Patience, compare: Compare) -
     replacement = entry.replacement
     if replacement is not None and entry.phase is MovePhase.PLACED and replacement.ready:
         where = f"its replacement {replacement.name} on {replacement.node_name} is Ready"
-        return _ended(entry, compare(entry.move, replacement), now, where)
+        ended = _ended(entry, compare(entry.move, replacement), now, where)
+        return msgspec.structs.replace(ended, seconds=min(ended.seconds, _until_ready(entry, replacement)))
     if entry.phase is MovePhase.LEAVING and not entry.wanted:
         return _ended(entry, Outcome.UNKNOWN, now, "its controller wants no replacement any more")
     since, seconds = waiting(entry, patience)
     return _given_up(entry, now, f"{now - since:.0f} s") if now - since >= seconds else None
+
+
+def _until_ready(entry: MoveEntry, replacement: Pod) -> float:
+    """Return how long it took at most until a replacement was Ready, even if nobody saw that; infinity if unknown.
+
+    Kubernetes stores whole seconds.
+    """
+    if replacement.ready_seconds is None or replacement.creation_timestamp is None:
+        return inf
+    created_after = (replacement.creation_timestamp - entry.time_sent).total_seconds()
+    return max(0.0, created_after) + replacement.ready_seconds + 1.0
 
 
 def _given_up(entry: MoveEntry, now: float, waited: str) -> Ended:

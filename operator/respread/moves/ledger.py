@@ -345,6 +345,13 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
             and max(each.phase_since, each.asked_at) + max(0, each.asked_at - each.phase_since) <= moment
         )
 
+    @property
+    def unreplaced_unasked(self) -> tuple[Move, ...]:
+        """The moves whose pods are leaving without a replacement, of which the API server was not asked for one yet."""
+        return tuple(
+            each.move for each in self.in_flight if each.phase is MovePhase.LEAVING and each.asked_at < each.phase_since
+        )
+
     def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[Ledger, tuple[Ended, ...]]:
         """Take over a snapshot, and return the moves that are over.
 

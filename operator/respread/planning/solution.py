@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ from respread.planning.room.demand import Demand
 from respread.planning.search.board import Ample, Board, Cost, Potential, SearchBudget, Spot
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.safety import assess, feasible_nodes, landings_of
-from respread.planning.search.search import Path, SearchRules, best_path
+from respread.planning.search.search import Choice, Path, SearchRules, best_path
 from respread.planning.search.together import Places, places_together
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import VictimOrder, victim_order
@@ -261,7 +262,10 @@ class Finder:
         waiting, together = self._together_now(board, path, coming)
         if not path.choices:
             return solution._replace(waiting=waiting)
+        order = _in_turns_of_nodes(path.choices[: len(together)])
+        together = tuple(together[at] for at in order)
         return solution._replace(
+            steps=(*(solution.steps[at] for at in order), *solution.steps[len(order) :]),
             first=self._first_step(board, path),
             together=together,
             waiting=waiting,
@@ -333,6 +337,17 @@ class Finder:
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
         return tuple(islice(chain(following, later), _MOST_LATER))
+
+
+def _in_turns_of_nodes(choices: Iterable[Choice]) -> list[int]:
+    """Return the numbers of choices that are safe in any order, so that limits of a node and budgets bind late."""
+    seen: Counter[int] = Counter()
+    turns: list[tuple[int, int]] = []
+    for number, choice in enumerate(choices):
+        slot = choice.step[0].slot
+        turns.append((seen[slot], number))
+        seen[slot] += 1
+    return [number for _, number in sorted(turns)]
 
 
 def _allowed(board: Board, spot: Spot) -> NodeSet:

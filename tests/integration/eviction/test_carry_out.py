@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from respread.api.reasons import Held, Reason
+from respread.cluster.objects import Workload
+from respread.cluster.state import ClusterSnapshot
 from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
 from respread.kube.requests import NoResponseError, Requests, Response
@@ -207,6 +209,37 @@ def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> 
             assert await reconcile(carrying, 36) == [Outcome.UNKNOWN]
             assert await reconcile(carrying, 60) == []
             assert len(stub.requests) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_replacement_that_a_scale_down_has_made_needless_is_looked_up_at_once() -> None:
+    a, b = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC)
+    controller = a.controller
+    assert controller is not None
+    stub, now = StubApiServer(), 0.0
+    stub.on(
+        "GET",
+        "/replicasets/web",
+        answering({"metadata": {"name": controller.name, "uid": controller.uid}, "spec": {"replicas": 1}}),
+    )
+
+    def with_replicas(number: int) -> ClusterSnapshot:
+        wanting = Workload(name=controller.name, namespace=a.namespace, uid=controller.uid, replicas=number)
+        return cluster([], [b], replicasets=[wanting])
+
+    async def scenario() -> None:
+        nonlocal now
+        async with stub.running() as requests:
+            carrying = Carrying(requests, clock=lambda: now)
+            send(carrying.journal, move(a), cluster([], [a, b]))
+            carrying.journal.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
+            now = 1.0
+            carrying.update(with_replicas(2))
+            await carrying.look_after(with_replicas(2))
+            assert not stub.requests
+            await carrying.look_after(with_replicas(1))
+            assert [each.outcome for each in carrying.update(with_replicas(1))] == [Outcome.UNKNOWN]
 
     asyncio.run(scenario())
 

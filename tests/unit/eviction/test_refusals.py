@@ -235,6 +235,14 @@ def test_reads_that_keep_failing_are_tried_less_and_less_often() -> None:
     assert tried.tries(UNREAD, 600) == 60
 
 
+def test_motion_that_does_not_end_is_looked_at_less_and_less_often() -> None:
+    """A rollout that is stuck costs five requests each time."""
+    tried = Tried()
+    assert tried.tries(MOVING, 5) == 5
+    assert tried.tries(MOVING, 600) < 70
+    assert tried.tries(Held(Reason.IN_MOTION, "it has changed again"), 5) == 5
+
+
 def test_failed_reads_for_several_moves_at_once_count_once() -> None:
     tried = Tried()
     for each in (FIRST, SECOND, FIRST, SECOND):

@@ -289,6 +289,14 @@ class TestUnwantedReplacements:
         assert [end.move.pod.name for end in over] == ["a"]
         assert [each.pod.name for each in ledger.moves] == ["b"]
 
+    def test_a_leader_that_takes_over_knows_how_long_a_replacement_took(self) -> None:
+        """It may have been Ready before anybody looked."""
+        (before,) = evicted(A).in_flight
+        created = before.time_sent + timedelta(seconds=2)
+        ready = web("d", "node-2", creation_timestamp=created, ready_seconds=5)
+        _, (end,) = ended(evicted(A), world(B, C, ready), 100)
+        assert end.seconds == 8
+
     def test_moves_without_a_replacement_are_listed(self) -> None:
         ledger, _ = ended(evicted(A, B), world(B, C), 10)
         assert ledger.unreplaced_since(9.9) == ()

@@ -124,6 +124,23 @@ def test_a_soft_constraint_that_each_eviction_improves_keeps_no_move_waiting(
     assert now == in_all >= 15
 
 
+def test_moves_for_which_a_budget_has_room_are_of_as_many_nodes_as_possible() -> None:
+    """Limits of a node would hold most of them otherwise, beside places that the budget leaves."""
+    budget = PodDisruptionBudget(
+        namespace="default",
+        name="web",
+        selector=LabelSelector(match_labels=OF_WEB),
+        disruptions_allowed=6,
+        current_healthy=60,
+        desired_healthy=54,
+        expected_pods=60,
+    )
+    web = of_web({"a": 60}, 10, zonal())
+    snapshot = cluster(zones("abc", 10), web, poddisruptionbudgets=[budget])
+    now = [move.pod.node_name for move in plan_cluster(snapshot, [POLICY], now=NOW).moves if move.wave == 0]
+    assert len(now) == len(set(now)) == 6
+
+
 @pytest.mark.parametrize("places", [1, 2, 3, 4])
 def test_a_group_with_little_room_costs_no_search(places: int) -> None:
     """As many pods move as there are places. That no plan is better follows from these, without a search."""
