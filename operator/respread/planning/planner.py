@@ -138,7 +138,7 @@ class Planner:
         self._selection.advance(snapshot, spread)
         are_others_leaving = self._leaving.advance(snapshot, under_way.in_flight, leaving_since)
         if changes.is_new_start or are_others_leaving:
-            self._memory = Memory()
+            self._memory.forget_solutions()
         return changes
 
     def _solved(self, tasks: Sequence[Task], budgets: BudgetBook, changes: Changes, kept: Kept) -> list[Solution]:

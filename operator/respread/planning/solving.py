@@ -69,6 +69,10 @@ class Memory:
         self.searched: dict[str, int] = {}
         """By namespace, the number of the last search for it. A namespace without searches is absent."""
 
+    def forget_solutions(self) -> None:
+        """Forget all solutions, but not whose turn it is."""
+        self._apart, self._joint, self.room = {}, {}, RoomForAll()
+
     def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
         """Forget when other namespaces than these were searched."""
         self.searched = {name: number for name, number in self.searched.items() if name in namespaces}

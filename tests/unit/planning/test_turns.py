@@ -62,7 +62,10 @@ def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundr
 def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The budget allows two searches per plan. In the order of the plan, greedy namespaces would use all of it."""
+    """The budget allows two searches per plan. In the order of the plan, greedy namespaces would use all of it.
+
+    So it is while nodes change, after which no solution is valid.
+    """
     given: list[tuple[str, int]] = []
     find = Finder.find
 
@@ -75,10 +78,10 @@ def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
 
     monkeypatch.setattr(Finder, "find", watched)
     planner = Planner(limits=solving.SearchLimits(of_one=100, of_small=100, of_all=200, reserve=0))
-    snapshot = world(a_greedy=10, b=1, c=1, d=1)
     searched: list[set[str]] = []
     for _ in range(3):
         given.clear()
+        snapshot = world(a_greedy=10, b=1, c=1, d=1)
         setting = PolicySetting(policies=(policy(in_flight=10),))
         planner.plan(snapshot, spread_of(snapshot), setting, now=NOW)
         searched.append({namespace for namespace, most in given if most > 0})

@@ -18,8 +18,8 @@ MOST_LINES_OF_A_FUNCTION = 60
     ("folder", "files", "lines"),
     [
         ("operator", 279, 61_660),  # (300, 44,000)
-        ("operator/respread", 191, 42_960),  # (-, 31,000)
-        ("tests", 448, 74_580),  # (-, 75,000)
+        ("operator/respread", 191, 42_970),  # (-, 31,000)
+        ("tests", 448, 74_590),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
