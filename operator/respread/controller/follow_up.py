@@ -12,9 +12,7 @@ from respread.controller.evictions import Batch, Carried, Evictions
 from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.owners.last_look import Owners
 from respread.moves.entry import MoveEntry
-from respread.planning.placement import is_replaced_when_gone
 from respread.planning.plan import Move
-from respread.planning.victims.protection import controller_of, is_active, siblings_of
 
 UNANSWERED_SECONDS: Final = 5.0
 """How long after an eviction without an answer it is sent again, if its pod still exists."""
@@ -76,9 +74,7 @@ class FollowUp:
 
         It may be called at any time, and returns the tasks that check.
         """
-        ledger, now = self._evictions.journal.ledger, self._clock()
-        late = ledger.unreplaced_since(now - LATE_SECONDS)
-        due = [*late, *(move for move in ledger.unreplaced_unasked if move not in late and _has_enough(snapshot, move))]
+        due = self._evictions.journal.ledger.unreplaced_since(self._clock() - LATE_SECONDS)
         self._evictions.journal.asked(due)
         return [self._evictions.lanes.start((), self._ask_after(move, snapshot)) for move in due]
 
@@ -114,17 +110,6 @@ class FollowUp:
         asking = self._evictions.lanes.moves()
         unanswered = self._evictions.journal.ledger.unanswered(self._clock(), least_seconds)
         return [each for each in unanswered if each.uid not in asking]
-
-
-def _has_enough(snapshot: ClusterSnapshot, move: Move) -> bool:
-    """Return whether the controller of a pod that left seems to have as many others as it wants."""
-    controller = controller_of(snapshot, move.pod)
-    if controller is None or is_replaced_when_gone(move.pod):
-        return False
-    return (
-        sum(is_active(each) and each.uid != move.pod.uid for each in siblings_of(snapshot, move.pod))
-        >= controller.replicas
-    )
 
 
 def _ask_at(entry: MoveEntry) -> float:

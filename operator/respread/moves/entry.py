@@ -166,6 +166,8 @@ class MoveEntry(msgspec.Struct, frozen=True, kw_only=True):
     placed_at: float | None = None
     """When a replacement, this one or an earlier one, first had a node. Several that fail one after another get no more
     time than one."""
+    is_bereft: bool = False
+    """Whether a replacement was deleted or has failed."""
     ours: bool = True
     """Whether it may be sent again if it is not known to be made. Not if another process started it and our rules now
     forbid it."""

@@ -202,9 +202,10 @@ def _with_replacement(
             return entry
         if current is not None:
             return msgspec.structs.replace(entry, replacement=current)
-        # It failed or was deleted too: its controller creates another one.
+        # It failed or was deleted too: its controller creates another one, unless it was scaled down.
         known = entry.known | {entry.replacement.uid}
-        entry = msgspec.structs.replace(at_phase(entry, MovePhase.LEAVING, now), replacement=None, known=known)
+        entry = at_phase(entry, MovePhase.LEAVING, now)
+        entry = msgspec.structs.replace(entry, replacement=None, known=known, is_bereft=True)
     replacement = replacements.take(entry)
     return (
         entry

@@ -336,20 +336,17 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         """Return the moves whose pods have been leaving since a time, on the caller's clock, without a replacement.
 
         Except those of which the API server was asked since then whether one is wanted, or after which no more time
-        has passed than before: controllers that are slow have many such pods, and no time for more requests.
+        has passed than before: controllers that are slow have many such pods, and no time for more requests. A
+        replacement that was deleted is a reason to ask at once, because a scale-down may have deleted it.
         """
         return tuple(
             each.move
             for each in self.in_flight
             if each.phase is MovePhase.LEAVING
-            and max(each.phase_since, each.asked_at) + max(0, each.asked_at - each.phase_since) <= moment
-        )
-
-    @property
-    def unreplaced_unasked(self) -> tuple[Move, ...]:
-        """The moves whose pods are leaving without a replacement, of which the API server was not asked for one yet."""
-        return tuple(
-            each.move for each in self.in_flight if each.phase is MovePhase.LEAVING and each.asked_at < each.phase_since
+            and (
+                (each.is_bereft and each.asked_at < each.phase_since)
+                or max(each.phase_since, each.asked_at) + max(0, each.asked_at - each.phase_since) <= moment
+            )
         )
 
     def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[Ledger, tuple[Ended, ...]]:

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from respread.api.reasons import Held, Reason
-from respread.cluster.objects import Workload
-from respread.cluster.state import ClusterSnapshot
 from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
 from respread.kube.requests import NoResponseError, Requests, Response
@@ -213,8 +211,8 @@ def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> 
     asyncio.run(scenario())
 
 
-def test_a_replacement_that_a_scale_down_has_made_needless_is_looked_up_at_once() -> None:
-    a, b = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC)
+def test_a_replacement_that_a_scale_down_has_deleted_is_looked_up_at_once() -> None:
+    a, b, c = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC), pod("c", "", SPEC)
     controller = a.controller
     assert controller is not None
     stub, now = StubApiServer(), 0.0
@@ -224,22 +222,22 @@ def test_a_replacement_that_a_scale_down_has_made_needless_is_looked_up_at_once(
         answering({"metadata": {"name": controller.name, "uid": controller.uid}, "spec": {"replicas": 1}}),
     )
 
-    def with_replicas(number: int) -> ClusterSnapshot:
-        wanting = Workload(name=controller.name, namespace=a.namespace, uid=controller.uid, replicas=number)
-        return cluster([], [b], replicasets=[wanting])
+    before, replaced, scaled_down = cluster([], [a, b]), cluster([], [b, c]), cluster([], [b])
 
     async def scenario() -> None:
         nonlocal now
         async with stub.running() as requests:
             carrying = Carrying(requests, clock=lambda: now)
-            send(carrying.journal, move(a), cluster([], [a, b]))
+            send(carrying.journal, move(a), before)
             carrying.journal.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
-            now = 1.0
-            carrying.update(with_replicas(2))
-            await carrying.look_after(with_replicas(2))
-            assert not stub.requests
-            await carrying.look_after(with_replicas(1))
-            assert [each.outcome for each in carrying.update(with_replicas(1))] == [Outcome.UNKNOWN]
+            for now, there in ((1.0, scaled_down), (2.0, replaced)):  # noqa: B007 - the clock
+                carrying.update(there)
+                await carrying.look_after(there)
+                assert not stub.requests
+            now = 3.0
+            carrying.update(scaled_down)
+            await carrying.look_after(scaled_down)
+            assert [each.outcome for each in carrying.update(scaled_down)] == [Outcome.UNKNOWN]
 
     asyncio.run(scenario())
 

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 61_660),  # (300, 44,000)
-        ("operator/respread", 191, 42_970),  # (-, 31,000)
+        ("operator", 279, 61_650),  # (300, 44,000)
+        ("operator/respread", 191, 42_950),  # (-, 31,000)
         ("tests", 448, 74_590),  # (-, 75,000)
     ],
 )
