@@ -38,7 +38,9 @@ def test_two_replicas_are_ready_on_two_nodes_without_a_restart_or_warning(instal
     assert set(installation.restarts().values()) == {0}
     slow = [pod["metadata"]["name"] for pod in installation.pods() if starts_slowly(installation, pod)]
     expected = tuple(f"Pod {name}: Unhealthy {probe}" for name in slow for probe in ("Startup", "Readiness"))
-    assert [each for each in installation.warnings() if not each.startswith(expected)] == []
+    warnings = [each for each in installation.warnings() if not each.startswith(expected)]
+    # A kubelet that has not read a ConfigMap of the pod in time tries again.
+    assert [each for each in warnings if "failed to sync configmap cache: timed out" not in each] == []
 
 
 def starts_slowly(installation: Installation, pod: dict[str, Any]) -> bool:

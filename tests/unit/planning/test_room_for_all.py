@@ -83,6 +83,20 @@ def test_the_wave_has_as_many_moves_as_fit() -> None:
     assert at_once(planned(zones(4, nodes=2), *apps)) == 4
 
 
+@pytest.mark.parametrize(("room", "moves"), [(1, 0), (2, 1), (3, 1), (5, 2), (6, 3), (7, 3)])
+def test_each_pod_that_is_let_in_opens_other_domains_to_one_more(room: int, moves: int) -> None:
+    """Many pods wait for a place in zone a, which is full and has the fewest of them."""
+    of, labels = spec(constraint(selector=Map(app="many"))), Map(app="many")
+    many = [
+        pod(f"many-{on}-{number}", on, of, labels=labels, controller=owner("many"))
+        for on, count in {"a1": 4, "b1": 5, "c1": 5, "": 50}.items()
+        for number in range(count)
+    ]
+    apps = [each for number in range(3) for each in application(f"web-{number}")]
+    nodes = [node("a1", "a", pods=10), node("b1", "b"), node("c1", "c", pods=5 + room)]
+    assert at_once(planned(nodes, *many, *apps)) == moves
+
+
 def test_two_pods_that_fit_only_in_each_others_room_are_not_swapped() -> None:
     """An evicted pod uses its room until it is deleted, so the replacement would be Pending until then."""
     of = {app: spec(constraint(selector=Map(app=app))) for app in ("web", "api")}

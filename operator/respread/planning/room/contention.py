@@ -95,8 +95,12 @@ class Contention:
         self._by_witness: dict[int, list[_Kept]] = {}
         self._witnesses: NodeSet = 0
         self._number = 0
+        self._left: NodeSet = 0
+        """The nodes that pods leave for those that have joined."""
         self._opened: dict[int, Demand] = {}
         """The pods of `waiting`, by identity, to which nodes open that others leave. Each may then land anywhere."""
+        self._let_in = 0
+        """How many of these the nodes that are left can take."""
         self._opened_number = 0
         self._looks = self._looks_for_later = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
@@ -138,13 +142,13 @@ class Contention:
         for each in let_in:
             if (other := self._relations.of(each) or self._relations.between(each, demands)) is not None:
                 return other
-        before = self._opened, self._opened_number
+        before = self._left, self._opened, self._opened_number, self._let_in
         self._come((*demands, *let_in), left, 1)
         self._open(left)
         conflict, kept = self._all_keep(demands, let_in, left)
         if conflict is not None:
             self._come((*demands, *let_in), left, -1)
-            self._opened, self._opened_number = before
+            self._left, self._opened, self._opened_number, self._let_in = before
             return conflict
         for one in kept:
             self._keep(one)
@@ -188,6 +192,7 @@ class Contention:
         """Count the pods to which the left nodes may open, and those that may then land elsewhere."""
         found: dict[int, Demand] = {}
         for slot in left:
+            self._left |= 1 << slot
             if self._closed >> slot & 1:
                 for each in self._waiting:
                     if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
@@ -198,6 +203,20 @@ class Contention:
                     found[id(each)] = each
             self._opened = {**self._opened, **found}
             self._opened_number = sum(each.number for each in self._opened.values())
+        if self._opened:
+            prepared = [each.prepared for each in self._opened.values()]
+            places = (max(self._leaving.places(slot, each) for each in prepared) for slot in slots_of(self._left))
+            self._let_in = sum(places)
+
+    def _landing_at(self, slot: int, opened: Demand) -> int:
+        """Return how many pods to which nodes open may land on one of them, at most.
+
+        Without a node that takes one, and with one constraint, they land elsewhere only as those that are let in raise
+        the minimum: by one with each.
+        """
+        if opened.nodes or len(opened.prepared.hard_constraints) != 1 or self._left >> slot & 1:
+            return opened.number
+        return min(opened.number, self._let_in)
 
     def _all_keep(
         self, demands: Sequence[Demand], let_in: Sequence[Demand], left: Mapping[int, Sequence[Pod]]
@@ -367,8 +386,9 @@ class Contention:
                 used.update(takers.amounts)
         for each in self._opened.values():
             if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
+                number = self._landing_at(slot, each)
                 for name, amount in each.taken.items():
-                    used[name] += each.number * amount
+                    used[name] += number * amount
         used.subtract(demand.taken)
         credit = self._credit(demand, slot)
         if any(

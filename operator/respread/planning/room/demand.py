@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from sys import maxsize
 from typing import Final, NamedTuple
 
 from respread.cluster.meta import Labels
@@ -151,8 +152,15 @@ class Leaving:
 
     def opens(self, slot: int, prepared: PreparedPod) -> bool:
         """Return whether a node may have room for a pod after all of them are gone, by resource amounts only."""
+        return self.places(slot, prepared) > 0
+
+    def places(self, slot: int, prepared: PreparedPod) -> int:
+        """Return for how many such pods a node may have room then."""
         amounts = self.of(slot)
-        return all(free.free[slot] + amounts.get(name, 0) >= amount for name, free, amount in prepared.needs)
+        fitting = (
+            (free.free[slot] + amounts.get(name, 0)) // amount for name, free, amount in prepared.needs if amount
+        )
+        return max(0, min(fitting, default=maxsize))
 
 
 def held_by(pod: Pod) -> Mapping[str, int]:
