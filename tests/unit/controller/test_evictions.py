@@ -311,14 +311,23 @@ def test_nothing_is_sent_for_a_pod_whose_required_budget_was_deleted_since_the_p
     assert ("POST eviction" in world.asked) is is_made
 
 
-def test_a_pod_with_its_required_budget_is_evicted() -> None:
+@pytest.mark.parametrize(("selects", "is_made"), [("web", True), ("api", False)])
+def test_a_pod_is_evicted_while_its_required_budget_selects_it(selects: str, *, is_made: bool) -> None:
     world = Cluster(policy(victims={"budget": "Required"}))
     selector = LabelSelector(match_labels=Map(app="web"))
     budget = PodDisruptionBudget(namespace="default", name="web", selector=selector, disruptions_allowed=1)
     world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[budget])
-    world.parts.informers.state.apply("poddisruptionbudgets", [(budget.key, budget)])
+    now = msgspec.structs.replace(budget, selector=LabelSelector(match_labels=Map(app=selects)))
+    world.parts.informers.state.apply("poddisruptionbudgets", [(now.key, now)])
     made, _ = world.evict()
-    assert made
+    assert made is is_made
+
+
+@pytest.mark.parametrize(("least", "is_made"), [(2, True), (3, False)])
+def test_nothing_is_sent_for_a_workload_that_has_become_too_small(least: int, *, is_made: bool) -> None:
+    world = Cluster(policy(victims={"minReplicas": least}))
+    made, _ = world.evict()
+    assert made is is_made
 
 
 def test_a_refusal_is_counted_only_in_the_metric() -> None:
