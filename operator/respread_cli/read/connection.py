@@ -165,7 +165,7 @@ class Connection(msgspec.Struct, frozen=True):
         response = self.get(path, parameters, accept=_ONLY_METADATA)
         if not response.ok:
             return []
-        return [each.metadata for each in msgspec.json.decode(response.content, type=_Identities).items]
+        return [each.metadata for each in msgspec.json.decode(response.content, type=_Identities).items or ()]
 
     def get(
         self,
@@ -321,7 +321,7 @@ class _Identified(msgspec.Struct):
 
 
 class _Identities(msgspec.Struct):
-    items: list[_Identified] = []
+    items: list[_Identified] | None = None  # an empty PartialObjectMetadataList has null
 
 
 class _Version(msgspec.Struct, rename="camel"):
