@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import groupby
 from typing import TypeAlias, TypeVar
 
 import msgspec
+from immutables import Map
 
 from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod, WorkloadName
@@ -15,21 +16,21 @@ from respread.scheduling.configuration import SelectingOwner
 from respread.spread.group import GroupKey
 
 T = TypeVar("T")
+_Owner = TypeVar("_Owner", bound=Hashable)
 
 
-def in_turns(items: Iterable[T], namespace_of: Callable[[T], str], served: Mapping[str, int] | None = None) -> list[T]:
-    """Return items so that each namespace has its first before any has its second.
+def in_turns(items: Iterable[T], owner_of: Callable[[T], _Owner], served: Mapping[_Owner, int] = Map()) -> list[T]:
+    """Return items so that each owner, such as a namespace, has its first before any has its second.
 
-    The items are in their order within a namespace. `served` has a number for each that grows with the time when it was
-    last served: the namespace served longest ago is first. Without it, the order of the items decides.
+    The items are in their order within an owner. `served` has a number for each that grows with the time when it was
+    last served: the owner served longest ago is first. Without it, the order of the items decides.
     """
-    served = {} if served is None else served
-    number: dict[str, int] = {}
+    number: dict[_Owner, int] = {}
     ranked: list[tuple[int, int, T]] = []
     for item in items:
-        namespace = namespace_of(item)
-        rank = number[namespace] = number.get(namespace, -1) + 1
-        ranked.append((rank, served.get(namespace, -1), item))
+        owner = owner_of(item)
+        rank = number[owner] = number.get(owner, -1) + 1
+        ranked.append((rank, served.get(owner, -1), item))
     return [item for *_, item in sorted(ranked, key=lambda each: each[:2])]
 
 

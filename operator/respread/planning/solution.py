@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile
 from typing import Final, NamedTuple
@@ -14,13 +13,13 @@ from respread.cluster.pod import Pod
 from respread.planning.explaining import moves_of, why_blocked
 from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.placement import Placement
-from respread.planning.plan import Move
+from respread.planning.plan import Move, in_turns
 from respread.planning.room.book import Claim, Taken
 from respread.planning.room.demand import Demand
 from respread.planning.search.board import Ample, Board, Cost, Potential, SearchBudget, Spot
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.safety import assess, feasible_nodes, landings_of
-from respread.planning.search.search import Choice, Path, SearchRules, best_path
+from respread.planning.search.search import Path, SearchRules, best_path
 from respread.planning.search.together import Places, places_together
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import VictimOrder, victim_order
@@ -262,7 +261,8 @@ class Finder:
         waiting, together = self._together_now(board, path, coming)
         if not path.choices:
             return solution._replace(waiting=waiting)
-        order = _in_turns_of_nodes(path.choices[: len(together)])
+        # Safe in any order. In turns of nodes, limits of a node bind late.
+        order = in_turns(range(len(together)), lambda at: path.choices[at].step[0].slot)
         together = tuple(together[at] for at in order)
         return solution._replace(
             steps=(*(solution.steps[at] for at in order), *solution.steps[len(order) :]),
@@ -337,17 +337,6 @@ class Finder:
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
         return tuple(islice(chain(following, later), _MOST_LATER))
-
-
-def _in_turns_of_nodes(choices: Iterable[Choice]) -> list[int]:
-    """Return the numbers of choices that are safe in any order, so that limits of a node and budgets bind late."""
-    seen: Counter[int] = Counter()
-    turns: list[tuple[int, int]] = []
-    for number, choice in enumerate(choices):
-        slot = choice.step[0].slot
-        turns.append((seen[slot], number))
-        seen[slot] += 1
-    return [number for _, number in sorted(turns)]
 
 
 def _allowed(board: Board, spot: Spot) -> NodeSet:

@@ -44,6 +44,9 @@ from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
 EVICTION = "/pods/a/eviction"
+BUDGET = PodDisruptionBudget(
+    namespace="default", name="web", selector=LabelSelector(match_labels=Map(app="web")), disruptions_allowed=1
+)
 
 
 def policy(generation: int = 1, name: str = "default", **spec: Any) -> Policy:
@@ -303,9 +306,7 @@ def test_nothing_is_sent_for_a_pod_whose_required_budget_was_deleted_since_the_p
     rule: str, *, is_made: bool
 ) -> None:
     world = Cluster(policy(victims={"budget": rule}))
-    selector = LabelSelector(match_labels=Map(app="web"))
-    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector, disruptions_allowed=1)
-    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[budget])
+    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[BUDGET])
     made, _ = world.evict()  # the live state of the parts, unlike the plan's snapshot, has no budget
     assert made is is_made
     assert ("POST eviction" in world.asked) is is_made
@@ -314,10 +315,8 @@ def test_nothing_is_sent_for_a_pod_whose_required_budget_was_deleted_since_the_p
 @pytest.mark.parametrize(("selects", "is_made"), [("web", True), ("api", False)])
 def test_a_pod_is_evicted_while_its_required_budget_selects_it(selects: str, *, is_made: bool) -> None:
     world = Cluster(policy(victims={"budget": "Required"}))
-    selector = LabelSelector(match_labels=Map(app="web"))
-    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector, disruptions_allowed=1)
-    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[budget])
-    now = msgspec.structs.replace(budget, selector=LabelSelector(match_labels=Map(app=selects)))
+    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[BUDGET])
+    now = msgspec.structs.replace(BUDGET, selector=LabelSelector(match_labels=Map(app=selects)))
     world.parts.informers.state.apply("poddisruptionbudgets", [(now.key, now)])
     made, _ = world.evict()
     assert made is is_made
@@ -399,8 +398,7 @@ def test_the_rest_of_a_step_is_not_tried_once_another_replica_leads() -> None:
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> None:
     world = Cluster(policy())
-    selector = LabelSelector(match_labels=Map(app="web"))
-    budget = PodDisruptionBudget(namespace="default", name="web", selector=selector, disruptions_allowed=allowed)
+    budget = msgspec.structs.replace(BUDGET, disruptions_allowed=allowed)
     world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[budget])
     world.stub.on("POST", "/pods/b/eviction", answering({}, status=201))
     made, _ = world.make(*(move(each, component=1) for each in (A, B)))

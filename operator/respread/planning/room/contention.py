@@ -17,7 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
+
+from immutables import Map
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
@@ -62,6 +64,37 @@ class _Kept:
         """The slot of a node on which it fits beside all others; -1 if the proof is another."""
 
 
+class _Opened(NamedTuple):
+    """The pods of `waiting` to which nodes open that pods leave for those that have joined."""
+
+    left: NodeSet = 0
+    """These nodes."""
+    demands: Mapping[int, Demand] = Map()
+    """Those pods, by identity. Each may then land anywhere."""
+    number: int = 0
+    """How many they are."""
+    places: int = 0
+    """How many of them the left nodes can take."""
+
+    def beside(self, left: NodeSet, found: Mapping[int, Demand], leaving: Leaving) -> _Opened:
+        """Return it with more nodes that are left, and the pods to which these open."""
+        left, demands = self.left | left, {**self.demands, **found}
+        if not demands:
+            return self._replace(left=left)
+        places = (max(leaving.places(slot, each.prepared) for each in demands.values()) for slot in slots_of(left))
+        return _Opened(left, demands, sum(each.number for each in demands.values()), sum(places))
+
+    def landing_at(self, slot: int, demand: Demand) -> int:
+        """Return how many of these pods may land on a node that opens to them, at most.
+
+        Without a node that takes one, and with one constraint, they land elsewhere only as those that are let in raise
+        the minimum: by one with each.
+        """
+        if demand.nodes or len(demand.prepared.hard_constraints) != 1 or self.left >> slot & 1:
+            return demand.number
+        return min(demand.number, self.places)
+
+
 class Contention:
     """All pods that need a node. Each of them keeps one."""
 
@@ -95,13 +128,7 @@ class Contention:
         self._by_witness: dict[int, list[_Kept]] = {}
         self._witnesses: NodeSet = 0
         self._number = 0
-        self._left: NodeSet = 0
-        """The nodes that pods leave for those that have joined."""
-        self._opened: dict[int, Demand] = {}
-        """The pods of `waiting`, by identity, to which nodes open that others leave. Each may then land anywhere."""
-        self._let_in = 0
-        """How many of these the nodes that are left can take."""
-        self._opened_number = 0
+        self._opened = _Opened()
         self._looks = self._looks_for_later = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
         self.fragile: list[Demand] = []
@@ -142,13 +169,13 @@ class Contention:
         for each in let_in:
             if (other := self._relations.of(each) or self._relations.between(each, demands)) is not None:
                 return other
-        before = self._left, self._opened, self._opened_number, self._let_in
+        before = self._opened
         self._come((*demands, *let_in), left, 1)
-        self._open(left)
+        self._open(node_set(list(left)))
         conflict, kept = self._all_keep(demands, let_in, left)
         if conflict is not None:
             self._come((*demands, *let_in), left, -1)
-            self._left, self._opened, self._opened_number, self._let_in = before
+            self._opened = before
             return conflict
         for one in kept:
             self._keep(one)
@@ -188,35 +215,18 @@ class Contention:
             self._note(one, 1)
         return conflict
 
-    def _open(self, left: Iterable[int]) -> None:
+    def _open(self, left: NodeSet) -> None:
         """Count the pods to which the left nodes may open, and those that may then land elsewhere."""
         found: dict[int, Demand] = {}
-        for slot in left:
-            self._left |= 1 << slot
-            if self._closed >> slot & 1:
-                for each in self._waiting:
-                    if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
-                        found[id(each)] = each
+        for slot in slots_of(left & self._closed):
+            for each in self._waiting:
+                if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
+                    found[id(each)] = each
         if found:
             for each in self._waiting:
                 if not each.nodes and any(counts_for(each, one.pod) for one in tuple(found.values())):
                     found[id(each)] = each
-            self._opened = {**self._opened, **found}
-            self._opened_number = sum(each.number for each in self._opened.values())
-        if self._opened:
-            prepared = [each.prepared for each in self._opened.values()]
-            places = (max(self._leaving.places(slot, each) for each in prepared) for slot in slots_of(self._left))
-            self._let_in = sum(places)
-
-    def _landing_at(self, slot: int, opened: Demand) -> int:
-        """Return how many pods to which nodes open may land on one of them, at most.
-
-        Without a node that takes one, and with one constraint, they land elsewhere only as those that are let in raise
-        the minimum: by one with each.
-        """
-        if opened.nodes or len(opened.prepared.hard_constraints) != 1 or self._left >> slot & 1:
-            return opened.number
-        return min(opened.number, self._let_in)
+        self._opened = self._opened.beside(left, found, self._leaving)
 
     def _all_keep(
         self, demands: Sequence[Demand], let_in: Sequence[Demand], left: Mapping[int, Sequence[Pod]]
@@ -310,7 +320,7 @@ class Contention:
         self._looks -= part.bit_count() + len(self._takers)
         room = [(here, slot) for slot in slots_of(part) if (here := self._spots(demand, slot))]
         meeting = [takers for nodes, takers in self._takers.items() if nodes & part]
-        rivals = sum(takers.number for takers in meeting) - 1 + self._opened_number
+        rivals = sum(takers.number for takers in meeting) - 1 + self._opened.number
         if demand.closing:
             may_close = rivals
             if demand.component >= 0:
@@ -345,7 +355,7 @@ class Contention:
         return spots
 
     def _in_all(self) -> int:
-        return self._seeking + self._opened_number
+        return self._seeking + self._opened.number
 
     def _nodes_by_room(self) -> Sequence[NodeSet]:
         free = self._placement.view.free
@@ -384,9 +394,9 @@ class Contention:
         for nodes, takers in self._takers.items():
             if nodes >> slot & 1:
                 used.update(takers.amounts)
-        for each in self._opened.values():
+        for each in self._opened.demands.values():
             if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
-                number = self._landing_at(slot, each)
+                number = self._opened.landing_at(slot, each)
                 for name, amount in each.taken.items():
                     used[name] += number * amount
         used.subtract(demand.taken)

@@ -325,8 +325,7 @@ def _may_follow(demand: Demand, kinds: Mapping[str, Counter[Labels]]) -> bool:
 
 def _counted(demand: Demand, kinds: Counter[Labels]) -> int:
     """Return how many of other waiting pods, with this many of each kind, the constraints of one may count."""
-    constraints = [each.constraint for each in demand.prepared.hard_constraints]
-    if not constraints:
+    if not demand.prepared.hard_constraints:
         return 0
     itself = 1 if demand.nodes else 0
     if len(kinds) > _MOST_SIBLINGS:
@@ -334,14 +333,17 @@ def _counted(demand: Demand, kinds: Counter[Labels]) -> int:
     return sum(
         count - (itself if labels == demand.pod.labels else 0)
         for labels, count in kinds.items()
-        if any(constraint.selector.matches(labels) for constraint in constraints)
+        if _counts_labels(demand, labels)
     )
 
 
 def counts_for(demand: Demand, pod: Pod) -> bool:
     """Return whether a pod that lands may open other nodes to pods, because their constraints count it."""
-    selectors = (each.constraint.selector for each in demand.prepared.hard_constraints)
-    return demand.pod.namespace == pod.namespace and any(selector.matches(pod.labels) for selector in selectors)
+    return demand.pod.namespace == pod.namespace and _counts_labels(demand, pod.labels)
+
+
+def _counts_labels(demand: Demand, labels: Labels) -> bool:
+    return any(each.constraint.selector.matches(labels) for each in demand.prepared.hard_constraints)
 
 
 def _keeping_off(placement: Placement, demand: Demand, demands: Sequence[Demand], repelling: Sequence[Demand]) -> int:
@@ -355,11 +357,13 @@ def _keeping_off(placement: Placement, demand: Demand, demands: Sequence[Demand]
     )
 
 
-def _keys_apart(one: Demand, other: Demand) -> set[str]:
+def _keys_apart(one: Demand | _Leaving, other: Demand | _Leaving) -> set[str]:
     """Return the topology keys of the anti-affinity of either pod to the other."""
     return {
-        *one.prepared.keys_apart_from(other.pod.namespace, other.pod.labels),
-        *other.prepared.keys_apart_from(one.pod.namespace, one.pod.labels),
+        key
+        for each, about in ((one, other.pod), (other, one.pod))
+        if each.prepared is not None
+        for key in each.prepared.keys_apart_from(about.namespace, about.labels)
     }
 
 
@@ -487,16 +491,11 @@ class Relations:
 
     def _lets_in(self, leaving: _Leaving, demand: Demand) -> bool:
         """Return whether a demand may land elsewhere than it was assessed for, once terminating pods are gone."""
-        pod, prepared = demand.pod, demand.prepared
-        if leaving.prepared is None and not prepared.has_pod_terms:
+        if leaving.prepared is None and not demand.prepared.has_pod_terms:
             return False
-        gone = leaving.pod
-        if prepared.is_drawn_by(gone.namespace, gone.labels):
+        if demand.prepared.is_drawn_by(leaving.pod.namespace, leaving.pod.labels):
             return True
-        keys = set(prepared.keys_apart_from(gone.namespace, gone.labels))
-        if leaving.prepared is not None:
-            keys.update(leaving.prepared.keys_apart_from(pod.namespace, pod.labels))
-        columns = [self._table.column(key) for key in keys]
+        columns = [self._table.column(key) for key in _keys_apart(leaving, demand)]
         domains = {
             (at, value) for slot in leaving.slots for at, each in enumerate(columns) if (value := each.values[slot])
         }

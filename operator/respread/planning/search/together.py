@@ -101,18 +101,10 @@ def places_together(
         of_waiting.append(places)
     of_evicted: list[Places] = []
     for spot in evicted:
-        effect = course.evict(spot)
-        if effect is None or (places := course.add(spot.piece, is_paid_for=effect.is_paid_for)) is None:
+        if (places := course.move(spot)) is None:
             break
         of_evicted.append(places)
     return tuple(of_waiting), tuple(of_evicted)
-
-
-class _Effect(NamedTuple):
-    """What an eviction does that improves a group to be restored at once, whatever follows."""
-
-    is_paid_for: bool
-    """Whether ScheduleAnyway constraints get no more excess wherever its replacement lands."""
 
 
 class _Level:
@@ -233,8 +225,12 @@ class _Course:
             found = self._levels[index] = _Level(self._board.tallies[index])
         return found
 
-    def evict(self, spot: Spot) -> _Effect | None:
-        """Count an eviction, and return its effect; None if it does not improve a group at once, whatever follows."""
+    def move(self, spot: Spot) -> Places | None:
+        """Count an eviction and its replacement, and return the places of that.
+
+        None if the eviction does not improve a group to be restored at once, whatever follows, or if the bound can't be
+        shown.
+        """
         improves = improves_hard = False
         is_paid_for = True
         for index in self._board.pieces[spot.piece].counted_by:
@@ -249,7 +245,7 @@ class _Course:
                 improves = True
                 improves_hard = improves_hard or not level.tally.soft
             level.evict(domain)
-        return _Effect(improves_hard and is_paid_for) if improves else None
+        return self.add(spot.piece, is_paid_for=improves_hard and is_paid_for) if improves else None
 
     def add(self, number: int, *, is_paid_for: bool = False) -> Places | None:
         """Count a replacement that has no node, and return its places; None if the bound can't be shown.
@@ -271,12 +267,13 @@ class _Course:
             self._level(index).coming += 1
         if not all(level.is_kept for level in self._levels.values()):
             return None
-        own, closing = these.own, maxsize if these.own.of_nodes or these.are_apart else 0
-        if is_paid_for and these.own_hard is not None:
-            self._some_are_paid_for, own = True, these.own_hard
-            closing = maxsize if own.of_nodes or these.are_apart else 0
-        elif these.own_hard is not None and not (these.own_hard.of_nodes or these.are_apart):
-            closing, self._not_paid_for = min(closing, self._not_paid_for), self._not_paid_for + 1
+        own, closing = these.own, these.closing(these.own)
+        if these.own_hard is not None:
+            closing_hard = these.closing(these.own_hard)
+            if is_paid_for:
+                self._some_are_paid_for, own, closing = True, these.own_hard, closing_hard
+            elif not closing_hard:
+                closing, self._not_paid_for = min(closing, self._not_paid_for), self._not_paid_for + 1
         if self._some_are_paid_for and any(level.falls for level in self._levels.values() if level.tally.soft):
             return None
         return self._places(piece, these, own, closing)
@@ -441,6 +438,10 @@ class _Replacements(NamedTuple):
         own = _own_of(board, piece)
         own_hard = _own_in(board, piece.hard) if own is not None and piece.hard else None
         return cls(own, own_hard, alike, room, are_apart)
+
+    def closing(self, own: _Own) -> int:
+        """Return how many others may keep one off a node if these constraints decide where they go: all or none."""
+        return maxsize if own.of_nodes or self.are_apart else 0
 
 
 def _own_of(board: Board, piece: Piece) -> _Own | None:
