@@ -4,19 +4,21 @@ Kopf lists each kind page by page before it watches it, and would create a task 
 each page: the informer of the kind gets the objects, and Kopf gets the page without them, with the version to watch
 from. From then on, Kopf calls the handlers for every change. The objects of events are decoded here too.
 
+Kopf asks by discovery, once, which kinds there are. Respread knows, and an API server that has just started, or is
+behind another one, may not. So Kopf gets the watched kinds, whatever the API server answers.
+
 Many answers make Kopf end the process although the cluster recovers from them. The session handles them itself:
 
 - 410 for a page of a list, whose continue token has expired: the list is started again.
-- 403, 404 and any other refusal of a list of a watched kind, or of discovery: the session asks again at growing
-  intervals, with a message that says what to do. A redirection counts as a refusal, and is not followed. So does 429,
-  because Kopf can't parse its Retry-After if a proxy writes it as a date.
+- 403, 404 and any other refusal of a list of a watched kind: the session asks again at growing intervals, with a
+  message that says what to do. A redirection counts as a refusal, and is not followed. So does 429, because Kopf can't
+  parse its Retry-After if a proxy writes it as a date.
 - 410 and any other refusal of a watch, which may be caused by its version: Kopf sees a watch that ends with 410, and
   lists the kind again.
 - A watch of a kind of which nothing was heard for long: the same. Its version alone does not show the state: bookmarks
   may never come, a proxy may hold events back, and after etcd was restored from a backup, a watch from a later version
   is silent.
-- A page that is not a list: Kopf sees a failed transfer, and lists again. Discovery that is cut off or damaged: the
-  session asks again.
+- A page that is not a list: Kopf sees a failed transfer, and lists again.
 - Answers that are not HTTP, a proxy's refusal, unreadable credentials, an answer of a session that Kopf has closed
   because credentials were rejected: Kopf sees a lost connection.
 
@@ -27,7 +29,7 @@ Everything else (refused or lost connections, 5xx) is left to Kopf's own retries
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import aiohttp
 from yarl import URL
 
+from respread.cluster.decode.decoder import Kind
 from respread.cluster.objects import DecodeError
 from respread.cluster.stores import POLICY_KINDS, full_name
 from respread.handlers.informer import Informer, unread_bytes
@@ -48,10 +51,6 @@ from respread.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
-import re
-from collections.abc import Iterable
-
-import msgspec
 
 _log: Final = get_logger(__name__)
 
@@ -68,8 +67,8 @@ def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> ai
     """
     prefix = URL(access.endpoint.server).path.rstrip("/")
     wires = {prefix + path: _Wire(informer) for path, informer in informers.items()}
-    patience = _Patience(wires, _Discovery(wires, prefix))
-    return _session(access, _response_class(wires), patience)
+    served = {prefix + path: document for path, document in _served(each.kind for each in informers.values()).items()}
+    return _session(access, _response_class(wires), _Patience(wires, served))
 
 
 def open_plain_session(access: ClusterAccess) -> aiohttp.ClientSession:
@@ -171,6 +170,7 @@ class _Response(aiohttp.ClientResponse):
     """A response that Kopf can always handle."""
 
     _is_watch = False
+    _served: Mapping[str, Any] | None = None
 
     def close(self) -> None:
         """Close the connection at once. A TLS shutdown would continue after everything else has ended."""
@@ -186,6 +186,9 @@ class _Response(aiohttp.ClientResponse):
 
     async def json(self, **options: Any) -> Any:
         """Return the document. A refusal is always a Status, because Kopf can't handle some others from proxies."""
+        if self._served is not None:
+            self.release()
+            return self._served
         if self.status < HTTPStatus.BAD_REQUEST:
             return await super().json(**{**options, "content_type": None})
         return {"kind": "Status", "code": self.status, "message": await _message_of(self)}
@@ -195,6 +198,11 @@ class _Response(aiohttp.ClientResponse):
         self._is_watch = True
         self.status = HTTPStatus.OK
         self.content = cast("aiohttp.StreamReader", ExpiredStream(self.content))
+
+    def serve(self, document: Mapping[str, Any]) -> None:
+        """Become an answer with this document."""
+        self.status = HTTPStatus.OK
+        self._served = document
 
 
 class _Sender:
@@ -231,17 +239,14 @@ class _Sender:
 class _Patience:
     """The middleware that waits where Kopf would not."""
 
-    def __init__(self, wires: Mapping[str, _Wire], discovery: _Discovery) -> None:
+    def __init__(self, wires: Mapping[str, _Wire], served: Mapping[str, Mapping[str, Any]]) -> None:
         self._wires = wires
-        self._discovery = discovery
-        self._discovering = Outage()
+        self._served = served
 
     async def __call__(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         wire = self._wires.get(request.url.path)
         if wire is None:
-            if self._discovery.concerns(request.url.path):
-                return await self._discover(request, send)
-            return await send(request)
+            return await self._discover(request, send)
         kind = wire.informer.kind
         is_watch = "watch" in request.url.query
         while True:
@@ -251,7 +256,7 @@ class _Patience:
             request.url = _sized(request.url, wire.page_size)
             is_silent = is_watch and wire.informer.health.is_silent(kind.resource)
             response = await send(request)
-            if not _is_held(response.status):
+            if response.status == HTTPStatus.OK or _is_left_to_kopf(response.status):
                 return self._granted(wire, response, is_silent=is_silent)
             if response.status == HTTPStatus.GONE and is_watch:
                 _log.info("The version to watch from is too old; listing again", kind=kind.resource)
@@ -304,39 +309,39 @@ class _Patience:
     async def _discover(
         self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Repeat discovery until the answer is valid."""
-        path = request.url.path
-        while True:
-            for wire in self._wires.values():
-                wire.informer.health.asked(wire.informer.kind.resource)
-            response = await send(request)
-            if response.status != HTTPStatus.OK:
-                if self._discovery.passes(path, response.status):
-                    return response
-                message = await _message_of(response)
-                problem = f"the API server answers {response.status} to who asks for {path}. {message}".strip()
-            elif not (fault := await self._fault_of(path, response)):
-                self._discovering.over()
-                self._discovering.retry.succeeded()
-                return response
-            else:
-                problem = f"what the API server answers to who asks for {path} does not say what is served: {fault}"
-            for wire in self._wires.values():
-                wire.informer.health.hindered(wire.informer.kind.resource, problem)
-            await self._discovering.wait(
-                "What the API server serves is not known; asking again",
-                problem,
-                of=path,
-                at_least_seconds=_wanted_pause_seconds(response),
-            )
-
-    async def _fault_of(self, path: str, response: aiohttp.ClientResponse) -> str:
-        try:
-            return self._discovery.fault_of(path, await response.read())
-        except aiohttp.ClientError as error:
-            return str(error) or type(error).__name__
+        """Answer what Kopf asks by discovery, unless it has to log in, or tries again anyway."""
+        for wire in self._wires.values():
+            wire.informer.health.asked(wire.informer.kind.resource)
+        response = await send(request)
+        document = self._served.get(request.url.path)
+        if document is not None and not _is_left_to_kopf(response.status):
+            cast("_Response", response).serve(document)
+        return response
 
 
+def _served(kinds: Iterable[Kind]) -> dict[str, dict[str, Any]]:
+    """Return the documents of discovery for these kinds, by path."""
+    groups: dict[str, dict[str, Any]] = {}
+    resources: dict[str, dict[str, Any]] = {}
+    for kind in kinds:
+        served = resources.setdefault(kind.path.removesuffix(f"/{kind.resource}"), {"resources": []})
+        served["resources"].append(
+            {
+                "name": kind.resource,
+                "kind": kind.kind,
+                "singularName": "",
+                "namespaced": kind.namespaced,
+                "verbs": ["list", "watch"],
+            }
+        )
+        if kind.group:
+            version = {"version": kind.version}
+            groups[kind.group] = {"name": kind.group, "versions": [version], "preferredVersion": version}
+    return {"/api": {"versions": ["v1"]}, "/apis": {"groups": [*groups.values()]}, **resources}
+
+
+_LEAST_UNKNOWN: Final = 600
+"""Status codes from here on have no meaning in HTTP."""
 _SAME_AGAIN: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
 """Refusals of a watch that are independent of its version."""
 
@@ -347,9 +352,9 @@ def _sized(url: URL, page_size: PageSize) -> URL:
     return url if limit is None else url.update_query(limit=min(int(limit), page_size.objects))
 
 
-def _is_held(status: int) -> bool:
-    """Whether Kopf would end the process because of an answer, although asking again later may help."""
-    return status not in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED) and not _is_server_error(status)
+def _is_left_to_kopf(status: int) -> bool:
+    """Whether Kopf logs in after an answer, or tries again, as often as the settings say."""
+    return status == HTTPStatus.UNAUTHORIZED or HTTPStatus.INTERNAL_SERVER_ERROR <= status < _LEAST_UNKNOWN
 
 
 def _expired(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
@@ -370,93 +375,3 @@ async def _message_of(response: aiohttp.ClientResponse) -> str:
         return ""
     finally:
         response.release()
-
-
-CORE: Final = "/api"
-GROUPS: Final = "/apis"
-_LEAST_UNKNOWN: Final = 600
-"""Status codes without a meaning in HTTP."""
-_GROUP_VERSION: Final = re.compile("/apis/[^/]+/[^/]+")
-
-
-def _is_server_error(status_code: int) -> bool:
-    """Whether Kopf tries again after an answer, as often as the settings say."""
-    return HTTPStatus.INTERNAL_SERVER_ERROR <= status_code < _LEAST_UNKNOWN
-
-
-class _Version(msgspec.Struct):
-    version: str
-
-
-class _Group(msgspec.Struct, rename="camel"):
-    name: str
-    versions: list[_Version]
-    preferred_version: _Version
-
-
-class _Resource(msgspec.Struct, rename="camel"):
-    name: str
-    kind: str
-    singular_name: str
-    namespaced: bool
-    verbs: list[str] | None = None
-
-
-class _CoreVersions(msgspec.Struct):
-    versions: list[str]
-
-    def names(self) -> list[str]:
-        return self.versions
-
-
-class _Groups(msgspec.Struct):
-    groups: list[_Group]
-
-    def names(self) -> list[str]:
-        return [f"{group.name}/{each.version}" for group in self.groups for each in group.versions]
-
-
-class _Resources(msgspec.Struct):
-    resources: list[_Resource]
-
-    def names(self) -> list[str]:
-        return [each.name for each in self.resources]
-
-
-class _Discovery:
-    """Decides which answers to discovery are valid."""
-
-    def __init__(self, watched_paths: Iterable[str], prefix: str = "") -> None:
-        """Create it.
-
-        The paths of watched collections are such as `/apis/policy/v1/poddisruptionbudgets`. All paths here have the
-        prefix of this API server.
-        """
-        self._prefix = prefix
-        self._needed: dict[str, set[str]] = {prefix + CORE: set(), prefix + GROUPS: set()}
-        """The documents that are needed, and the names that each must contain."""
-        for path in watched_paths:
-            version, _, resource = path.rpartition("/")
-            self._needed.setdefault(version, set()).add(resource)
-            root = CORE if version.startswith(f"{prefix}{CORE}/") else GROUPS
-            self._needed[prefix + root].add(version.removeprefix(f"{prefix}{root}/"))
-
-    def concerns(self, path: str) -> bool:
-        """Whether a path belongs to discovery: `/api`, `/api/v1`, `/apis`, `/apis/GROUP/VERSION`."""
-        return path in self._needed or _GROUP_VERSION.fullmatch(path.removeprefix(self._prefix)) is not None
-
-    def passes(self, path: str, status_code: int) -> bool:
-        """Whether Kopf can handle a refusal: it logs in again, tries again, or continues without a group."""
-        if status_code == HTTPStatus.NOT_FOUND:
-            return path not in self._needed
-        return status_code == HTTPStatus.UNAUTHORIZED or _is_server_error(status_code)
-
-    def fault_of(self, path: str, body: bytes) -> str:
-        """Return what is wrong with an answer, or an empty string if it is valid and complete."""
-        read = {self._prefix + CORE: _CoreVersions, self._prefix + GROUPS: _Groups}.get(path, _Resources)
-        try:
-            found: _CoreVersions | _Groups | _Resources = msgspec.json.decode(body, type=read)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return str(error)
-        missing = self._needed.get(path, set()).difference(found.names())
-        return f"{', '.join(sorted(missing))} is missing" if missing else ""

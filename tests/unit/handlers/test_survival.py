@@ -115,16 +115,16 @@ def test_the_operator_recovers_from_any_faulty_watch(tmp_path: Path, name: str) 
     run(cluster, tmp_path, recovers)
 
 
-@pytest.mark.parametrize("path", discovery_paths())
-def test_discovery_is_repeated_until_it_contains_every_watched_kind(tmp_path: Path, path: str) -> None:
+def test_every_kind_is_watched_whatever_discovery_says(tmp_path: Path) -> None:
     """Kopf reads it once, maybe from another API server, which does not know a new kind yet."""
     nothing_yet = saying(b'{"versions": [], "groups": [], "resources": []}')
+    asked = [path for path in discovery_paths() if "respread.dev" not in path]  # which is asked for before Kopf begins
 
     async def recovers(cluster: ScriptedCluster, parts: Parts) -> None:
         await until(lambda: parts.health.synced)
-        assert cluster.asked[path] >= 2
+        assert all(cluster.asked[path] == 1 for path in asked)
 
-    run(ScriptedCluster({path: nothing_yet}), tmp_path, recovers)
+    run(ScriptedCluster(dict.fromkeys(asked, nothing_yet)), tmp_path, recovers)
 
 
 def test_the_kind_of_a_silent_watch_is_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

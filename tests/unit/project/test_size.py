@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 61_680),  # (300, 44,000)
-        ("operator/respread", 191, 42_980),  # (-, 31,000)
+        ("operator", 279, 61_590),  # (300, 44,000)
+        ("operator/respread", 191, 42_900),  # (-, 31,000)
         ("tests", 448, 74_610),  # (-, 75,000)
     ],
 )
