@@ -103,7 +103,6 @@ class QuantityRow(msgspec.Struct, rename="camel"):
 
     quantity: str
     error: str | None = None
-    canonical: str | None = None
     value: int | None = None
     milli_value: int | None = None
     is_zero: bool | None = None

@@ -12,7 +12,7 @@ import msgspec
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.objects import DecodeError, Workload
 from respread.cluster.pod import Pod
-from respread.cluster.quantity import QuantityError, parse_quantity, round_away_from_zero
+from respread.cluster.quantity import NANO_PER_UNIT, QuantityError, parse_nano, round_away_from_zero
 from respread.cluster.state import ClusterState
 from respread.scheduling.configuration import (
     DEFAULT_SCHEDULER,
@@ -232,18 +232,17 @@ def _requirements(selector: str) -> list[str]:
 def judge_quantity(row: QuantityRow) -> Judgement:
     """Judge how one quantity is parsed."""
     try:
-        quantity = parse_quantity(row.quantity)
+        nano = parse_nano(row.quantity)
     except QuantityError as error:
         if row.error is not None:
             return Judgement(1, 0, ())
         return Judgement(1, 1, (Difference(repr(row.quantity), "", "reading", "a quantity", str(error)),))
     if row.error is not None:
-        return Judgement(1, 1, (Difference(repr(row.quantity), "", "reading", row.error, str(quantity)),))
-    milli = round_away_from_zero(quantity.nano, 1_000_000)
+        return Judgement(1, 1, (Difference(repr(row.quantity), "", "reading", row.error, str(nano)),))
+    value, milli = (round_away_from_zero(nano, unit) for unit in (NANO_PER_UNIT, 1_000_000))
     checks = (
-        ("canonical", row.canonical, str(quantity)),
-        ("isZero", row.is_zero, quantity.nano == 0),
-        ("value", row.value, quantity.value if row.value is not None else None),
+        ("isZero", row.is_zero, nano == 0),
+        ("value", row.value, None if row.value is None else value),
         ("milliValue", row.milli_value, None if row.milli_value is None else milli),
     )
     differences = tuple(

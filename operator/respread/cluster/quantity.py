@@ -1,9 +1,9 @@
 """Quantities of resources (`100m`, `1.5Gi`, `12e6`), and what a pod uses of a node's resources.
 
-Mirrors what apimachinery's `resource.ParseQuantity` accepts, rounds and writes, including its peculiarities: a suffix
-alone is zero, nothing is finer than a billionth, and a string in canonical form stays unchanged. What a pod uses is
-computed as by the scheduler (component-helpers `resource.PodRequests`): summed exactly, in billionths, and rounded up
-once per pod, to thousandths for cpu, to whole units otherwise.
+Mirrors what apimachinery's `resource.ParseQuantity` accepts and rounds, including its peculiarities: a suffix alone is
+zero, and nothing is finer than a billionth. What a pod uses is computed as by the scheduler (component-helpers
+`resource.PodRequests`): summed exactly, in billionths, and rounded up once per pod, to thousandths for cpu, to whole
+units otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -27,9 +27,6 @@ MAX_VALUE: Final = 2**63 - 1
 _NANO_PER_MILLI: Final = 10**6
 _MAX_NANO: Final = MAX_VALUE * NANO_PER_UNIT
 _FINEST_EXPONENT: Final = -9
-_LONG: Final = 1000
-"""Longer strings are not converted to their canonical form, because nobody needs it. The longest real ones have 20
-characters."""
 _KEPT_LENGTH: Final = 64
 """Only results for strings up to this length are cached, because others may have a million characters."""
 _MAX_DIGITS: Final = 20
@@ -51,39 +48,14 @@ _COMMON_NANO: Final = {
 }
 _EXPONENT: Final = re.compile(r"[eE](?P<sign>[+-]?)0*+(?P<digits>[0-9]*)")
 _EXPONENT_DIGITS: Final = 19
-
-Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
-
 _DECIMAL_SUFFIXES: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_SUFFIXES: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_DECIMAL_SUFFIX_OF: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
-_BINARY_SUFFIX_OF: Final = {exponent // 10: suffix for suffix, exponent in _BINARY_SUFFIXES.items()} | {0: ""}
+_LARGEST_BINARY_EXPONENT_ALONE: Final = 40
+"""The API reads a suffix without digits as 0 up to this exponent, and down to `_FINEST_EXPONENT`."""
 
 
 class QuantityError(ValueError):
     """A string that the API rejects as a quantity. The message is the API's own."""
-
-
-class Quantity(msgspec.Struct, frozen=True, gc=False):
-    """An amount, exact to a billionth."""
-
-    nano: int
-    """In billionths of a unit. Beyond `MAX_VALUE` units in either direction it stays there, because nothing can offer
-    or use more."""
-    canonical: str
-    """As the API returns the quantity."""
-
-    @property
-    def value(self) -> int:
-        """In whole units, with fractions rounded away from zero.
-
-        For some negative fractions, which no resource may have, the API's result differs by one.
-        """
-        return round_away_from_zero(self.nano, NANO_PER_UNIT)
-
-    def __str__(self) -> str:
-        """Return the canonical form."""
-        return self.canonical
 
 
 def round_away_from_zero(amount: int, unit: int) -> int:
@@ -98,70 +70,46 @@ def shown(nano: int) -> str:
 
 
 def parse_nano(text: str) -> int:
-    """Return a quantity in billionths of a unit, as `Quantity.nano`.
+    """Return a quantity in billionths of a unit, rounded away from zero.
+
+    Beyond `MAX_VALUE` units in either direction it stays there, because nothing can offer or use more.
 
     Raises:
         QuantityError: the API would reject the string.
     """
-    return _parse_nano(text) if len(text) <= _KEPT_LENGTH else parse_quantity(text).nano
+    return _cached(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
 
 
 @lru_cache(maxsize=16384)
-def _parse_nano(text: str) -> int:
+def _cached(text: str) -> int:
     common = _COMMON.fullmatch(text)
     if common is not None:
         return min(int(common[1]) * _COMMON_NANO[common[2]], _MAX_NANO)
-    return parse_quantity(text).nano
+    return _parsed(text)
 
 
-def parse_quantity(text: str) -> Quantity:
-    """Read a quantity.
-
-    Raises:
-        QuantityError: the API would reject the string.
-    """
+def _parsed(text: str) -> int:
     match = _PATTERN.fullmatch(text)
     if not text or match is None:
         raise QuantityError(
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
-    number = match["number"] or "0"
-    fraction = match["fraction"] or ""
-    format_, exponent = _interpret(match["suffix"])
-    if len(number) + len(fraction) > _LONG:
-        nano = _nano_of_long(number, fraction, format_, exponent)
-        signed_nano = -nano if match["sign"] == "-" else nano
-        return Quantity(signed_nano, _canonical(signed_nano, _FINEST_EXPONENT, "DecimalSI"))
-
-    digits = int(number + fraction)
-    signed = -digits if match["sign"] == "-" else digits
-    if format_ == "BinarySI":
-        fits_machine_word = not fraction and _binary_fits(len(number), exponent) and digits << exponent <= MAX_VALUE
-        as_written = digits % 8 != 0
-        mantissa, scale = signed << exponent, -len(fraction)
-    else:
-        scale = exponent - len(fraction)
-        fits_machine_word = len(number) + len(fraction) <= 18 and scale >= _FINEST_EXPONENT  # noqa: PLR2004 - decimal digits that always fit 63 bits
-        as_written = scale % 3 == 0 and not (number + fraction).endswith("000") and number[0] != "0"
-        mantissa = signed
-    if fits_machine_word:
-        nano = _to_nano(mantissa, scale)
-        return Quantity(nano, text if as_written or text == "0" else _canonical(mantissa, scale, format_))
-
-    if not any(character.isdigit() for character in text[: len(text) - len(match["suffix"])]):
-        raise QuantityError("unable to parse numeric part of quantity")
-    mantissa, scale = _round_to_finest(mantissa, scale)
-    if format_ == "BinarySI" and abs(mantissa) > MAX_VALUE * 10**-scale:
-        mantissa, scale = (MAX_VALUE if mantissa > 0 else -MAX_VALUE), 0
-    return Quantity(_to_nano(mantissa, scale), _canonical(mantissa, scale, format_))
+    is_binary, exponent = _interpret(match["suffix"])
+    number, fraction = match["number"], match["fraction"] or ""
+    if not any(character.isdigit() for character in text[: match.start("suffix")]):
+        if exponent > _LARGEST_BINARY_EXPONENT_ALONE if is_binary else exponent < _FINEST_EXPONENT:
+            raise QuantityError("unable to parse numeric part of quantity")
+        return 0
+    nano = (_binary if is_binary else _decimal)(number, fraction, exponent)
+    return -nano if match["sign"] == "-" else nano
 
 
-def _interpret(suffix: str) -> tuple[Format, int]:
-    """Return the format of a suffix and its exponent, of 2 for BinarySI and of 10 otherwise."""
+def _interpret(suffix: str) -> tuple[bool, int]:
+    """Return whether a suffix stands for a power of 2, and not of 10, and the exponent."""
     if (exponent := _DECIMAL_SUFFIXES.get(suffix)) is not None:
-        return "DecimalSI", exponent
+        return False, exponent
     if (exponent := _BINARY_SUFFIXES.get(suffix)) is not None:
-        return "BinarySI", exponent
+        return True, exponent
     written = _EXPONENT.fullmatch(suffix)
     if written is None or not suffix[-1].isdigit() or len(written["digits"]) > _EXPONENT_DIGITS:
         raise QuantityError("unable to parse quantity's suffix")
@@ -169,21 +117,24 @@ def _interpret(suffix: str) -> tuple[Format, int]:
     if not -(2**63) <= exponent < 2**63:
         raise QuantityError("unable to parse quantity's suffix")
     # The API stores the exponent in 32 bits without a check.
-    return "DecimalExponent", (exponent + 2**31) % 2**32 - 2**31
+    return False, (exponent + 2**31) % 2**32 - 2**31
 
 
-def _nano_of_long(number: str, fraction: str, format_: Format, exponent: int) -> int:
-    """Return an amount with very many digits in billionths, without computing with irrelevant digits."""
-    if format_ != "BinarySI":
-        digits = (number + fraction).lstrip("0")
-        whole = len(number) + exponent - (len(number) + len(fraction) - len(digits))
-        if not digits:
-            return 0
-        if whole > _MAX_DIGITS:
-            return _MAX_NANO
-        deciding = max(0, whole - _FINEST_EXPONENT)
-        nano = int(digits[:deciding].ljust(deciding, "0") or "0")
-        return min(nano + _is_any(digits[deciding:]), _MAX_NANO)
+def _decimal(number: str, fraction: str, exponent: int) -> int:
+    """Return an amount in billionths, without computing with digits that don't matter: there may be a million."""
+    digits = (number + fraction).lstrip("0")
+    whole = len(digits) - len(fraction) + exponent
+    if not digits:
+        return 0
+    if whole > _MAX_DIGITS:
+        return _MAX_NANO
+    deciding = max(0, whole - _FINEST_EXPONENT)
+    nano = int(digits[:deciding].ljust(deciding, "0") or "0")
+    return min(nano + _is_any(digits[deciding:]), _MAX_NANO)
+
+
+def _binary(number: str, fraction: str, exponent: int) -> int:
+    """Return the same for a power of 2."""
     if len(number) > _MAX_DIGITS:
         return _MAX_NANO
     fraction, rest = fraction[:_DECIDING_BINARY_DIGITS], fraction[_DECIDING_BINARY_DIGITS:]
@@ -194,53 +145,6 @@ def _nano_of_long(number: str, fraction: str, format_: Format, exponent: int) ->
 
 def _is_any(digits: str) -> bool:
     return bool(digits.strip("0"))
-
-
-def _binary_fits(digits: int, exponent: int) -> bool:
-    """Return whether the API reads so many digits with a binary suffix as a machine word rather than a big decimal."""
-    return 15 - digits - exponent * 3 // 10 - 1 >= 0
-
-
-def _to_nano(mantissa: int, scale: int) -> int:
-    """Return `mantissa * 10**scale` units in billionths, at most the largest amount."""
-    if scale > 20 and mantissa:  # noqa: PLR2004 - 10**20 is beyond the largest amount, and 10**scale may be beyond memory
-        return _MAX_NANO if mantissa > 0 else -_MAX_NANO
-    nano = mantissa * 10 ** (scale - _FINEST_EXPONENT) if mantissa else 0
-    return max(-_MAX_NANO, min(nano, _MAX_NANO))
-
-
-def _round_to_finest(mantissa: int, scale: int) -> tuple[int, int]:
-    """Round to billionths, away from zero, so that a very small request is not lost."""
-    excess = _FINEST_EXPONENT - scale
-    if excess <= 0 or mantissa == 0:
-        return mantissa, 0 if mantissa == 0 else scale
-    if excess > len(str(abs(mantissa))):
-        return (1 if mantissa > 0 else -1), _FINEST_EXPONENT
-    return round_away_from_zero(mantissa, 10**excess), _FINEST_EXPONENT
-
-
-def _canonical(mantissa: int, scale: int, format_: Format) -> str:
-    """Write an amount without a fraction, with the largest suffix or exponent that keeps it whole."""
-    if mantissa == 0:
-        return "0"
-    if format_ == "BinarySI":
-        whole, rest = divmod(mantissa, 10**-scale)
-        if rest == 0 and abs(whole) >= 1024:  # noqa: PLR2004 - below 1Ki a binary suffix has nothing to say
-            power = 0
-            while whole % 1024 == 0:
-                whole //= 1024
-                power += 1
-            return f"{whole}{_BINARY_SUFFIX_OF[power]}"
-        format_ = "DecimalSI"
-    while mantissa % 10 == 0:
-        mantissa //= 10
-        scale += 1
-    mantissa *= 10 ** (scale % 3)
-    scale -= scale % 3
-    if format_ == "DecimalExponent":
-        return f"{mantissa}e{scale}" if scale else f"{mantissa}"
-    # Beyond E, the API writes no suffix, and so a wrong amount.
-    return f"{mantissa}{_DECIMAL_SUFFIX_OF.get(scale, '')}"
 
 
 NanoAmounts: TypeAlias = Mapping[str, int]

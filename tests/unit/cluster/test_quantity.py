@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from respread.cluster.quantity import MAX_VALUE, QuantityError, parse_nano, parse_quantity, round_away_from_zero, shown
+from respread.cluster.quantity import MAX_VALUE, NANO_PER_UNIT, QuantityError, parse_nano, round_away_from_zero, shown
 
 DATA = Path(__file__).parents[2] / "conformance" / "data" / "quantities.jsonl.gz"
 with gzip.open(DATA, "rt", encoding="utf-8") as lines:
@@ -23,28 +23,24 @@ def test_the_conformance_data_exists() -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "error" not in row], ids=lambda row: repr(row["quantity"]))
 def test_a_quantity_is_parsed_as_the_api_parses_it(row: dict[str, Any]) -> None:
-    quantity = parse_quantity(row["quantity"])
+    nano = parse_nano(row["quantity"])
 
-    assert str(quantity) == row["canonical"]
-    assert (quantity.nano == 0) is row["isZero"]
+    assert (nano == 0) is row["isZero"]
     if "value" in row:
-        assert quantity.value == row["value"]
+        assert round_away_from_zero(nano, NANO_PER_UNIT) == row["value"]
     else:
-        assert quantity.value == MAX_VALUE
+        assert round_away_from_zero(nano, NANO_PER_UNIT) == MAX_VALUE
     if "milliValue" in row:
-        assert round_away_from_zero(quantity.nano, 1_000_000) == row["milliValue"]
+        assert round_away_from_zero(nano, 1_000_000) == row["milliValue"]
     else:
-        assert round_away_from_zero(quantity.nano, 1_000_000) > MAX_VALUE
-    assert parse_nano(row["quantity"]) == quantity.nano
+        assert round_away_from_zero(nano, 1_000_000) > MAX_VALUE
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "error" in row], ids=lambda row: repr(row["quantity"]))
 def test_a_quantity_that_the_api_rejects_is_rejected_with_the_same_message(row: dict[str, Any]) -> None:
     with pytest.raises(QuantityError) as raised:
-        parse_quantity(row["quantity"])
-    assert str(raised.value) == row["error"]
-    with pytest.raises(QuantityError):
         parse_nano(row["quantity"])
+    assert str(raised.value) == row["error"]
 
 
 @pytest.mark.parametrize(
@@ -77,30 +73,28 @@ def test_a_quantity_that_the_api_rejects_is_rejected_with_the_same_message(row: 
 )
 def test_every_suffix_sign_and_form_is_parsed(text: str, nano: int) -> None:
     assert parse_nano(text) == nano
-    assert parse_quantity(text).nano == nano
 
 
 @pytest.mark.parametrize("text", ["m", "Ki", "e3", "+", "-", ".", "+.", "0Ti", "-0n", "0e-30"])
 def test_a_quantity_without_digits_is_zero(text: str) -> None:
-    assert parse_quantity(text).nano == 0
-    assert str(parse_quantity(text)) == "0"
+    assert parse_nano(text) == 0
 
 
 @pytest.mark.parametrize("text", ["Pi", "Ei", "e-10", "+Ei", ".e-10"])
 def test_a_quantity_without_digits_and_with_a_large_suffix_is_an_error(text: str) -> None:
     with pytest.raises(QuantityError, match=r"^unable to parse numeric part of quantity$"):
-        parse_quantity(text)
+        parse_nano(text)
 
 
 def test_amounts_below_one_nano_are_rounded_up_to_one_nano() -> None:
-    assert parse_quantity("1e-30").nano == 1
-    assert parse_quantity("-1e-30").nano == -1
-    assert str(parse_quantity("0.0000000001")) == "1n"
+    assert parse_nano("1e-30") == 1
+    assert parse_nano("-1e-30") == -1
+    assert parse_nano("0.0000000001") == 1
 
 
 def test_binary_amounts_are_capped_at_64_bits() -> None:
-    assert str(parse_quantity("8Ei")) == str(MAX_VALUE)
-    assert str(parse_quantity("-9Ei")) == str(-MAX_VALUE)
+    assert parse_nano("8Ei") == MAX_VALUE * 10**9
+    assert parse_nano("-9Ei") == -MAX_VALUE * 10**9
 
 
 @pytest.mark.parametrize("text", ["1e1000000000", "-1E2147483647", "9" * 900, "1e100", "10e99"])
@@ -113,28 +107,8 @@ def test_tiny_exponents_are_parsed_quickly() -> None:
     assert parse_nano("1e-2000000000") == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "canonical"),
-    [
-        ("+4Ki", "+4Ki"),
-        ("+8Ki", "8Ki"),
-        ("00012Mi", "00012Mi"),
-        ("+1.5Ki", "1536"),
-        ("0.9765625Ki", "1k"),
-        ("+12Ti", "+12Ti"),
-        ("+123Ti", "123Ti"),
-        ("+1Pi", "1Pi"),
-        ("-1.5Gi", "-1536Mi"),
-        ("1000E", "1"),
-    ],
-)
-def test_the_canonical_form_is_that_of_apimachinery(text: str, canonical: str) -> None:
-    """Answers of apimachinery 0.36.3. The last one is a bug there."""
-    assert str(parse_quantity(text)) == canonical
-
-
 def test_an_exponent_has_32_bits_as_in_the_api() -> None:
-    assert parse_quantity("3e4294967297").value == 30
+    assert parse_nano("3e4294967297") == 30 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -169,8 +143,6 @@ def test_a_string_of_a_million_characters_is_not_cached() -> None:
 
 @pytest.mark.parametrize("text", ["1\n", "\uff11", "1 ", " 1", "1Gi\n"])
 def test_only_ascii_without_surrounding_blanks_is_accepted(text: str) -> None:
-    with pytest.raises(QuantityError):
-        parse_quantity(text)
     with pytest.raises(QuantityError):
         parse_nano(text)
 
