@@ -26,7 +26,7 @@ import msgspec
 
 from respread_sandbox.components import BINARIES
 from respread_sandbox.options import SandboxError
-from respread_sandbox.progress import BuildProgress, choose_progress
+from respread_sandbox.progress import BuildProgress
 
 VERSION_VARIABLE: Final = "RESPREAD_SANDBOX_KUBERNETES_VERSION"
 """The default version of sandboxes."""
@@ -372,7 +372,7 @@ class Binaries(msgspec.Struct, frozen=True):
         binaries, missing = cls.find(environment, kubernetes_version=kubernetes_version)
         if missing:
             modules = _module_of_each(_version(kubernetes_version, environment))
-            progress = progress or choose_progress()
+            progress = progress or BuildProgress()
             for module in modules_for(_version(kubernetes_version, environment)):
                 if names := [name for name in missing if modules[name] == module]:
                     build_missing(module, names, cache_directory(environment, module), environment, progress)

@@ -35,7 +35,7 @@ from respread_sandbox.binaries import (
 )
 from respread_sandbox.components import KARPENTER
 from respread_sandbox.nodes import MANAGED_NODE_LABEL
-from respread_sandbox.progress import BuildProgress, choose_progress
+from respread_sandbox.progress import BuildProgress
 
 MODULE: Final = "sigs.k8s.io/karpenter"
 VERSION: Final = "v1.15.0"
@@ -71,7 +71,7 @@ class Karpenter(msgspec.Struct, frozen=True):
             if not source.is_dir():
                 _copy_source(source, environment)
             module = Module(source, {KARPENTER: "./kwok"})
-            build_missing(module, [KARPENTER], directory, environment, progress or choose_progress())
+            build_missing(module, [KARPENTER], directory, environment, progress or BuildProgress())
         return cls(directory / KARPENTER, tuple(source / folder for folder in DEFINITIONS))
 
     def definition_files(self) -> list[Path]:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from respread import __version__
 from respread_sandbox.binaries import REAL_NODE, build_environment, build_missing, cache_directory, cache_root, find_go
-from respread_sandbox.progress import choose_progress
+from respread_sandbox.progress import BuildProgress
 from tests import debian_base
 from tests.go_programs import PROGRAMS, find_or_build
 
@@ -66,7 +66,7 @@ class Programs(NamedTuple):
     def find_or_build(cls) -> Programs:
         """Return everything that real nodes need. The first call takes about ten minutes of CPU time."""
         kubernetes = cache_directory(os.environ, REAL_NODE)
-        build_missing(REAL_NODE, list(REAL_NODE.packages), kubernetes, os.environ, choose_progress())
+        build_missing(REAL_NODE, list(REAL_NODE.packages), kubernetes, os.environ, BuildProgress())
         folders = [kubernetes, *(find_or_build(PROGRAMS[name]).parent for name in _FROM_MODULES)]
         plugins = [find_or_build(PROGRAMS[name]).parent for name in _NETWORK_PLUGINS]
         images = cache_root(os.environ) / "images"

@@ -30,7 +30,7 @@ from respread_sandbox.binaries import (
     modules_for,
 )
 from respread_sandbox.components import BINARIES
-from respread_sandbox.progress import PlainProgress, TerminalProgress
+from respread_sandbox.progress import BuildProgress
 from tests.makefile import make
 from tests.processes import is_alive, wait_until
 
@@ -95,7 +95,7 @@ class Machine:
         return folder
 
     def find_or_build(self, kubernetes_version: str = "") -> Binaries:
-        progress = PlainProgress(io.StringIO())
+        progress = BuildProgress(Console(file=io.StringIO()))
         return Binaries.find_or_build(self.environment, progress, kubernetes_version=kubernetes_version)
 
 
@@ -321,7 +321,7 @@ def test_an_interrupted_build_terminates_go(machine: Machine) -> None:
 def test_plain_progress_names_the_programs(machine: Machine) -> None:
     machine.install_go()
     said = io.StringIO()
-    Binaries.find_or_build(machine.environment, PlainProgress(said))
+    Binaries.find_or_build(machine.environment, BuildProgress(Console(file=said, soft_wrap=True)))
     lines = said.getvalue().splitlines()
     assert lines[0].startswith("Building a Kubernetes control plane from Go modules")
     assert lines[1] == f"Building {', '.join(PACKAGES)} …"
@@ -331,7 +331,7 @@ def test_plain_progress_names_the_programs(machine: Machine) -> None:
 def test_plain_progress_is_repeated_during_a_long_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("respread_sandbox.progress.LINE_EVERY_SECONDS", 0)
     said = io.StringIO()
-    with PlainProgress(said) as progress:
+    with BuildProgress(Console(file=said, soft_wrap=True)) as progress:
         progress.waiting()
         progress.building(["etcd"])
         progress.working(7, "go.etcd.io/raft/v3")
@@ -343,7 +343,7 @@ def test_terminal_progress_shows_what_is_built(machine: Machine) -> None:
     machine.install_go()
     machine.environment["GO_SECONDS"] = "0.2"  # the progress is drawn ten times a second
     said = io.StringIO()
-    progress = TerminalProgress(Console(file=said, force_terminal=True, width=100))
+    progress = BuildProgress(Console(file=said, force_terminal=True, width=100))
     Binaries.find_or_build(machine.environment, progress)
     assert ", ".join(PACKAGES) in " ".join(said.getvalue().split())
     assert "compiling the world" in said.getvalue()

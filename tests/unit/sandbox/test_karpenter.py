@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from respread_sandbox import BuildError, ToolchainError
 from respread_sandbox.karpenter import MODULE, SUM, VERSION, Karpenter, cache_directory, instance_types, node_pool
-from respread_sandbox.progress import PlainProgress
+from respread_sandbox.progress import BuildProgress
 
 GO = """#!/bin/sh
 echo "$*" >> "$GO_CALLS"
@@ -55,7 +56,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def find_or_build(environment: dict[str, str]) -> Karpenter:
-    return Karpenter.find_or_build(environment, PlainProgress(io.StringIO()))
+    return Karpenter.find_or_build(environment, BuildProgress(Console(file=io.StringIO())))
 
 
 def test_karpenter_is_built_once_with_the_installed_go(environment: dict[str, str], tmp_path: Path) -> None:
