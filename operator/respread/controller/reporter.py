@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from heapq import nsmallest
@@ -52,7 +52,7 @@ from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
 from respread.telemetry.gauges import MOST_DOMAINS, PlanFigures, PolicyFigures, SkewFigure
-from respread.telemetry.metrics import Forgetting, Metrics
+from respread.telemetry.metrics import Metrics
 
 
 class Reporter:
@@ -81,7 +81,6 @@ class Reporter:
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
         )
-        self._forgetting = Forgetting(metrics)
 
     def forget(self, observation: Observation, planned: Plan) -> None:
         """Forget what is gone, in memory and metrics."""
@@ -93,7 +92,7 @@ class Reporter:
         history.forget_expired(groups, busy)
         history.forget_others(policies)
         history.forget_other_namespaces(observation.snapshot.namespaces)
-        self._forgetting.keep(policies, observation.snapshot.namespaces)
+        self._metrics.keep(policies, observation.snapshot.namespaces)
 
     async def tell(self, observation: Observation, planned: Plan, chosen: Paced) -> float:
         """Publish the results, and return when a status is due next, on the clock; infinity if none is."""
@@ -277,7 +276,7 @@ def figures_of(
     """
     nothing = _Share()
     return PlanFigures(
-        skews=_Skews(reconciled.spread.groups.values(), {each.group: each.reason for each in reconciled.plan.blocked}),
+        skews=_skews(reconciled.spread.groups.values(), {each.group: each.reason for each in reconciled.plan.blocked}),
         policies=tuple(
             _policy_figures(
                 policy.name,
@@ -371,18 +370,12 @@ def _blocked_counts(
     )
 
 
-class _Skews:
-    """The skews of spread groups, computed only on request, because there may be tens of thousands."""
-
-    def __init__(self, groups: Collection[SpreadGroup], blocked: Mapping[GroupKey, str]) -> None:
-        self._groups = groups
-        self._blocked = blocked
-
-    def __iter__(self) -> Iterator[SkewFigure]:
-        return (figure for group in self._groups for figure in _skews(group, self._blocked.get(group.key, "")))
+def _skews(groups: Iterable[SpreadGroup], blocked: Mapping[GroupKey, str]) -> Iterator[SkewFigure]:
+    """Yield the skews of spread groups, each computed only on request, because there may be tens of thousands."""
+    return (figure for group in groups for figure in _skews_of(group, blocked.get(group.key, "")))
 
 
-def _skews(group: SpreadGroup, blocked: str) -> Iterable[SkewFigure]:
+def _skews_of(group: SpreadGroup, blocked: str) -> Iterable[SkewFigure]:
     domains = group.domains.nodes
     is_shown = group.key.topology_key != HOSTNAME and len(domains) <= MOST_DOMAINS
     pods = {domain: group.count(domain) for domain in sorted(domains)} if is_shown else {}

@@ -41,7 +41,7 @@ from respread.cluster.decode.decoder import Kind
 from respread.cluster.objects import DecodeError
 from respread.cluster.stores import POLICY_KINDS, full_name
 from respread.handlers.informer import Informer, unread_bytes
-from respread.handlers.watch_stream import ExpiredStream, WatchStream, or_lost
+from respread.handlers.watch_stream import expired, or_lost, whole_lines
 from respread.kube.access import ClusterAccess
 from respread.kube.credentials import CredentialsError
 from respread.kube.listing import PageSize
@@ -123,7 +123,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             if wire is not None and self.status == HTTPStatus.OK and "watch" in self.url.query:
                 # Kopf reads it by iter_chunked, and aiohttp itself only sets exceptions on it.
                 unread = partial(unread_bytes, connection.transport)
-                stream = WatchStream(self.content, wire.informer, wire.outage.retry, unread)
+                stream = whole_lines(self.content, wire.informer, wire.outage.retry, unread)
                 self.content = cast("aiohttp.StreamReader", stream)
                 self._is_watch = True
             return self
@@ -197,7 +197,7 @@ class _Response(aiohttp.ClientResponse):
         """Become a watch that ends at once because its version is too old."""
         self._is_watch = True
         self.status = HTTPStatus.OK
-        self.content = cast("aiohttp.StreamReader", ExpiredStream(self.content))
+        self.content = cast("aiohttp.StreamReader", expired(self.content))
 
     def serve(self, document: Mapping[str, Any]) -> None:
         """Become an answer with this document."""

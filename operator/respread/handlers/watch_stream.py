@@ -34,36 +34,46 @@ _BETWEEN_EVENTS_SECONDS: Final = 0.05
 _log: Final = get_logger(__name__)
 
 
-class WatchStream:
-    """A response's content that is read like it, but in whole lines.
+class StreamContent:
+    """A response's content that is read in other chunks.
 
     Everything except `iter_chunked` is the content's own, so that closing the response still ends its readers.
     """
 
-    def __init__(
-        self,
-        content: aiohttp.StreamReader,
-        informer: Informer,
-        retry: Retry,
-        unread: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Read a response's content. `unread` returns how many bytes have come that aiohttp did not read yet."""
+    def __init__(self, content: aiohttp.StreamReader, chunks: Callable[[int], AsyncIterator[bytes]]) -> None:
+        """Replace what is read of a content. `chunks` is given about how many bytes a chunk may have."""
         self._content = content
-        self._informer = informer
-        self._retry = retry
-        self._unread = unread
-
-    def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Return whole lines, as many at a time as have come, in chunks of about `size` bytes."""
-        return _WholeLines(or_lost(self._content.iter_chunked(size)), self._informer, self._retry, self._waiting)
-
-    def _waiting(self, taken: int) -> int:
-        """Return how many bytes have arrived and were not taken."""
-        return self._content.total_bytes - taken + self._unread()
+        self.iter_chunked = chunks
 
     def __getattr__(self, name: str) -> Any:
         """Return whatever else the content has."""
         return getattr(self._content, name)
+
+
+def whole_lines(
+    content: aiohttp.StreamReader, informer: Informer, retry: Retry, unread: Callable[[], int] = lambda: 0
+) -> StreamContent:
+    """Return the content of a watch in whole lines, as many at a time as have come.
+
+    `unread` returns how many bytes have come that aiohttp did not read yet.
+    """
+
+    def waiting(taken: int) -> int:
+        """Return how many bytes have arrived and were not taken."""
+        return content.total_bytes - taken + unread()
+
+    return StreamContent(
+        content, lambda size: _WholeLines(or_lost(content.iter_chunked(size)), informer, retry, waiting)
+    )
+
+
+def expired(content: aiohttp.StreamReader) -> StreamContent:
+    """Return the content of a watch whose version is too old: only the error, which makes Kopf list again."""
+
+    async def chunks(_size: int) -> AsyncIterator[bytes]:
+        yield msgspec.json.encode({"type": "ERROR", "object": {"code": _GONE}}) + b"\n"
+
+    return StreamContent(content, chunks)
 
 
 async def or_lost(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -73,22 +83,6 @@ async def or_lost(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield chunk
     except RuntimeError as error:  # aiohttp's, which Kopf does not catch
         raise aiohttp.ClientConnectionError(str(error)) from error
-
-
-class ExpiredStream:
-    """The content of a watch whose version is too old: only the error."""
-
-    def __init__(self, content: aiohttp.StreamReader) -> None:
-        self._content = content
-
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Return the line that makes Kopf list again."""
-        del size
-        yield msgspec.json.encode({"type": "ERROR", "object": {"code": _GONE}}) + b"\n"
-
-    def __getattr__(self, name: str) -> Any:
-        """Return whatever else the content has."""
-        return getattr(self._content, name)
 
 
 class _WholeLines:

@@ -142,7 +142,7 @@ class PlanFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the metrics show of one plan."""
 
     skews: Iterable[SkewFigure] = ()
-    """Iterated at a scrape, in its thread."""
+    """Iterated once, at a scrape, in its thread."""
     policies: tuple[PolicyFigures, ...] = ()
 
 

@@ -237,6 +237,8 @@ class Metrics:
         self._from_the_start = from_the_start
         self._counted: dict[str, frozenset[str]] = {}
         """The namespaces for which there are counters of evictions, by policy."""
+        self._kept: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        """The policies and namespaces that `keep` was last told of."""
         for kind in kinds:
             self._relists.labels(kind)
             self._decode_errors.labels(kind)
@@ -335,8 +337,15 @@ class Metrics:
         self._api_requests.labels(method, resource, "none" if status_code is None else str(status_code)).inc()
         self._api_request_seconds.labels(method, resource).observe(seconds)
 
-    def forget_policy(self, policy: str) -> None:
-        """Drop the counters of a policy that was deleted."""
+    def keep(self, policies: Iterable[str], namespaces: Iterable[str]) -> None:
+        """Drop the counters of policies and namespaces that an earlier call named and that are gone."""
+        before, self._kept = self._kept, (frozenset(policies), frozenset(namespaces))
+        for policy in before[0] - self._kept[0]:
+            self._forget_policy(policy)
+        for namespace in before[1] - self._kept[1]:
+            self._forget_namespace(namespace)
+
+    def _forget_policy(self, policy: str) -> None:
         self._counted.pop(policy, None)
         for metric in (
             self._evictions,
@@ -349,26 +358,7 @@ class Metrics:
         ):
             metric.remove_by_labels(dict(zip(POLICY, policy_labels(policy), strict=True)))
 
-    def forget_namespace(self, namespace: str) -> None:
-        """Drop the counters of a namespace that was deleted."""
+    def _forget_namespace(self, namespace: str) -> None:
         for metric in (self._evictions, self._other_evictions):
             metric.remove_by_labels({"namespace": namespace})
         self._counted.update({policy: known - {namespace} for policy, known in self._counted.items()})
-
-
-class Forgetting:
-    """Remembers the policies and namespaces for which there may be counters."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._policies: frozenset[str] = frozenset()
-        self._namespaces: frozenset[str] = frozenset()
-
-    def keep(self, policies: Iterable[str], namespaces: Iterable[str]) -> None:
-        """Forget all others that were named in an earlier call."""
-        before = self._policies, self._namespaces
-        self._policies, self._namespaces = frozenset(policies), frozenset(namespaces)
-        for policy in before[0] - self._policies:
-            self._metrics.forget_policy(policy)
-        for namespace in before[1] - self._namespaces:
-            self._metrics.forget_namespace(namespace)

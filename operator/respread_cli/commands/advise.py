@@ -9,7 +9,7 @@ from typing import Final
 import click
 import msgspec
 import yaml
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from respread.api.reasons import listed, number_of
@@ -75,29 +75,25 @@ def advise(
         predictor = Predictor(ClusterView(), of_version(scheduler_configuration, view.server_version))
         return advice_report(view, predictor, preset=preset, namespace=namespace, workloads=workloads, uneven=uneven)
 
-    report = show_results(look, output, lambda found: Shown(found, _AdviceView))
+    report = show_results(look, output, lambda found: Shown(found, lambda _: _rendered(found)))
     ctx.exit(output.code(violated=bool(report.workloads)))
 
 
-class _AdviceView:
-    """Shows a paragraph for each workload: where its pods are, the constraint, what it costs, and the command."""
-
-    def __init__(self, _console: Console) -> None: ...
-
-    def render(self, report: AdviceReport) -> Iterator[RenderableType]:
-        for each in report.workloads:
-            yield Text(f"{each.namespace} {each.workload}", style="bold")
-            yield Text(f"  {listed([f'{domain} {count}' for domain, count in each.counts.items()], _DOMAINS_SHOWN)}")
-            yield Text(f"  {each.message}")
-            if each.evictions:
-                yield Text(f"  Within the default limits, evictions take {pace_in_words(each.pace)}.")
-            yield Text()
-            manifest = yaml.safe_dump({"topologySpreadConstraints": [each.constraint]}, sort_keys=False)
-            yield Text("\n".join(f"    {line}" for line in manifest.splitlines()))
-            yield Text()
-            yield from _command(each)
-            yield Text()
-        yield Text(_summary(report))
+def _rendered(report: AdviceReport) -> Iterator[RenderableType]:
+    """Yield a paragraph for each workload: where its pods are, the constraint, what it costs, and the command."""
+    for each in report.workloads:
+        yield Text(f"{each.namespace} {each.workload}", style="bold")
+        yield Text(f"  {listed([f'{domain} {count}' for domain, count in each.counts.items()], _DOMAINS_SHOWN)}")
+        yield Text(f"  {each.message}")
+        if each.evictions:
+            yield Text(f"  Within the default limits, evictions take {pace_in_words(each.pace)}.")
+        yield Text()
+        manifest = yaml.safe_dump({"topologySpreadConstraints": [each.constraint]}, sort_keys=False)
+        yield Text("\n".join(f"    {line}" for line in manifest.splitlines()))
+        yield Text()
+        yield from _command(each)
+        yield Text()
+    yield Text(_summary(report))
 
 
 def _command(each: AdviceEntry) -> Iterator[Text]:

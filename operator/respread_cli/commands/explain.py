@@ -87,7 +87,7 @@ def explain(
     view = partial(ExplainView, wide=output.wide, with_namespace=namespace is None)
 
     def shown(result: tuple[Planned, Target, ExplainReport]) -> Shown:
-        return Shown(result[2], view, partial(workload_view, *result))
+        return Shown(result[2], lambda console: view(console).render(result[2]), partial(workload_view, *result))
 
     _, _, report = show_results(look, output, shown)
     ctx.exit(output.code(violated=report.violated > 0))

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -117,10 +117,13 @@ def plan(
             wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
         return plan_report(planned, namespace=namespace, selector=selector, target=wanted)
 
+    view = partial(PlanView, wide=output.wide, with_namespace=namespace is None)
+
     def shown(report: PlanReport) -> Shown:
         if before is None:
-            return Shown(report, partial(PlanView, wide=output.wide, with_namespace=namespace is None))
-        return Shown(plan_difference(before, report), DifferenceView)
+            return Shown(report, lambda console: view(console).render(report))
+        difference = plan_difference(before, report)
+        return Shown(difference, lambda _: _difference_rendered(difference))
 
     report = show_results(look, output, shown)
     ctx.exit(output.code(violated=report.violated > 0))
@@ -283,35 +286,28 @@ def _lines(lines: Iterator[str]) -> Text:
     return Text("\n".join(lines))
 
 
-class DifferenceView:
-    """Shows what differs between plans. Its columns are as wide as what they hold."""
-
-    def __init__(self, _console: Console) -> None: ...
-
-    def render(self, difference: PlanDifference) -> Iterator[RenderableType]:
-        """Yield the difference as sentences and tables."""
-        before, after = difference.before, difference.after
-        policies = [(name, "new") for name in difference.added_policies]
-        policies += [(name, "gone") for name in difference.removed_policies]
-        moves = [(move, "new") for move in difference.added_moves] + [
-            (move, "gone") for move in difference.removed_moves
-        ]
-        if not (policies or moves or difference.constraints):
-            yield Text("The plans are the same.")
-            return
-        yield Text(f"Violated constraints: {before.violated} before, {after.violated} now.")
-        yield Text(f"Evictions: {before.evictions} before, {after.evictions} now.")
-        if policies:
-            yield Text()
-            yield _table(("POLICY", ""), policies)
-        if difference.constraints:
-            yield Text()
-            headings = ("NAMESPACE", "WORKLOAD", "KEY", "BEFORE", "NOW")
-            yield _table(headings, map(_constraint_cells, difference.constraints))
-        if moves:
-            yield Text()
-            cells = ((move.namespace, move.pod, move.node, sign) for move, sign in moves)
-            yield _table(("NAMESPACE", "EVICTED POD", "NODE", ""), cells)
+def _difference_rendered(difference: PlanDifference) -> Iterator[RenderableType]:
+    """Yield what differs between plans, as sentences and tables. Columns are as wide as what they hold."""
+    before, after = difference.before, difference.after
+    policies = [(name, "new") for name in difference.added_policies]
+    policies += [(name, "gone") for name in difference.removed_policies]
+    moves = [(move, "new") for move in difference.added_moves] + [(move, "gone") for move in difference.removed_moves]
+    if not (policies or moves or difference.constraints):
+        yield Text("The plans are the same.")
+        return
+    yield Text(f"Violated constraints: {before.violated} before, {after.violated} now.")
+    yield Text(f"Evictions: {before.evictions} before, {after.evictions} now.")
+    if policies:
+        yield Text()
+        yield _table(("POLICY", ""), policies)
+    if difference.constraints:
+        yield Text()
+        headings = ("NAMESPACE", "WORKLOAD", "KEY", "BEFORE", "NOW")
+        yield _table(headings, map(_constraint_cells, difference.constraints))
+    if moves:
+        yield Text()
+        cells = ((move.namespace, move.pod, move.node, sign) for move, sign in moves)
+        yield _table(("NAMESPACE", "EVICTED POD", "NODE", ""), cells)
 
 
 def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:

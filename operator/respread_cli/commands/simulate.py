@@ -167,7 +167,7 @@ def simulate(
         return report
 
     view = partial(SimulationView, wide=output.wide, with_namespace=namespace is None)
-    report = show_results(look, output, lambda found: Shown(found, view))
+    report = show_results(look, output, lambda found: Shown(found, lambda console: view(console).render(found)))
     ctx.exit(output.code(violated=report.harms))
 
 
@@ -194,7 +194,7 @@ def _lose_each(
         click.echo(loss_metrics(report), nl=False)
     else:
         view = partial(DomainLossView, wide=output.wide, with_namespace=namespace is None)
-        report = show_results(look, output, lambda found: Shown(found, view))
+        report = show_results(look, output, lambda found: Shown(found, lambda console: view(console).render(found)))
     ctx.exit(output.code(violated=any(each.missing for each in report.domains)))
 
 

@@ -216,7 +216,7 @@ def skew(
         )
 
     view = partial(SkewView, wide=output.wide, with_namespace=namespace is None, problems=problems)
-    report = show_results(look, output, lambda found: Shown(found, view))
+    report = show_results(look, output, lambda found: Shown(found, lambda console: view(console).render(found)))
     unworkable = report.unsatisfiable + report.ineffective if problems else 0
     ctx.exit(output.code(violated=report.violated + unworkable > 0))
 

@@ -67,26 +67,15 @@ class Report(Protocol):
         """Yield what `-o name` prints, as arguments for kubectl: `pod/web-1`."""
 
 
-class ReportView(Protocol):
-    """Shows reports on one console."""
-
-    def render(self, report: Any, /) -> Iterable[RenderableType]:
-        """Return tables and texts, one below the other."""
-
-
 class Shown(NamedTuple):
     """What is shown of the result of a command."""
 
     report: Report
     """A `msgspec.Struct`."""
-    view: Callable[[Console], ReportView]
-    """Creates what shows it on a console."""
+    render: Callable[[Console], Iterable[RenderableType]]
+    """Returns the tables and texts for a console, one below the other."""
     page: Callable[[], msgspec.Struct] | None = None
     """Creates what `-o html` shows, if that is more than the report."""
-
-    def render(self, console: Console) -> Iterable[RenderableType]:
-        """Return the tables and texts for a console."""
-        return self.view(console).render(self.report)
 
 
 def show(shown: Shown, output: OutputOptions) -> None:

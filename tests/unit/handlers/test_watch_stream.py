@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from respread.handlers import watch_stream
 from respread.handlers.informer import Backlog
-from respread.handlers.watch_stream import WatchStream
+from respread.handlers.watch_stream import whole_lines
 from respread.kube.retry import Retry, RetryDelays
 from tests.informer_parts import Parts, pod
 from tests.processes import wait_until
@@ -47,7 +47,7 @@ class Watch:
         protocol = BaseProtocol(loop)
         protocol.connection_made(asyncio.Transport())  # the protocol can only wait while it is connected
         self.content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
-        self.stream = WatchStream(self.content, self.parts.informer("pods"), self.retry)
+        self.stream = whole_lines(self.content, self.parts.informer("pods"), self.retry)
 
     def send(self, *chunks: bytes) -> None:
         for chunk in chunks:
@@ -140,7 +140,7 @@ def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
         loop = asyncio.get_running_loop()
         for _ in range(4):
             watch = Watch()
-            watch.stream = WatchStream(watch.content, watch.parts.informer("pods"), retry)
+            watch.stream = whole_lines(watch.content, watch.parts.informer("pods"), retry)
             watch.send(FAILED)
             start = loop.time()
             await watch.rest()
@@ -148,7 +148,7 @@ def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
         assert all(after > before for before, after in pairwise(waits[::2]))
         assert retry.failing
         watch = Watch()
-        watch.stream = WatchStream(watch.content, watch.parts.informer("pods"), retry)
+        watch.stream = whole_lines(watch.content, watch.parts.informer("pods"), retry)
         watch.send(EVENT)
         await watch.rest()
         assert not retry.failing
@@ -304,7 +304,7 @@ def test_the_watch_is_behind_while_received_data_is_unread() -> None:
         watch = Watch()
         informer = watch.parts.informer("pods")
         informer.backlog = Backlog(clock=lambda: seconds[0])
-        watch.stream = WatchStream(watch.content, informer, watch.retry, lambda: beyond[0])
+        watch.stream = whole_lines(watch.content, informer, watch.retry, lambda: beyond[0])
         watch.send(BOOKMARK, BOOKMARK)
         chunks = watch.stream.iter_chunked(len(BOOKMARK))
         await anext(chunks)

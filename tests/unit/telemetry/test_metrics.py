@@ -272,26 +272,27 @@ def test_evictions_in_flight_are_exposed_for_existing_policies(registry: Collect
 
 
 def test_counters_of_deleted_policies_are_dropped(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.keep(["a", "b", "one/a"], ["one", "two"])
     for policy, namespace in (("a", "one"), ("a", "two"), ("b", "one"), ("one/a", "one")):
         metrics.count_eviction(policy=policy, namespace=namespace, result="Evicted")
         metrics.count_outcome(policy=policy, outcome="Improved")
         metrics.count_prevention_patch(policy=policy, result="Applied")
         metrics.count_evictions_avoided(policy=policy, evictions=2)
         metrics.observe_rebalance(policy=policy, seconds=1)
-    metrics.forget_policy("a")
-    metrics.forget_policy("one/a")
+    metrics.keep(["b"], ["one", "two"])
     assert samples(registry, "respread_evictions_total") == {("", "b", "one", "Evicted"): 1}
     assert samples(registry, "respread_eviction_outcomes_total") == {("", "b", "Improved"): 1}
     assert samples(registry, "respread_prevention_patches_total") == {("", "b", "Applied"): 1}
     assert samples(registry, "respread_prevention_evictions_avoided_total") == {("", "b"): 2}
     assert samples(registry, "respread_rebalance_duration_seconds_count") == {("", "b"): 1}
-    metrics.forget_namespace("one")
+    metrics.keep(["b"], ["two"])
     assert samples(registry, "respread_evictions_total") == {}
 
 
 def test_the_counters_of_a_policy_start_at_zero(registry: CollectorRegistry) -> None:
     metrics = Metrics(registry, version="1", from_the_start=CountedFromTheStart(("Evicted",), ("Improved",)))
     of_shop = PolicyFigures(policy="default", namespaces=frozenset({"shop"}))
+    metrics.keep(["default", "own/mine"], ["shop", "bank"])
     metrics.show_plan(PlanFigures(policies=(of_shop, PolicyFigures(policy="own/mine"))))
     evictions = {("", "default", "shop", "Evicted"): 0, ("own", "mine", "own", "Evicted"): 0}
     assert samples(registry, "respread_evictions_total") == evictions
@@ -305,8 +306,7 @@ def test_the_counters_of_a_policy_start_at_zero(registry: CollectorRegistry) -> 
     evictions |= {("", "default", "shop", "Evicted"): 1, ("", "default", "bank", "Evicted"): 0}
     assert samples(registry, "respread_evictions_total") == evictions
 
-    metrics.forget_policy("own/mine")
-    metrics.forget_namespace("shop")
+    metrics.keep(["default"], ["bank"])
     assert samples(registry, "respread_evictions_total") == {("", "default", "bank", "Evicted"): 0}
     metrics.show_plan(PlanFigures(policies=(of_both, PolicyFigures(policy="own/mine"))))
     again = {("", "default", "bank", "Evicted"): 0, ("", "default", "shop", "Evicted"): 0}
