@@ -29,7 +29,7 @@ from respread.planning.plan import Move, Plan
 from respread.provisioning.room_loop import RoomLoop, RoomView
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import PLANS, Metrics
 
 _log: Final = get_logger(__name__)
 
@@ -162,7 +162,7 @@ class ControlLoop:
             refused=observation.refused,
             leaving_since=holds.departures.observe(snapshot, under_way.in_flight, moment.time_of_day),
         )
-        self._metrics.observe_plan(monotonic() - started)
+        self._metrics.observe(PLANS, monotonic() - started)
         return planned
 
     def _ask_for_room(self, observation: Observation, planned: Plan) -> None:

@@ -32,7 +32,7 @@ from respread.planning.plan import Move
 from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.selection import Refused
 from respread.spread.index import Spread
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import OUTCOMES, Metrics
 from respread.timing import ClockReading
 
 
@@ -202,7 +202,7 @@ class Conclusions:
         for move in judged.undecided:
             history.learn_undecided(policies.get(move.policy))
         for each in ended:
-            self._metrics.count_outcome(policy=each.move.policy, outcome=each.outcome)
+            self._metrics.count(OUTCOMES, policy=each.move.policy, outcome=each.outcome)
             announcements.end(each)
             history.learn(each, spread.groups, policies.get(each.move.policy))
         for name, policy in policies.items():

@@ -28,7 +28,7 @@ from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostPl
 from respread.prevention.ranks import Avoided, HeldCost
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import COSTS_LOST, EVICTIONS_AVOIDED, PREVENTION_PATCHES, Metrics
 from respread.timing import ClockReading
 
 _log: Final = get_logger(__name__)
@@ -197,7 +197,7 @@ class PreventionLoop:
             term.prevention.answered(patch, None, now)
             return
         if answer.result is not PatchResult.NOT_PERMITTED:
-            self._metrics.count_prevention_patch(policy=patch.policy, result=answer.result)
+            self._metrics.count(PREVENTION_PATCHES, policy=patch.policy, result=answer.result)
         self._take(patch, answer, term, now)
 
     async def _clear_up(self, patch: Patch, term: _CostTerm) -> None:
@@ -266,7 +266,7 @@ class PreventionLoop:
             term.made.clear()
 
     def _tell_avoided(self, avoided: Avoided) -> None:
-        self._metrics.count_evictions_avoided(policy=avoided.policy, evictions=avoided.evictions)
+        self._metrics.count(EVICTIONS_AVOIDED, avoided.evictions, policy=avoided.policy)
         _log.info(
             "Scaled down by pod deletion costs",
             namespace=avoided.replica_set.namespace,
@@ -284,7 +284,7 @@ class PreventionLoop:
             return self._tell_at - now
         self._told, self._tell_at = contests.version, now + TELL_SECONDS
         for policy, costs in contests.take_lost().items():
-            self._metrics.count_costs_lost(policy=policy, costs=costs)
+            self._metrics.count(COSTS_LOST, costs, policy=policy)
         before, self.contested = self.contested, contested_to_record(contests.repeated())
         times = {each.replica_set: each.times for costs in before.values() for each in costs}
         lost = [

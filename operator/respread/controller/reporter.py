@@ -52,7 +52,7 @@ from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
 from respread.telemetry.gauges import MOST_DOMAINS, PlanFigures, PolicyFigures, SkewFigure
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import REBALANCE, Metrics
 
 
 class Reporter:
@@ -79,7 +79,7 @@ class Reporter:
         self._budgets = BudgetIndex()
         self._remaining: Mapping[str, Remaining] = {}
         self._violation_times = ViolationTimes(
-            lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
+            lambda policy, seconds: metrics.observe(REBALANCE, seconds, policy=policy)
         )
 
     def forget(self, observation: Observation, planned: Plan) -> None:

@@ -35,7 +35,7 @@ from respread.kube.listing import ListMetadata
 from respread.telemetry.gauges import register_watch_gauges
 from respread.telemetry.health import WatchHealth
 from respread.telemetry.logs import get_logger
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import DECODE_ERRORS, RELISTS, Metrics
 
 _EVENTS_PER_GENERATION = 20_000
 
@@ -281,7 +281,7 @@ class Informer:
         is_first = not self.health.has_synced(self.kind.resource)
         self.health.listed(self.kind.resource)
         if not is_first:
-            self._metrics.count_relist(self.kind.resource)
+            self._metrics.count(RELISTS, kind=self.kind.resource)
         if changed or noted or is_first:
             self._notify(self.kind.resource)
         _log.info(
@@ -291,7 +291,7 @@ class Informer:
     def _report(self, key: ObjectKey, fault: DecodeError) -> None:
         known = self.undecodable.get(key)
         if known is None or str(known) != str(fault):
-            self._metrics.count_decode_error(self.kind.resource)
+            self._metrics.count(DECODE_ERRORS, kind=self.kind.resource)
             _log.error("An object can't be decoded; the last version of it that could be read counts", fault=str(fault))
 
 

@@ -27,7 +27,7 @@ from respread.kube.events import REPORTING_CONTROLLER
 from respread.kube.requests import NoResponseError, Requests, TooLargeError
 from respread.planning.leaving_nodes import MarkedNodes, loses_its_pods
 from respread.spread.group import SpreadGroup
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import OTHER_EVICTIONS, Metrics
 from respread.timing import ClockReading, GrowingPause
 
 EVICTED: Final = "EvictionByEvictionAPI"
@@ -227,7 +227,7 @@ def others_by_name(requests: Requests, metrics: Metrics) -> tuple[OtherEvictions
     """Return what recognizes the evictions of others and counts them, and what looks for the names of these."""
 
     def evicted(pod: Pod) -> None:
-        metrics.count_other_eviction(namespace=pod.namespace)
+        metrics.count(OTHER_EVICTIONS, namespace=pod.namespace)
         names.look_for(pod)
 
     others = OtherEvictions(evicted)

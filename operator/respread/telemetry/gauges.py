@@ -6,7 +6,7 @@ the definitions here and in `respread.telemetry.metrics` (`make reference`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from time import time
 from typing import Final, Literal, TypeAlias
@@ -34,23 +34,23 @@ class MetricDefinition(msgspec.Struct, frozen=True):
     """Of a histogram."""
 
 
-class ReplacedGauges:
-    """A prometheus_client collector of gauge families whose samples are replaced all at once.
+class Gauges:
+    """A prometheus_client collector of gauge families whose samples are read all at once, at a scrape, in its thread.
 
     Series that the new samples lack are gone at the next scrape, so no series of a deleted workload or policy remains.
-    It may be replaced in one thread and scraped in another. Samples that are replaced before a scrape are never
-    computed.
     """
 
-    def __init__(self, definitions: Sequence[MetricDefinition]) -> None:
+    def __init__(
+        self, definitions: Iterable[MetricDefinition], read: Callable[[], Mapping[str, Samples]] = dict
+    ) -> None:
+        """Create it. `read` returns the samples by family name, at each scrape."""
         self._definitions = tuple(definitions)
-        self._read: Callable[[], Mapping[str, Samples]] = dict
+        self._read = read
 
     def replace(self, read: Callable[[], Mapping[str, Samples]]) -> None:
-        """Show other samples from now on.
+        """Show other samples from now on, always the same; `read` is called once, at the first scrape, if there is one.
 
-        `read` returns the samples by family name, always the same. It is called once, at the first scrape, in its
-        thread.
+        Any thread may call it.
         """
         self._read = cache(read)
 
@@ -62,22 +62,6 @@ class ReplacedGauges:
         """Yield the families with the samples of one moment."""
         samples = self._read()
         return (_make_family(definition, samples.get(definition.name, {})) for definition in self._definitions)
-
-
-class ComputedGauge:
-    """A prometheus_client collector of one gauge family whose samples are computed at each scrape, in its thread."""
-
-    def __init__(self, definition: MetricDefinition, read: Callable[[], Samples]) -> None:
-        self._definition = definition
-        self._read = read
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the family without samples, so that the registry knows its name."""
-        return (_make_family(self._definition, {}),)
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the current family."""
-        return (_make_family(self._definition, self._read()),)
 
 
 def _make_family(definition: MetricDefinition, samples: Samples) -> GaugeMetricFamily:
@@ -331,10 +315,12 @@ def register_watch_gauges(
         decision_lag_seconds: returns how long the oldest change waits that the control loop has not looked at.
     """
 
-    def add(definition: MetricDefinition, read: Callable[[], Samples]) -> None:
-        registry.register(ComputedGauge(definition, read))
+    def read() -> Mapping[str, Samples]:
+        return {
+            LAST_EVENT.name: {(kind,): time() - age for kind, age in ages_seconds().items()},
+            OBJECTS.name: {(kind,): count for kind, count in object_counts().items()},
+            WATCH_LAG.name: {(kind,): lag for kind, lag in lags_seconds().items()},
+            DECISION_LAG.name: {(): decision_lag_seconds()},
+        }
 
-    add(LAST_EVENT, lambda: {(kind,): time() - age for kind, age in ages_seconds().items()})
-    add(OBJECTS, lambda: {(kind,): count for kind, count in object_counts().items()})
-    add(WATCH_LAG, lambda: {(kind,): lag for kind, lag in lags_seconds().items()})
-    add(DECISION_LAG, lambda: {(): decision_lag_seconds()})
+    registry.register(Gauges((LAST_EVENT, OBJECTS, WATCH_LAG, DECISION_LAG), read))

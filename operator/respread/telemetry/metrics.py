@@ -24,10 +24,10 @@ from respread.telemetry.gauges import (
     PLAN_GAUGES,
     POLICY,
     WATCH_LAG,
+    Gauges,
     MetricDefinition,
     PlanFigures,
     PolicyFigures,
-    ReplacedGauges,
     plan_samples,
     policy_labels,
 )
@@ -175,18 +175,6 @@ class CountedFromTheStart(NamedTuple):
 _NOTHING: Final = CountedFromTheStart()
 
 
-def _counter(registry: CollectorRegistry, of: MetricDefinition) -> Counter:
-    return Counter(of.name, of.documentation, of.labels, registry=registry)
-
-
-def _gauge(registry: CollectorRegistry, of: MetricDefinition) -> Gauge:
-    return Gauge(of.name, of.documentation, of.labels, registry=registry)
-
-
-def _histogram(registry: CollectorRegistry, of: MetricDefinition) -> Histogram:
-    return Histogram(of.name, of.documentation, of.labels, buckets=of.buckets, registry=registry)
-
-
 class Metrics:
     """Every metric of one operator, registered in one registry."""
 
@@ -212,38 +200,43 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=registry)
         prometheus_client.PlatformCollector(registry=registry)
         prometheus_client.GCCollector(registry=registry)
-        self._plan = ReplacedGauges([each for each in PLAN_GAUGES if domain_pods or each.name != DOMAIN_PODS])
-        self._in_flight = ReplacedGauges([IN_FLIGHT])
+        self._plan = Gauges(each for each in PLAN_GAUGES if domain_pods or each.name != DOMAIN_PODS)
+        self._in_flight = Gauges([IN_FLIGHT])
         registry.register(self._plan)
         registry.register(self._in_flight)
-        counter, histogram = partial(_counter, registry), partial(_histogram, registry)
-        _gauge(registry, BUILD).labels(version, revision, platform.python_version()).set(1)
-        self._evictions = counter(EVICTIONS)
-        self._outcomes = counter(OUTCOMES)
-        self._rebalance_seconds = histogram(REBALANCE)
-        self._plan_seconds = histogram(PLANS)
-        self._reconcile_seconds = histogram(RECONCILES)
-        self._event_apply_seconds = histogram(EVENT_APPLIES)
-        self._prevention_patches = counter(PREVENTION_PATCHES)
-        self._evictions_avoided = counter(EVICTIONS_AVOIDED)
-        self._costs_lost = counter(COSTS_LOST)
-        self._other_evictions = counter(OTHER_EVICTIONS)
-        self._room_requests = counter(ROOM_REQUESTS)
-        self._relists = counter(RELISTS)
-        self._decode_errors = counter(DECODE_ERRORS)
-        self._api_requests = counter(API_REQUESTS)
-        self._api_request_seconds = histogram(API_REQUEST_TIMES)
-        self._leader = _gauge(registry, LEADER)
+        build = Gauge(BUILD.name, BUILD.documentation, BUILD.labels, registry=registry)
+        build.labels(version, revision, platform.python_version()).set(1)
+        self._leader = Gauge(LEADER.name, LEADER.documentation, registry=registry)
+        every = (*OF_EVICTIONS, *OF_THE_OPERATOR)
+        self._counters = {
+            each.name: Counter(each.name, each.documentation, each.labels, registry=registry)
+            for each in every
+            if each.kind == "counter"
+        }
+        self._histograms = {
+            each.name: Histogram(each.name, each.documentation, each.labels, buckets=each.buckets, registry=registry)
+            for each in every
+            if each.kind == "histogram"
+        }
         self._from_the_start = from_the_start
-        self._counted: dict[str, frozenset[str]] = {}
+        self._started: dict[str, frozenset[str]] = {}
         """The namespaces for which there are counters of evictions, by policy."""
         self._kept: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         """The policies and namespaces that `keep` was last told of."""
         for kind in kinds:
-            self._relists.labels(kind)
-            self._decode_errors.labels(kind)
+            self.count(RELISTS, 0, kind=kind)
+            self.count(DECODE_ERRORS, 0, kind=kind)
         for phase in get_args(Phase):
-            self._reconcile_seconds.labels(phase)
+            self._histograms[RECONCILES.name].labels(phase)
+
+    def count(self, counter: MetricDefinition, by: float = 1, **labels: str) -> None:
+        """Add to a counter. The label `policy` is given as `namespace/name`, or a name alone."""
+        self._counters[counter.name].labels(**_of_policy(labels)).inc(by)
+
+    def observe(self, histogram: MetricDefinition, seconds: float, **labels: str) -> None:
+        """Add a duration to a histogram, with labels as those of `count`."""
+        metric = self._histograms[histogram.name]
+        (metric.labels(**_of_policy(labels)) if labels else metric).observe(seconds)
 
     def show_plan(self, figures: PlanFigures) -> None:
         """Replace everything that describes the current plan; what that is in samples is worked out at a scrape."""
@@ -252,16 +245,17 @@ class Metrics:
             self._start_at_0(each)
 
     def _start_at_0(self, figures: PolicyFigures) -> None:
-        policy, known = policy_labels(figures.policy), self._counted.get(figures.policy)
+        policy, known = figures.policy, self._started.get(figures.policy)
         if known is None:
             for outcome in self._from_the_start.outcomes:
-                self._outcomes.labels(*policy, outcome)
-            self._evictions_avoided.labels(*policy)
-        namespaces = figures.namespaces | ({policy[0]} if policy[0] else frozenset())
+                self.count(OUTCOMES, 0, policy=policy, outcome=outcome)
+            self.count(EVICTIONS_AVOIDED, 0, policy=policy)
+        own, _ = policy_labels(policy)
+        namespaces = figures.namespaces | ({own} if own else frozenset())
         for namespace in namespaces - (known or frozenset()):
             for result in self._from_the_start.results:
-                self._evictions.labels(*policy, namespace, result)
-        self._counted[figures.policy] = namespaces | (known or frozenset())
+                self.count(EVICTIONS, 0, policy=policy, namespace=namespace, result=result)
+        self._started[policy] = namespaces | (known or frozenset())
 
     def show_evictions_in_flight(self, by_policy: Mapping[str, int]) -> None:
         """Replace the numbers of evictions in flight; a policy that is left out is no longer shown."""
@@ -272,51 +266,11 @@ class Metrics:
         """Say whether this replica leads."""
         self._leader.set(leading)
 
-    def count_eviction(self, *, policy: str, namespace: str, result: str) -> None:
-        """Count one answer of the Eviction API."""
-        self._evictions.labels(*policy_labels(policy), namespace, result).inc()
-
-    def count_outcome(self, *, policy: str, outcome: str) -> None:
-        """Count what one eviction came to."""
-        self._outcomes.labels(*policy_labels(policy), outcome).inc()
-
-    def count_prevention_patch(self, *, policy: str, result: str) -> None:
-        """Count one patch of a pod deletion cost."""
-        self._prevention_patches.labels(*policy_labels(policy), result).inc()
-
-    def count_evictions_avoided(self, *, policy: str, evictions: int) -> None:
-        """Count what one scale-down was spared."""
-        self._evictions_avoided.labels(*policy_labels(policy)).inc(evictions)
-
-    def count_costs_lost(self, *, policy: str, costs: int) -> None:
-        """Count pod deletion costs that somebody else removed or replaced."""
-        self._costs_lost.labels(*policy_labels(policy)).inc(costs)
-
-    def count_other_eviction(self, *, namespace: str) -> None:
-        """Count one pod that somebody else evicted."""
-        self._other_evictions.labels(namespace).inc()
-
     def count_room_request(self, *, policy: str, result: str) -> None:
         """Count that room was asked for, or how that ended. The result is `Created`, or how it ended."""
         for each in self._from_the_start.room_results:
-            self._room_requests.labels(*policy_labels(policy), each)
-        self._room_requests.labels(*policy_labels(policy), result).inc()
-
-    def count_relist(self, kind: str) -> None:
-        """Count one list of a kind after its first."""
-        self._relists.labels(kind).inc()
-
-    def count_decode_error(self, kind: str) -> None:
-        """Count one object that could not be decoded."""
-        self._decode_errors.labels(kind).inc()
-
-    def observe_rebalance(self, *, policy: str, seconds: float) -> None:
-        """Note how long a spread group was violated."""
-        self._rebalance_seconds.labels(*policy_labels(policy)).observe(seconds)
-
-    def observe_plan(self, seconds: float) -> None:
-        """Note how long making a plan took."""
-        self._plan_seconds.observe(seconds)
+            self.count(ROOM_REQUESTS, 0, policy=policy, result=each)
+        self.count(ROOM_REQUESTS, policy=policy, result=result)
 
     @contextmanager
     def reconciling(self, phase: Phase) -> Iterator[None]:
@@ -325,40 +279,37 @@ class Metrics:
         try:
             yield
         finally:
-            self._reconcile_seconds.labels(phase).observe(monotonic() - started)
+            self.observe(RECONCILES, monotonic() - started, phase=phase)
 
     def observe_event_apply(self, seconds: float, events: int) -> None:
         """Record how long it took to take watch events that came together into the cluster's state."""
+        applies = self._histograms[EVENT_APPLIES.name]
         for _ in range(events):
-            self._event_apply_seconds.observe(seconds / events)
+            applies.observe(seconds / events)
 
     def observe_request(self, method: str, resource: str, status_code: int | None, seconds: float) -> None:
         """Note a request to the API server; no status code means that there was no answer."""
-        self._api_requests.labels(method, resource, "none" if status_code is None else str(status_code)).inc()
-        self._api_request_seconds.labels(method, resource).observe(seconds)
+        code = "none" if status_code is None else str(status_code)
+        self.count(API_REQUESTS, method=method, resource=resource, code=code)
+        self.observe(API_REQUEST_TIMES, seconds, method=method, resource=resource)
 
     def keep(self, policies: Iterable[str], namespaces: Iterable[str]) -> None:
         """Drop the counters of policies and namespaces that an earlier call named and that are gone."""
         before, self._kept = self._kept, (frozenset(policies), frozenset(namespaces))
         for policy in before[0] - self._kept[0]:
-            self._forget_policy(policy)
+            self._started.pop(policy, None)
+            self._forget(_of_policy({"policy": policy}))
         for namespace in before[1] - self._kept[1]:
-            self._forget_namespace(namespace)
+            self._started.update({policy: known - {namespace} for policy, known in self._started.items()})
+            self._forget({"namespace": namespace})
 
-    def _forget_policy(self, policy: str) -> None:
-        self._counted.pop(policy, None)
-        for metric in (
-            self._evictions,
-            self._outcomes,
-            self._rebalance_seconds,
-            self._prevention_patches,
-            self._evictions_avoided,
-            self._costs_lost,
-            self._room_requests,
-        ):
-            metric.remove_by_labels(dict(zip(POLICY, policy_labels(policy), strict=True)))
+    def _forget(self, labels: dict[str, str]) -> None:
+        for each in OF_EVICTIONS:
+            metric = self._counters.get(each.name) or self._histograms.get(each.name)
+            if metric is not None and labels.keys() <= set(each.labels):
+                metric.remove_by_labels(labels)
 
-    def _forget_namespace(self, namespace: str) -> None:
-        for metric in (self._evictions, self._other_evictions):
-            metric.remove_by_labels({"namespace": namespace})
-        self._counted.update({policy: known - {namespace} for policy, known in self._counted.items()})
+
+def _of_policy(labels: dict[str, str]) -> dict[str, str]:
+    """Return labels with those of `POLICY`, if a policy is among them."""
+    return labels | dict(zip(POLICY, policy_labels(labels["policy"]), strict=True)) if "policy" in labels else labels

@@ -34,6 +34,7 @@ from respread.holds.holds import STALE_SECONDS
 from respread.kube.requests import NoResponseError, Response
 from respread.moves.entry import Outcome
 from respread.telemetry.health import HealthReport
+from respread.telemetry.metrics import OUTCOMES
 from respread.telemetry.server import ListenAddress, serve_telemetry
 from tests.eviction_moves import SPEC, move, send
 from tests.fake_requests import FakeRequests
@@ -237,7 +238,7 @@ def test_counters_of_a_deleted_policy_are_dropped() -> None:
     loop.set_policies(policy("one"), policy("two"), version=200)
     asyncio.run(loop.loop.reconcile())
     for name in ("one", "two"):
-        loop.parts.metrics.count_outcome(policy=name, outcome="Improved")
+        loop.parts.metrics.count(OUTCOMES, policy=name, outcome="Improved")
     loop.set_policies(policy("two"), version=300)
     asyncio.run(loop.loop.reconcile())
     counted = [

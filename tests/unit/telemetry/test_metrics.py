@@ -20,7 +20,20 @@ from prometheus_client.parser import text_string_to_metric_families
 from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.telemetry.gauges import PlanFigures, PolicyFigures, SkewFigure, register_watch_gauges
-from respread.telemetry.metrics import CountedFromTheStart, Metrics
+from respread.telemetry.metrics import (
+    COSTS_LOST,
+    DECODE_ERRORS,
+    EVICTIONS,
+    EVICTIONS_AVOIDED,
+    OTHER_EVICTIONS,
+    OUTCOMES,
+    PLANS,
+    PREVENTION_PATCHES,
+    REBALANCE,
+    RELISTS,
+    CountedFromTheStart,
+    Metrics,
+)
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("metrics.md", "operator-metrics.md"))
@@ -120,15 +133,15 @@ def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistr
     )
     metrics.show_evictions_in_flight({"default": 1})
     metrics.show_leadership(leading=True)
-    metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
-    metrics.count_outcome(policy="default", outcome="Improved")
-    metrics.count_prevention_patch(policy="default", result="Applied")
-    metrics.count_evictions_avoided(policy="default", evictions=2)
-    metrics.count_costs_lost(policy="default", costs=3)
-    metrics.count_other_eviction(namespace="shop")
+    metrics.count(EVICTIONS, policy="default", namespace="shop", result="Evicted")
+    metrics.count(OUTCOMES, policy="default", outcome="Improved")
+    metrics.count(PREVENTION_PATCHES, policy="default", result="Applied")
+    metrics.count(EVICTIONS_AVOIDED, 2, policy="default")
+    metrics.count(COSTS_LOST, 3, policy="default")
+    metrics.count(OTHER_EVICTIONS, namespace="shop")
     metrics.count_room_request(policy="default", result="Created")
-    metrics.observe_rebalance(policy="default", seconds=12)
-    metrics.observe_plan(0.002)
+    metrics.observe(REBALANCE, 12, policy="default")
+    metrics.observe(PLANS, 0.002)
     metrics.observe_event_apply(0.00001, 1)
     metrics.observe_request("POST", "pods/eviction", 201, 0.01)
 
@@ -145,7 +158,7 @@ def test_the_same_scrape_is_valid_openmetrics(registry: CollectorRegistry, metri
 
 
 def test_counters_have_no_created_series(registry: CollectorRegistry, metrics: Metrics) -> None:
-    metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
+    metrics.count(EVICTIONS, policy="default", namespace="shop", result="Evicted")
     assert b"_created" not in generate_latest(registry)
 
 
@@ -274,11 +287,11 @@ def test_evictions_in_flight_are_exposed_for_existing_policies(registry: Collect
 def test_counters_of_deleted_policies_are_dropped(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.keep(["a", "b", "one/a"], ["one", "two"])
     for policy, namespace in (("a", "one"), ("a", "two"), ("b", "one"), ("one/a", "one")):
-        metrics.count_eviction(policy=policy, namespace=namespace, result="Evicted")
-        metrics.count_outcome(policy=policy, outcome="Improved")
-        metrics.count_prevention_patch(policy=policy, result="Applied")
-        metrics.count_evictions_avoided(policy=policy, evictions=2)
-        metrics.observe_rebalance(policy=policy, seconds=1)
+        metrics.count(EVICTIONS, policy=policy, namespace=namespace, result="Evicted")
+        metrics.count(OUTCOMES, policy=policy, outcome="Improved")
+        metrics.count(PREVENTION_PATCHES, policy=policy, result="Applied")
+        metrics.count(EVICTIONS_AVOIDED, 2, policy=policy)
+        metrics.observe(REBALANCE, 1, policy=policy)
     metrics.keep(["b"], ["one", "two"])
     assert samples(registry, "respread_evictions_total") == {("", "b", "one", "Evicted"): 1}
     assert samples(registry, "respread_eviction_outcomes_total") == {("", "b", "Improved"): 1}
@@ -300,7 +313,7 @@ def test_the_counters_of_a_policy_start_at_zero(registry: CollectorRegistry) -> 
     assert samples(registry, "respread_eviction_outcomes_total") == outcomes
     assert samples(registry, "respread_prevention_evictions_avoided_total") == {("", "default"): 0, ("own", "mine"): 0}
 
-    metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
+    metrics.count(EVICTIONS, policy="default", namespace="shop", result="Evicted")
     of_both = PolicyFigures(policy="default", namespaces=frozenset({"shop", "bank"}))
     metrics.show_plan(PlanFigures(policies=(of_both,)))
     evictions |= {("", "default", "shop", "Evicted"): 1, ("", "default", "bank", "Evicted"): 0}
@@ -315,8 +328,8 @@ def test_the_counters_of_a_policy_start_at_zero(registry: CollectorRegistry) -> 
 
 def test_the_counters_of_watched_kinds_start_at_zero(registry: CollectorRegistry) -> None:
     metrics = Metrics(registry, version="1", kinds=["pods", "nodes"])
-    metrics.count_relist("pods")
-    metrics.count_decode_error("nodes")
+    metrics.count(RELISTS, kind="pods")
+    metrics.count(DECODE_ERRORS, kind="nodes")
     assert samples(registry, "respread_watch_relists_total") == {("pods",): 1, ("nodes",): 0}
     assert samples(registry, "respread_decode_errors_total") == {("pods",): 0, ("nodes",): 1}
 
@@ -357,9 +370,9 @@ def test_the_leader_metric_is_one_or_zero(registry: CollectorRegistry, metrics: 
 
 
 def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metrics) -> None:
-    metrics.observe_plan(0.02)
+    metrics.observe(PLANS, 0.02)
     metrics.observe_event_apply(0.00003, 1)
-    metrics.observe_rebalance(policy="default", seconds=45)
+    metrics.observe(REBALANCE, 45, policy="default")
     plan = samples(registry, "respread_plan_duration_seconds_bucket")
     assert (plan["0.01",], plan["0.025",]) == (0, 1)
     event = samples(registry, "respread_event_apply_duration_seconds_bucket")
@@ -370,7 +383,7 @@ def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metri
 
 def test_two_operators_in_one_process_have_separate_metrics() -> None:
     one, two = CollectorRegistry(), CollectorRegistry()
-    Metrics(one, version="1").observe_plan(1)
+    Metrics(one, version="1").observe(PLANS, 1)
     Metrics(two, version="1")
     assert samples(one, "respread_plan_duration_seconds_count") == {(): 1}
     assert samples(two, "respread_plan_duration_seconds_count") == {(): 0}

@@ -32,7 +32,7 @@ from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.following import Judged
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move, Step
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import EVICTIONS, Metrics
 from respread.timing import ClockReading
 
 
@@ -230,7 +230,7 @@ class Recording:
         why = result if isinstance(result, Held) else result.held
         made = isinstance(result, Answer) and result.may_have_evicted
         if isinstance(result, Answer):
-            self._metrics.count_eviction(policy=move.policy, namespace=move.pod.namespace, result=result.result)
+            self._metrics.count(EVICTIONS, policy=move.policy, namespace=move.pod.namespace, result=result.result)
             self._announcements.eviction(move, result)
         else:
             self._announcements.held_back(move, result)
