@@ -23,16 +23,18 @@ _SLASHES_WITH_NAMESPACE: Final = 2
 class Typed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The changes as on the command line."""
 
-    scale: tuple[str, ...] = ()
-    """`deploy/web=4` or `shop/deploy/web=4` each."""
-    drain: tuple[str, ...] = ()
+    # In the order in which they are made
+
+    add_nodes: tuple[str, ...] = ()
+    """`3` or `3,like=node-1` each."""
     remove_domain: tuple[str, ...] = ()
     """`zone=c` each."""
     restore_domain: tuple[str, ...] = ()
     """The same: the domain is lost, and comes back."""
-    add_nodes: tuple[str, ...] = ()
-    """`3` or `3,like=node-1` each."""
     cordon: tuple[str, ...] = ()
+    drain: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+    """`deploy/web=4` or `shop/deploy/web=4` each."""
 
     @property
     def nothing(self) -> bool:

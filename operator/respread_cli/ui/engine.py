@@ -9,13 +9,14 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from respread.program.command_line import CommandError
 from respread_cli.read.cluster_view import OWNERS, ClusterOptions, ReadCluster, WantedKind
-from respread_cli.read.connection import Connection, connect
+from respread_cli.read.connection import connect
 from respread_cli.read.following import FollowedCluster, Lost
 from respread_cli.read.reading import wanted_for_plan
 from respread_cli.read.snapshot_file import read_snapshot
@@ -79,25 +80,19 @@ def _of_kubectl(arguments: tuple[str, ...]) -> str:
     return "".join(f" {shlex.join(pair)}" for pair in pairs if pair[0] in {"--kubeconfig", "--context"})
 
 
-class Source(Protocol):
+class Source(NamedTuple):
     """The source of the cluster: an API server or a file."""
 
-    @property
-    def live(self) -> bool:
-        """Whether the cluster may change."""
-
-    @property
-    def lost(self) -> Lost | None:
-        """The start of the outage; None if there is a connection."""
-
-    def take(self) -> ReadCluster | None:
-        """Return the newest state; None until it is complete."""
-
-    def read_owners(self) -> bool:
-        """Read the pods' owners from now on, on which plans depend. Return whether they were not read before."""
-
-    def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
-        """Return the operator's Events in some namespaces. Any thread may call it."""
+    live: bool
+    """Whether the cluster may change."""
+    take: Callable[[], ReadCluster | None]
+    """Returns the newest state; None until it is complete."""
+    lost: Callable[[], Lost | None]
+    """Returns the start of the outage; None if there is a connection."""
+    read_owners: Callable[[], bool]
+    """Reads the pods' owners from now on, on which plans depend. Returns whether they were not read before."""
+    events: Callable[[tuple[str, ...]], ReadEvents]
+    """Returns the operator's Events in some namespaces. Any thread may call it."""
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -173,7 +168,7 @@ class Engine:
             return None
         self._planned = planned
         overview = self._overviews.overview(planned)
-        lost, self._lost = self._lost, self._source.lost
+        lost, self._lost = self._lost, self._source.lost()
         if before is None or seen is None:
             self._overview = overview
             self.version = 1
@@ -316,60 +311,6 @@ class Contexts:
             self._opened.pop()[1].close()
 
 
-class FileSource:
-    """A snapshot file, which never changes."""
-
-    live = False
-    lost: Lost | None = None
-
-    def __init__(self, file: str) -> None:
-        """Read it.
-
-        Raises:
-            CommandError: it can't be read.
-        """
-        self._view = read_snapshot(file)
-
-    def take(self) -> ReadCluster:
-        """Return the cluster."""
-        return self._view
-
-    def read_owners(self) -> bool:
-        """Return False: the file contains them, or they are unknown."""
-        return False
-
-    def events(self, _namespaces: tuple[str, ...]) -> ReadEvents:
-        """Return none."""
-        return ReadEvents(unreadable="A snapshot contains no Events.")
-
-
-class LiveSource:
-    """An API server."""
-
-    live = True
-
-    def __init__(self, cluster: FollowedCluster, connection: Connection) -> None:
-        self._cluster = cluster
-        self._connection = connection
-
-    @property
-    def lost(self) -> Lost | None:
-        """The start of the outage; None if there is a connection."""
-        return self._cluster.lost
-
-    def take(self) -> ReadCluster | None:
-        """Return the cluster as it is now; None until everything was read."""
-        return self._cluster.take()
-
-    def read_owners(self) -> bool:
-        """Read the pods' owners from now on, and return True; False if they are read already."""
-        return self._cluster.add(WantedKind(kind, required=False) for kind in OWNERS)
-
-    def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
-        """Read the operator's Events in some namespaces."""
-        return read_operator_events(self._connection, namespaces)
-
-
 @contextmanager
 def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callable[[], None]) -> Iterator[Source]:
     """Open the cluster that options select. `changed` is called when something has arrived, in any thread.
@@ -378,7 +319,14 @@ def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callab
         CommandError: it can't be read.
     """
     if options.snapshot is not None:
-        yield FileSource(options.snapshot)
+        view = read_snapshot(options.snapshot)
+        yield Source(
+            live=False,
+            take=lambda: view,
+            lost=lambda: None,
+            read_owners=lambda: False,  # The file contains them, or they are unknown.
+            events=lambda _: ReadEvents(unreadable="A snapshot contains no Events."),
+        )
         return
 
     wanted = wanted_for_plan(with_policies=with_policies)
@@ -386,7 +334,13 @@ def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callab
     cluster = FollowedCluster(connection, changed)
     try:
         cluster.start(wanted)
-        yield LiveSource(cluster, connection)
+        yield Source(
+            live=True,
+            take=cluster.take,
+            lost=lambda: cluster.lost,
+            read_owners=lambda: cluster.add(WantedKind(kind, required=False) for kind in OWNERS),
+            events=partial(read_operator_events, connection),
+        )
     finally:
         cluster.close()
         connection.close()

@@ -29,15 +29,12 @@ class WhatIfRequest(Typed, frozen=True, kw_only=True, forbid_unknown_fields=True
 
         The arguments are the options that select the cluster and policies.
         """
-        options: tuple[tuple[str, tuple[str, ...]], ...] = (
-            ("--add-nodes", self.add_nodes),
-            ("--remove-domain", self.remove_domain),
-            ("--restore-domain", self.restore_domain),
-            ("--cordon", self.cordon),
-            ("--drain", self.drain),
-            ("--scale", self.scale),
-        )
-        words = [word for option, values in options for value in values for word in (option, value)]
+        words = [
+            word
+            for field, values in msgspec.structs.asdict(self).items()
+            for value in values
+            for word in (f"--{field.replace('_', '-')}", value)
+        ]
         return shlex.join(["respread", "simulate", *words, *arguments])
 
 

@@ -12,7 +12,7 @@ from respread.scheduling.configuration import SchedulerConfiguration
 from respread_cli.read.cluster_view import READ_KINDS, Gathering, ReadCluster
 from respread_cli.read.following import Lost
 from respread_cli.report.planned import Planning, PlanningOptions
-from respread_cli.ui.engine import Engine
+from respread_cli.ui.engine import Engine, Source
 from respread_cli.ui.events import ReadEvents
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node
 
@@ -28,8 +28,6 @@ _KINDS = {(kind.api_version, kind.kind): kind for kind in READ_KINDS}
 
 class ChangingSource:
     """A cluster of manifests."""
-
-    live = True
 
     def __init__(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         self._gathering = Gathering()
@@ -49,19 +47,22 @@ class ChangingSource:
             key, _ = self._gathering.decode_object(kind, json.dumps(manifest).encode())
             self._gathering.take(kind, [(key, None)])
 
+    def source(self) -> Source:
+        return Source(
+            live=True,
+            take=self.take,
+            lost=lambda: self.lost,
+            read_owners=lambda: False,
+            events=lambda _: self.read_events,
+        )
+
     def take(self) -> ReadCluster:
         return self._gathering.view(time=NOW, source=self.name, namespace="default", notes=())
-
-    def read_owners(self) -> bool:
-        return False
-
-    def events(self, _namespaces: tuple[str, ...]) -> ReadEvents:
-        return self.read_events
 
 
 def engine_for(source: ChangingSource, *arguments: str, kind: type[Engine] = Engine) -> Engine:
     """Return an engine that has read the cluster."""
-    engine = kind(source, partial(Planning, OPTIONS), arguments)
+    engine = kind(source.source(), partial(Planning, OPTIONS), arguments)
     assert engine.refresh() is None
     assert engine.ready
     return engine

@@ -67,7 +67,7 @@ async def served(
             raise CommandError("the API server of broken can't be reached.")
         other = ChangingSource(others[name or ""])
         other.name = f"context {name}"
-        yield Engine(other, partial(Planning, OPTIONS), ())
+        yield Engine(other.source(), partial(Planning, OPTIONS), ())
 
     contexts = Contexts((*others, "broken") if others else (), opened)
     with closing(listener_on(port)) as listener:

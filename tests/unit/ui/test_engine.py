@@ -386,7 +386,7 @@ def test_the_history_has_each_eviction_once_from_events_and_records() -> None:
 
 def test_a_prometheus_that_can_not_be_read_is_reported() -> None:
     source = ChangingSource([*CLUSTER, POLICY])
-    engine = Engine(source, partial(Planning, OPTIONS), (), partial(read_past, "http://127.0.0.1:9"))
+    engine = Engine(source.source(), partial(Planning, OPTIONS), (), partial(read_past, "http://127.0.0.1:9"))
     engine.refresh()
     assert (engine.history().unreadable or "").startswith("The history can't be read from the Prometheus at http://127")
 
