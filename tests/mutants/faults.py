@@ -502,14 +502,14 @@ FAULTS: Final = (
     Fault(
         "groups at the longest back-off are let go too early",
         "holds/backoff.py",
-        "return self.rules.pause.longest_seconds * (1 + self.rules.jitter)",
-        "return self.rules.pause.longest_seconds",
+        "known.until <= now + PAUSE.longest_seconds * (1 + JITTER)",
+        "known.until <= now + PAUSE.longest_seconds",
     ),
     Fault(
         "each failing move in flight doubles a pause",
         "holds/backoff.py",
-        "if self._tripped(after, most) and not self._lasts(known, now):",
-        "if self._tripped(after, most):",
+        "if after.reach(most) and not known.pause_lasts(now):",
+        "if after.reach(most):",
     ),
     Fault(
         "a step of two exceeds perHourPerGroup",

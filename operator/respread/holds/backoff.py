@@ -30,22 +30,19 @@ from respread.api.record import MAX_FAILED_WORKLOADS, MAX_WORKLOAD_LENGTH
 from respread.cluster.pod import WorkloadName
 from respread.timing import GrowingPause
 
+PAUSE: Final = GrowingPause(first_seconds=60.0, longest_seconds=4 * 3600.0)
+"""Of groups and of policies."""
+JITTER: Final = 0.2
+"""The largest part of a group's delay that is added to it, so that groups which failed together don't return
+together."""
+FLOOR: Final = 1 / 8
+"""The part of a delay for which a group is left alone even if its situation changes."""
 
-class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a group backs off."""
 
-    pause: GrowingPause = GrowingPause(first_seconds=60.0, longest_seconds=4 * 3600.0)
-    jitter: float = 0.2
-    """The largest part of a delay that is added to it, so that groups which failed together don't return together."""
-    floor: float = 1 / 8
-    """The part of a delay for which a group is left alone even if its situation changes."""
-    seed: str = ""
-    """The same seed gives the same jitter."""
-
-    def delay_seconds(self, group: str, failures: int) -> float:
-        """Return how long a group backs off after this many failures in a row."""
-        digest = hashlib.blake2b(f"{self.seed}\0{group}\0{failures}".encode(), digest_size=8).digest()
-        return self.pause.seconds(failures) * (1 + self.jitter * int.from_bytes(digest) / (1 << 64))
+def delay_seconds(group: str, failures: int) -> float:
+    """Return how long a group backs off after this many failures in a row."""
+    digest = hashlib.blake2b(f"\0{group}\0{failures}".encode(), digest_size=8).digest()
+    return PAUSE.seconds(failures) * (1 + JITTER * int.from_bytes(digest) / (1 << 64))
 
 
 class BackOff(msgspec.Struct, frozen=True):
@@ -62,7 +59,6 @@ class BackOff(msgspec.Struct, frozen=True):
 class BackOffs(msgspec.Struct, frozen=True):
     """The data of all groups. A value: every change returns another one."""
 
-    rules: BackOffRules = BackOffRules()
     groups: Map[str, BackOff] = Map()
 
     def failed(self, group: str, situation: str, now: float, *, took_seconds: float = 0.0) -> BackOffs:
@@ -74,14 +70,14 @@ class BackOffs(msgspec.Struct, frozen=True):
         """
         before = self.groups.get(group)
         failures = 0 if before is None else before.failures
-        if before is None or now - took_seconds >= before.until - self.rules.delay_seconds(group, failures):
+        if before is None or now - took_seconds >= before.until - delay_seconds(group, failures):
             failures += 1
-        until = now + self.rules.delay_seconds(group, failures)
-        return self._with(self.groups.set(group, BackOff(failures, until, situation)))
+        until = now + delay_seconds(group, failures)
+        return BackOffs(self.groups.set(group, BackOff(failures, until, situation)))
 
     def improved(self, group: str) -> BackOffs:
         """Record a move that improved a group: its failures are forgotten."""
-        return self._with(self.groups.delete(group)) if group in self.groups else self
+        return BackOffs(self.groups.delete(group)) if group in self.groups else self
 
     def held(self, group: str, situation: str, now: float) -> Held | None:
         """Return why a group is left alone, or None if it is not.
@@ -89,9 +85,9 @@ class BackOffs(msgspec.Struct, frozen=True):
         A time further away than any delay means that a clock was set back. It is ignored.
         """
         known = self.groups.get(group)
-        if known is None or not now < known.until <= now + self._longest_seconds:
+        if known is None or not now < known.until <= now + PAUSE.longest_seconds * (1 + JITTER):
             return None
-        floor = self._floor(group, known)
+        floor = known.until - delay_seconds(group, known.failures) * (1 - FLOOR)
         floor_seconds = floor - now
         left = f"{number_of(known.failures, 'move')} in a row did not improve it; it is left alone for another"
         if known.situation != situation:
@@ -106,21 +102,9 @@ class BackOffs(msgspec.Struct, frozen=True):
     def without_others(self, groups: Collection[str]) -> BackOffs:
         """Forget all groups except these, because they no longer exist or are no longer violated."""
         kept = Map({group: known for group, known in self.groups.items() if group in groups})
-        return self if len(kept) == len(self.groups) else self._with(kept)
-
-    def _floor(self, group: str, known: BackOff) -> float:
-        """Return until when a group is left alone in any case, derived from the end of its back-off."""
-        return known.until - self.rules.delay_seconds(group, known.failures) * (1 - self.rules.floor)
-
-    @property
-    def _longest_seconds(self) -> float:
-        return self.rules.pause.longest_seconds * (1 + self.rules.jitter)
-
-    def _with(self, groups: Map[str, BackOff]) -> BackOffs:
-        return BackOffs(self.rules, groups)
+        return self if len(kept) == len(self.groups) else BackOffs(kept)
 
 
-PAUSES: Final = GrowingPause(first_seconds=60.0, longest_seconds=4 * 3600.0)
 _IN: Final = " in "
 """Separates a workload and its namespace. No name contains a space."""
 _NAMED: Final = 3
@@ -137,6 +121,23 @@ class Failures(msgspec.Struct, frozen=True):
     until: float = 0.0
     """The end of the last pause, in seconds since the epoch."""
 
+    def reach(self, most: int) -> bool:
+        """Return whether as many workloads have failed as may."""
+        return 0 < most <= len(self.workloads)
+
+    def pause_lasts(self, now: float) -> bool:
+        """Return whether a pause is still on. One longer than possible means that a clock was set back."""
+        return now < self.until <= now + PAUSE.longest_seconds
+
+    @property
+    def until_elsewhere(self) -> float:
+        """When the pause ends for namespaces in which nothing has failed."""
+        return min(self.until, self.until - PAUSE.seconds(self.pauses) + PAUSE.first_seconds)
+
+    def paused(self, pauses: int, now: float) -> Failures:
+        """Return them at the start of a pause."""
+        return msgspec.structs.replace(self, pauses=pauses, until=now + PAUSE.seconds(pauses))
+
 
 _NONE: Final = Failures()
 
@@ -147,7 +148,6 @@ class Breakers(msgspec.Struct, frozen=True):
     `most` is the number of different workloads that may fail in a row before the policy is paused; 0 if it never is.
     """
 
-    pause: GrowingPause = PAUSES
     policies: Map[str, Failures] = Map()
 
     def failed(self, policy: str, workload: WorkloadName, most: int, now: float) -> Breakers:
@@ -157,20 +157,20 @@ class Breakers(msgspec.Struct, frozen=True):
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
             names = (*names, name)
         after = msgspec.structs.replace(known, workloads=names)
-        if self._tripped(after, most) and not self._lasts(known, now):
-            after = self._paused(after, known.pauses + 1, now)
-        return self._with(self.policies.set(policy, after))
+        if after.reach(most) and not known.pause_lasts(now):
+            after = after.paused(known.pauses + 1, now)
+        return Breakers(self.policies.set(policy, after))
 
     def succeeded(self, policy: str) -> Breakers:
         """Record a move that succeeded: earlier failures are forgotten."""
-        return self._with(self.policies.delete(policy)) if policy in self.policies else self
+        return Breakers(self.policies.delete(policy)) if policy in self.policies else self
 
     def undecided(self, policy: str, most: int, now: float) -> Breakers:
         """Record a move without a result, for example after a scale-down. If it was the single one, wait again."""
         known = self.policies.get(policy, _NONE)
-        if not self._tripped(known, most) or self._lasts(known, now):
+        if not known.reach(most) or known.pause_lasts(now):
             return self
-        return self._with(self.policies.set(policy, self._paused(known, known.pauses, now)))
+        return Breakers(self.policies.set(policy, known.paused(known.pauses, now)))
 
     def paused(self, policy: str, most: int, now: float, namespace: str | None = None) -> Held | None:
         """Return why a policy evicts nothing now, or None if it is not paused.
@@ -179,10 +179,10 @@ class Breakers(msgspec.Struct, frozen=True):
         whole.
         """
         known = self.policies.get(policy, _NONE)
-        if not self._tripped(known, most) or not self._lasts(known, now):
+        if not known.reach(most) or not known.pause_lasts(now):
             return None
         if namespace is not None and namespace not in self.failing_namespaces(policy):
-            known = msgspec.structs.replace(known, until=self._until_elsewhere(known))
+            known = msgspec.structs.replace(known, until=known.until_elsewhere)
             if now >= known.until:
                 return None
         until = datetime.fromtimestamp(int(known.until), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -194,7 +194,7 @@ class Breakers(msgspec.Struct, frozen=True):
     def single(self, policy: str, most: int) -> Held | None:
         """Return what holds all moves but one of a policy after its pause; None if it has none."""
         known = self.policies.get(policy, _NONE)
-        if not self._tripped(known, most):
+        if not known.reach(most):
             return None
         return Held(Reason.PAUSED, f"{_what_failed(policy, known)}; one pod is tried before others are evicted")
 
@@ -208,27 +208,9 @@ class Breakers(msgspec.Struct, frozen=True):
 
     def next_end(self, now: float) -> float:
         """Return when the next pause ends; infinity if there is none."""
-        lasting = [each for each in self.policies.values() if self._lasts(each, now)]
-        ends = (end for each in lasting for end in (self._until_elsewhere(each), each.until) if end > now)
+        lasting = [each for each in self.policies.values() if each.pause_lasts(now)]
+        ends = (end for each in lasting for end in (each.until_elsewhere, each.until) if end > now)
         return min(ends, default=inf)
-
-    def _tripped(self, known: Failures, most: int) -> bool:
-        return 0 < most <= len(known.workloads)
-
-    def _lasts(self, known: Failures, now: float) -> bool:
-        """Return whether a pause is still on. One longer than possible means that a clock was set back."""
-        return now < known.until <= now + self.pause.longest_seconds
-
-    def _until_elsewhere(self, known: Failures) -> float:
-        """Return when a pause ends for namespaces in which nothing has failed."""
-        began = known.until - self.pause.seconds(known.pauses)
-        return min(known.until, began + self.pause.first_seconds)
-
-    def _paused(self, known: Failures, pauses: int, now: float) -> Failures:
-        return msgspec.structs.replace(known, pauses=pauses, until=now + self.pause.seconds(pauses))
-
-    def _with(self, policies: Map[str, Failures]) -> Breakers:
-        return Breakers(self.pause, policies)
 
 
 def _name_of(workload: WorkloadName) -> str:

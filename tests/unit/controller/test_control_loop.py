@@ -30,6 +30,7 @@ from respread.controller.waking import (
     Waiting,
     heartbeat_of_loop,
 )
+from respread.holds.backoff import PAUSE
 from respread.holds.holds import STALE_SECONDS
 from respread.kube.requests import NoResponseError, Response
 from respread.moves.entry import Outcome
@@ -461,7 +462,7 @@ def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_delet
     assert [each.move for each in loop.journal.ledger.steadying] == [tried]
     asyncio.run(loop.loop.reconcile())
     breakers = loop.journal.history.breakers
-    assert breakers.policies["one"].until == loop.wall_clock() + breakers.pause.first_seconds
+    assert breakers.policies["one"].until == loop.wall_clock() + PAUSE.first_seconds
 
 
 def test_a_new_leader_follows_the_moves_in_flight_of_the_records() -> None:

@@ -9,6 +9,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.history import History
+from respread.holds.backoff import PAUSE
 from respread.moves.entry import Ended, Outcome
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import move
@@ -17,7 +18,7 @@ from tests.worlds import cluster, constraint, node, pod, pods, spec
 
 NOW = 1_800_000_000.0
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
-FIRST = History(lambda: NOW).breakers.pause.first_seconds
+FIRST = PAUSE.first_seconds
 NOBODY = ClusterSnapshot()
 
 
@@ -34,7 +35,7 @@ def after_failures(clock: Clock) -> History:
     for name in ("a", "b", "c", "a", "b"):
         history.breakers = history.breakers.failed("default", WorkloadName("Deployment", "shop", name), 3, clock.now)
         clock.now = history.breakers.policies["default"].until
-    clock.now = history.breakers.policies["default"].until - history.breakers.pause.seconds(3)
+    clock.now = history.breakers.policies["default"].until - PAUSE.seconds(3)
     return history
 
 

@@ -36,14 +36,13 @@ from respread.controller.records.codec import (
     without_one,
 )
 from respread.eviction.tallies import HOUR_SECONDS, EvictionHistory, GroupHistory
-from respread.holds.backoff import PAUSES, BackOff, BackOffRules, BackOffs, Breakers
+from respread.holds.backoff import PAUSE, BackOff, BackOffs, Breakers
 from respread.moves.codec import group_name
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, cluster, constraint, node, pods, spec
 
 NOW = 1_800_000_000.0
-RULES = BackOffRules()
 
 _NAMES = """
 from immutables import Map
@@ -101,9 +100,9 @@ def test_a_situation_is_defined_by_the_pods_and_nodes_of_each_domain() -> None:
 def test_a_back_off_survives_a_restart() -> None:
     key, found = group(3, 1)
     situation = situation_of(found)
-    before = BackOffs(RULES).failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
+    before = BackOffs().failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
     record = through_the_api(Recorded(back_offs=back_offs_to_record(before, [key])))
-    after, _ = recalled({"default": record}, RULES, {key.namespace: {key: found}}, NOW)
+    after, _ = recalled({"default": record}, {key.namespace: {key: found}}, NOW)
     assert after.groups[group_name(key)].failures == 2
     until = before.groups[group_name(key)].until
     assert until <= after.groups[group_name(key)].until <= until + 1
@@ -123,11 +122,11 @@ def test_the_policy_that_remembers_more_failures_of_a_group_counts(order: tuple[
     key, found = group(3, 1)
     records = {}
     for failures in order:
-        before = BackOffs(RULES)
+        before = BackOffs()
         for _ in range(failures):
             before = before.failed(group_name(key), "s", NOW)
         records[f"policy-{failures}"] = Recorded(back_offs=back_offs_to_record(before, [key]))
-    after, _ = recalled(records, RULES, {key.namespace: {key: found}}, NOW)
+    after, _ = recalled(records, {key.namespace: {key: found}}, NOW)
     assert after.groups[group_name(key)].failures == 2
 
 
@@ -136,7 +135,7 @@ def test_the_groups_with_most_failures_are_kept_if_there_are_too_many() -> None:
     nodes = [node("a1", "a")]
     many = cluster(nodes, [each for number, one in enumerate(of) for each in pods({"a1": 1}, one, prefix=f"p{number}")])
     keys = sorted(spread_of(many).groups, key=lambda key: key.max_skew)
-    known = BackOffs(RULES, Map({group_name(key): BackOff(key.max_skew, NOW, "") for key in keys}))
+    known = BackOffs(Map({group_name(key): BackOff(key.max_skew, NOW, "") for key in keys}))
     remembered = back_offs_to_record(known, keys)
     assert [each.failures for each in remembered] == list(range(150, 50, -1))
 
@@ -145,7 +144,7 @@ def test_the_groups_with_most_failures_are_kept_if_there_are_too_many() -> None:
 def test_evictions_of_earlier_leaders_count_for_an_hour(seconds: float) -> None:
     history = EvictionHistory().with_evictions(["default", "other"], NOW).with_evictions(["default"], NOW + 0.5)
     record = through_the_api(Recorded(recent_evictions=evictions_to_record(history, "default", NOW + 1)))
-    _, after = recalled({"default": record}, RULES, {}, NOW)
+    _, after = recalled({"default": record}, {}, NOW)
     assert after.count_in_last_hour("default", NOW + seconds) == 2
     assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 120) == 0
     assert evictions_to_record(history, "nobody", NOW) == ()
@@ -168,15 +167,15 @@ def test_a_namespaced_policys_back_offs_count_only_in_its_namespace() -> None:
     )
     groups = {key.namespace: {key: found}, "other": {}}
     for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
-        after, _ = recalled({policy: said}, RULES, groups, NOW)
+        after, _ = recalled({policy: said}, groups, NOW)
         assert (group_name(key) in after.groups) == counts, policy
-    after, _ = recalled({"default": said}, RULES, {"other": {}}, NOW)
+    after, _ = recalled({"default": said}, {"other": {}}, NOW)
     assert not after.groups, "a group that is not there needs no memory"
 
 
 def test_evictions_with_a_future_time_count_as_made_now() -> None:
     said = Recorded(recent_evictions=(RecentEvictions(minute=LATEST, evictions=3_000_000),))
-    _, after = recalled({"default": said}, RULES, {}, NOW)
+    _, after = recalled({"default": said}, {}, NOW)
     assert after.count_in_last_hour("default", NOW) == 3_000_000
     assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 60) == 0
 
@@ -184,7 +183,7 @@ def test_evictions_with_a_future_time_count_as_made_now() -> None:
 def test_the_back_off_of_a_balanced_group_is_forgotten_once_it_has_expired() -> None:
     key, violated = group(3, 1)
     _, balanced = group(2, 1)
-    failed = BackOffs(RULES).failed(group_name(key), "", NOW)
+    failed = BackOffs().failed(group_name(key), "", NOW)
     later = NOW + 1000
     assert without_expired(failed, {key: balanced}, (), NOW + 1) is failed
     assert without_expired(failed, {key: violated}, (), later) is failed
@@ -228,7 +227,7 @@ def test_consecutive_failures_survive_a_restart() -> None:
     for name in "abc":
         before = before.failed("default", WorkloadName("Deployment", "shop", name), 3, NOW)
     record = through_the_api(Recorded(failures_in_a_row=failures_to_record(before, "default")))
-    after = recalled_failures({"default": record, "other": Recorded()}, before.pause, NOW)
+    after = recalled_failures({"default": record, "other": Recorded()}, NOW)
     assert set(after.policies) == {"default"}
     assert after.policies["default"].workloads == before.policies["default"].workloads
     end, later = before.next_end(NOW), after.next_end(NOW)
@@ -238,9 +237,9 @@ def test_consecutive_failures_survive_a_restart() -> None:
 
 def test_no_record_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
     said = FailuresInARow(workloads=("a", "b", "c"), pauses=1000, paused_until=LATEST)
-    after = recalled_failures({"default": Recorded(failures_in_a_row=said)}, PAUSES, NOW)
+    after = recalled_failures({"default": Recorded(failures_in_a_row=said)}, NOW)
     assert after.paused("default", 3, NOW) is not None
-    assert after.paused("default", 3, NOW + PAUSES.longest_seconds) is None
+    assert after.paused("default", 3, NOW + PAUSE.longest_seconds) is None
 
 
 def test_an_eviction_that_was_not_made_is_taken_from_its_own_groups_alone() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 from immutables import Map
 
 from respread.api.reasons import Reason
-from respread.holds.backoff import BackOff, BackOffRules, BackOffs
-from respread.timing import GrowingPause
+from respread.holds import backoff
+from respread.holds.backoff import BackOff, BackOffs, delay_seconds
 
-PLAIN = BackOffRules(pause=GrowingPause(60, 600), jitter=0)
+JITTER = backoff.JITTER
+
+
+@pytest.fixture(autouse=True)
+def _without_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "JITTER", 0.0)
 
 
 def until(backing_off: BackOffs, group: str, situation: str, now: float) -> float:
@@ -20,24 +26,22 @@ def until(backing_off: BackOffs, group: str, situation: str, now: float) -> floa
 
 
 def test_delays_double_up_to_the_maximum() -> None:
-    assert [PLAIN.delay_seconds("web", failures) for failures in range(1, 7)] == [60, 120, 240, 480, 600, 600]
-    assert PLAIN.delay_seconds("web", 100_000) == 600
+    assert [delay_seconds("web", failures) for failures in range(6, 11)] == [1920, 3840, 7680, 14400, 14400]
+    assert delay_seconds("web", 100_000) == 14400
 
 
-def test_jitter_only_lengthens_delays_and_is_constant_for_a_group() -> None:
-    rules = BackOffRules(pause=GrowingPause(100, 4 * 3600), jitter=0.2, seed="cluster")
-    delays = {group: rules.delay_seconds(group, 1) for group in map(str, range(200))}
-    assert all(100 <= delay < 120 for delay in delays.values())
-    assert max(delays.values()) > 118
-    assert min(delays.values()) < 102
+def test_jitter_only_lengthens_delays_and_is_constant_for_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "JITTER", JITTER)
+    delays = {group: delay_seconds(group, 1) for group in map(str, range(200))}
+    assert all(60 <= delay < 72 for delay in delays.values())
+    assert max(delays.values()) > 71
+    assert min(delays.values()) < 61
     assert len(set(delays.values())) == 200
-    assert delays == {group: rules.delay_seconds(group, 1) for group in delays}
-    other = BackOffRules(pause=GrowingPause(100, 4 * 3600), jitter=0.2, seed="other cluster")
-    assert other.delay_seconds("0", 1) != delays["0"]
+    assert delays == {group: delay_seconds(group, 1) for group in delays}
 
 
 def test_a_group_is_held_until_its_delay_is_over_and_longer_after_the_next_failure() -> None:
-    once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
+    once = BackOffs().failed("web", "3,1,1", now=1000)
     assert once.held("web", "3,1,1", now=1059.9) is not None
     assert once.held("web", "3,1,1", now=1060) is None
     assert once.held("api", "3,1,1", now=1000) is None
@@ -51,7 +55,7 @@ def test_a_group_is_held_until_its_delay_is_over_and_longer_after_the_next_failu
 
 
 def test_moves_that_were_in_flight_at_the_same_time_fail_as_one() -> None:
-    failed = BackOffs(PLAIN).failed("web", "s", now=1000, took_seconds=300)
+    failed = BackOffs().failed("web", "s", now=1000, took_seconds=300)
     for at in range(1001, 1020):
         failed = failed.failed("web", "s", now=at, took_seconds=300)
     assert until(failed, "web", "s", 1019) == 1079
@@ -59,7 +63,7 @@ def test_moves_that_were_in_flight_at_the_same_time_fail_as_one() -> None:
 
 
 def test_a_changed_situation_shortens_the_delay_but_failures_still_add_up() -> None:
-    once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
+    once = BackOffs().failed("web", "3,1,1", now=1000)
     assert once.held("web", "3,1,1,0", now=1007.4) is not None
     assert once.held("web", "3,1,1,0", now=1007.5) is None
     again = once.failed("web", "3,1,1,0", now=1008)
@@ -69,44 +73,45 @@ def test_a_changed_situation_shortens_the_delay_but_failures_still_add_up() -> N
 
 
 def test_the_minimum_delay_after_a_change_grows_with_the_failures() -> None:
-    backing_off, now, floors = BackOffs(PLAIN), 1000.0, []
-    for failures in range(1, 8):
+    backing_off, now, floors = BackOffs(), 1000.0, []
+    for failures in range(1, 11):
         backing_off = backing_off.failed("web", f"at failure {failures}", now)
         released = until(backing_off, "web", "changed", now)
         assert backing_off.held("web", "changed", now=released - 0.1) is not None
         assert backing_off.held("web", "changed", now=released) is None
         floors.append(released - now)
         now = released
-    assert floors == [7.5, 15, 30, 60, 75, 75, 75]  # the maximum delay is 600 s
+    assert floors == [7.5, 15, 30, 60, 120, 240, 480, 960, 1800, 1800]  # the maximum delay is 4 hours
     held = backing_off.held("web", "changed", now=now - 10)
     assert held is not None
     assert held.message == (
-        "7 moves in a row did not improve it; it is left alone for another 10 s at least, although its situation has "
+        "10 moves in a row did not improve it; it is left alone for another 10 s at least, although its situation has "
         "changed"
     )
 
 
 def test_an_improvement_ends_the_back_off() -> None:
-    once = BackOffs(PLAIN).failed("web", "s", now=1000)
+    once = BackOffs().failed("web", "s", now=1000)
     assert once.improved("web").held("web", "s", now=1000) is None
     assert once.improved("web").failed("web", "s", now=2000).groups["web"].failures == 1
     assert once.improved("other") is once
 
 
 def test_a_clock_set_back_does_not_hold_a_group_for_years() -> None:
-    once = BackOffs(PLAIN).failed("web", "s", now=2_000_000_000)
+    once = BackOffs().failed("web", "s", now=2_000_000_000)
     assert once.held("web", "s", now=1_700_000_000) is None
 
 
 def test_the_release_time_is_when_the_group_is_no_longer_held() -> None:
-    both = BackOffs(PLAIN).failed("web", "3,1", now=1000).failed("web", "3,1", now=1100).failed("api", "2,0", now=1200)
+    both = BackOffs().failed("web", "3,1", now=1000).failed("web", "3,1", now=1100).failed("api", "2,0", now=1200)
     assert until(both, "web", "3,1", 1201) == 1220
     assert until(both, "api", "2,0", 1201) == 1260
     assert until(both, "api", "another", 1201) == 1207.5
     assert both.held("db", "3,1", 1201) is None
 
 
-def test_a_group_is_held_for_all_of_the_longest_delay_with_its_jitter() -> None:
+def test_a_group_is_held_for_all_of_the_longest_delay_with_its_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "JITTER", JITTER)
     for group in map(str, range(20)):
         backing_off = BackOffs(groups=Map({group: BackOff(failures=100, until=0.0, situation="s")}))
         backing_off = backing_off.failed(group, "s", now=1000)
@@ -115,6 +120,6 @@ def test_a_group_is_held_for_all_of_the_longest_delay_with_its_jitter() -> None:
 
 
 def test_deleted_groups_are_forgotten() -> None:
-    both = BackOffs(PLAIN).failed("web", "s", now=1).failed("api", "s", now=1)
+    both = BackOffs().failed("web", "s", now=1).failed("api", "s", now=1)
     assert set(both.without_others({"web", "new"}).groups) == {"web"}
     assert both.without_others({"web", "api"}) is both

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from respread.api.reasons import Reason
 from respread.api.record import MAX_FAILED_WORKLOADS
 from respread.cluster.pod import WorkloadName
-from respread.holds.backoff import Breakers
-from respread.timing import GrowingPause
+from respread.holds.backoff import PAUSE, Breakers
 
-RULES = GrowingPause(first_seconds=60, longest_seconds=600)
 NOW = 1_800_000_000.0
 
 
@@ -23,7 +21,7 @@ def workload(name: str) -> WorkloadName:
 
 
 def after(*names: str, most: int = 3, at: float = NOW) -> Breakers:
-    breakers = Breakers(RULES)
+    breakers = Breakers()
     for name in names:
         breakers = breakers.failed("default", workload(name), most, at)
     return breakers
@@ -67,7 +65,7 @@ def test_simultaneous_failures_cause_one_pause() -> None:
 
 def test_after_a_pause_one_move_is_made_and_pauses_grow_until_one_succeeds() -> None:
     breakers, now, pauses = after("a", "b", "c"), NOW, []
-    for _ in range(6):
+    for _ in range(10):
         end = breakers.policies["default"].until
         assert breakers.next_end(end - 1) == end
         pauses.append(end - now)
@@ -77,7 +75,7 @@ def test_after_a_pause_one_move_is_made_and_pauses_grow_until_one_succeeds() -> 
         assert single is not None
         assert single.message.endswith("one pod is tried before others are evicted")
         breakers = breakers.failed("default", workload("a"), 3, now)
-    assert pauses == [60, 120, 240, 480, 600, 600]
+    assert pauses == [60, 120, 240, 480, 960, 1920, 3840, 7680, 14400, 14400]
     breakers = breakers.succeeded("default")
     assert breakers.paused("default", 3, now) is None
     assert breakers.single("default", 3) is None
@@ -93,12 +91,12 @@ def test_namespaces_without_failures_wait_only_for_the_first_pause() -> None:
     for _ in range(4):
         now = breakers.policies["default"].until
         breakers = breakers.failed("default", workload("a"), 3, now)
-    assert breakers.policies["default"].until == now + 600
+    assert breakers.policies["default"].until == now + 960
     assert breakers.paused("default", 3, now + 59, "elsewhere") is not None
     assert breakers.next_end(now) == now + 60
     assert breakers.paused("default", 3, now + 60, "elsewhere") is None
-    assert breakers.paused("default", 3, now + 599, "shop") is not None
-    assert breakers.paused("default", 3, now + 599) is not None
+    assert breakers.paused("default", 3, now + 959, "shop") is not None
+    assert breakers.paused("default", 3, now + 959) is not None
     assert breakers.failing_namespaces("default") == {"shop"}
 
 
@@ -121,8 +119,8 @@ def test_no_more_failures_are_kept_than_a_status_can_hold() -> None:
 
 @given(st.integers(-(2**70), 2**70))
 def test_a_large_number_of_pauses_causes_no_overflow(pauses: int) -> None:
-    assert 60 <= RULES.seconds(pauses) <= 600
+    assert 60 <= PAUSE.seconds(pauses) <= 4 * 3600
     (known,) = after("a", "b", "c").policies.values()
     breakers = after("a", "b", "c")
-    broken = Breakers(RULES, breakers.policies.set("default", msgspec.structs.replace(known, pauses=pauses, until=0.0)))
+    broken = Breakers(breakers.policies.set("default", msgspec.structs.replace(known, pauses=pauses, until=0.0)))
     assert broken.failed("default", workload("d"), 3, NOW).paused("default", 3, NOW) is not None

@@ -24,10 +24,9 @@ from respread.api.record import (
     RecordedBackOff,
 )
 from respread.eviction.tallies import HOUR_SECONDS, MINUTE_SECONDS, EvictionHistory, GroupHistory
-from respread.holds.backoff import BackOff, BackOffRules, BackOffs, Breakers, Failures
+from respread.holds.backoff import PAUSE, BackOff, BackOffs, Breakers, Failures, delay_seconds
 from respread.moves.codec import GroupsByNamespace, by_name, digest, group_name
 from respread.spread.group import GroupKey, SpreadGroup
-from respread.timing import GrowingPause
 
 
 def situation_of(group: SpreadGroup) -> str:
@@ -37,7 +36,7 @@ def situation_of(group: SpreadGroup) -> str:
 
 
 def recalled(
-    records: Mapping[str, Recorded], rules: BackOffRules, groups: GroupsByNamespace, now: float
+    records: Mapping[str, Recorded], groups: GroupsByNamespace, now: float
 ) -> tuple[BackOffs, EvictionHistory]:
     """Return what the policies' records contain.
 
@@ -46,7 +45,6 @@ def recalled(
 
     Args:
         records: by the policies' names.
-        rules: how long groups back off.
         groups: the spread groups, by namespace.
         now: seconds since the epoch.
     """
@@ -59,13 +57,13 @@ def recalled(
             known = back_offs.get(each.group)
             more = known is None or known.failures < each.failures
             if more and any(each.group in named(among) for among in ([namespace] if namespace else groups)):
-                until = min(each.until.timestamp(), now + rules.delay_seconds(each.group, each.failures))
+                until = min(each.until.timestamp(), now + delay_seconds(each.group, each.failures))
                 back_offs[each.group] = BackOff(each.failures, until, each.situation)
         for minute in sorted(record.recent_evictions, key=lambda each: each.minute):
             # As if all had been made at the end of their minute, so that rather too few evictions follow than too many.
             last = min(minute.minute.timestamp(), now) + MINUTE_SECONDS
             history = history.with_evictions([policy], last, minute.evictions)
-    return BackOffs(rules, Map(back_offs)), history
+    return BackOffs(Map(back_offs)), history
 
 
 def back_offs_to_record(
@@ -136,24 +134,21 @@ def without_one(record: Recorded, groups: Iterable[GroupKey], now: float) -> Rec
     )
 
 
-def recalled_failures(records: Mapping[str, Recorded], pause: GrowingPause, now: float) -> Breakers:
-    """Return the failures in a row from the policies' records.
+def recalled_failures(records: Mapping[str, Recorded], now: float) -> Breakers:
+    """Return the failures in a row from the records by the policies' names. `now` is in seconds since the epoch.
 
-    Args:
-        records: by the policies' names.
-        pause: how long policies are paused. No pause is longer, whatever a record contains.
-        now: seconds since the epoch.
+    No pause is longer than possible, whatever a record contains.
     """
     found = {
         policy: Failures(
             tuple(dict.fromkeys(failed.workloads)),
             failed.pauses,
-            0.0 if failed.paused_until is None else min(failed.paused_until.timestamp(), now + pause.longest_seconds),
+            0.0 if failed.paused_until is None else min(failed.paused_until.timestamp(), now + PAUSE.longest_seconds),
         )
         for policy, record in records.items()
         if (failed := record.failures_in_a_row).workloads
     }
-    return Breakers(pause, Map(found))
+    return Breakers(Map(found))
 
 
 def failures_to_record(breakers: Breakers, policy: str) -> FailuresInARow:

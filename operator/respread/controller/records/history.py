@@ -89,8 +89,8 @@ class History:
             evicted: all evictions so far, by the policies' names.
         """
         now = self._wall_clock()
-        self.back_offs, of_policies = recalled(records, self.back_offs.rules, groups, now)
-        self.breakers = recalled_failures(records, self.breakers.pause, now)
+        self.back_offs, of_policies = recalled(records, groups, now)
+        self.breakers = recalled_failures(records, now)
         self._counts = _Counts(of_policies, recalled_group_history(records, groups, now))
         self._evicted = Counter(evicted)
         self._last_eviction = {}
