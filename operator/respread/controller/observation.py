@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 from immutables import Map
 
-from respread.api.policy import EvictionOptions, Policy
+from respread.api.policy import EvictionOptions
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.stores import Policies
@@ -25,7 +25,7 @@ from respread.controller.waking import PlanningThread
 from respread.eviction.limiter import Bounding, Limiter, Limiters
 from respread.handlers.informer import Informers
 from respread.holds.holds import why_stale
-from respread.moves.entry import Ended, Patience
+from respread.moves.entry import Ended
 from respread.moves.following import Comparison, Judged
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
@@ -174,7 +174,7 @@ class Conclusions:
     def draw(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
         """Process the outcomes of moves. The leader of a term reports the moves of earlier terms too."""
         journal = self._acting.journal
-        ledger = journal.ledger.patient(_patience(journal.ledger, policies))
+        ledger = journal.ledger.patient(_ready_seconds(journal.ledger, policies))
         ledger, ended = ledger.updated(snapshot, self._clock(), Comparison(spread))
         judged = journal.followed(ledger, snapshot)
         if leads:
@@ -223,12 +223,12 @@ def _still_helps(snapshot: ClusterSnapshot, spread: Spread, move: Move) -> bool:
     )
 
 
-def _patience(ledger: Ledger, policies: Policies) -> Patience:
-    """Return the time limits for moves, from their policies, or the defaults if these are gone."""
-
-    def ready_seconds(policy: Policy | None) -> float:
-        options = EvictionOptions() if policy is None else policy.spec.eviction
-        return options.ready_timeout.total_seconds()
-
-    by_policy = Map({move.policy: ready_seconds(policies.get(move.policy)) for move in ledger.moves})
-    return msgspec.structs.replace(ledger.patience, ready_seconds=by_policy)
+def _ready_seconds(ledger: Ledger, policies: Policies) -> Map[str, float]:
+    """Return how long replacements may take, by the policies of moves, or the default if these are gone."""
+    known = {move.policy: policies.get(move.policy) for move in ledger.moves}
+    return Map(
+        {
+            name: (EvictionOptions() if policy is None else policy.spec.eviction).ready_timeout.total_seconds()
+            for name, policy in known.items()
+        }
+    )

@@ -88,7 +88,7 @@ def resumed(
     Those known here that are no longer in a record were followed to their end by others. The rules decide whether those
     that may not have been made may be sent again.
     """
-    entries = list(recorded_moves(records, snapshot, by_name(spread.by_namespace), moment, known.patience))
+    entries = list(recorded_moves(records, snapshot, by_name(spread.by_namespace), moment))
     allowed = rules.allow(entries, snapshot)
     return known.resumed(msgspec.structs.replace(entry, ours=entry.uid in allowed) for entry in entries)
 

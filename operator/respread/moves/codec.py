@@ -34,7 +34,7 @@ from respread.api.record import (
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod, PodSpec, WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.moves.entry import MoveEntry, MovePhase, Outcome, Patience, controller_uid_of
+from respread.moves.entry import LONGEST_SECONDS, MoveEntry, MovePhase, Outcome, controller_uid_of
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.protection import siblings_of
@@ -211,7 +211,6 @@ def recorded_moves(
     snapshot: ClusterSnapshot,
     groups_named: GroupsNamed,
     moment: ClockReading,
-    patience: Patience,
 ) -> Iterator[MoveEntry]:
     """Yield the moves from records, as they were when they were recorded.
 
@@ -222,7 +221,6 @@ def recorded_moves(
         snapshot: the cluster as the watch shows it.
         groups_named: the spread groups by name.
         moment: now.
-        patience: how long a move may take.
     """
     number = 0
     for policy, record in records.items():
@@ -233,7 +231,7 @@ def recorded_moves(
             # Records don't store which moves were of one step, and no plan has components below 0.
             number -= 1
             move = _move(policy, each, snapshot, groups_named(each.namespace), component=number)
-            yield _entry(move, each, snapshot, moment, patience)
+            yield _entry(move, each, snapshot, moment)
 
 
 def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, time: datetime) -> Ledger:
@@ -245,7 +243,7 @@ def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, 
         time: the time of the snapshot, with a time zone.
     """
     now, ledger = time.timestamp(), Ledger()
-    entries = recorded_moves(records, snapshot, lambda _: {}, ClockReading(now, now), ledger.patience)
+    entries = recorded_moves(records, snapshot, lambda _: {}, ClockReading(now, now))
     return ledger.resumed(entries).updated(snapshot, now, lambda *_: Outcome.UNKNOWN)[0]
 
 
@@ -268,13 +266,11 @@ def _move(
     )
 
 
-def _entry(
-    move: Move, recorded: MoveInFlight, snapshot: ClusterSnapshot, moment: ClockReading, patience: Patience
-) -> MoveEntry:
+def _entry(move: Move, recorded: MoveInFlight, snapshot: ClusterSnapshot, moment: ClockReading) -> MoveEntry:
     sent_time = recorded.sent.timestamp()
     sent_at = moment.now - max(0.0, moment.time - sent_time)
     # If its pod is gone by now and has no replacement, none is expected.
-    is_long_ago = moment.now - sent_at > patience.longest_seconds
+    is_long_ago = moment.now - sent_at > LONGEST_SECONDS
     older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, recorded))
     return MoveEntry(
         move=move,

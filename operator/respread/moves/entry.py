@@ -5,7 +5,7 @@ A move's phases are its life. Whoever needs to know what becomes of a move asks 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from math import inf
@@ -36,23 +36,15 @@ _NO_PODS: Final[PodsByName] = Map()
 _NONE: Final[Map[str, PodsByName]] = Map()
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a move may take before Respread gives up on it, in seconds."""
-
-    unconfirmed_seconds: float = 75.0
-    """After an eviction without an answer, a pod that still exists counts as not evicted after this time. An API server
-    works on a request for at most a minute (`--request-timeout`)."""
-    step_seconds: float = 300.0
-    """For each phase: the pod is terminating, is replaced, the replacement has a node."""
-    ready_seconds: Map[str, float] = Map()
-    """From when a replacement has a node until one is Ready, by policy name; `step_seconds` for an unknown policy."""
-    termination_seconds: float = 3600.0
-    """For a StatefulSet's pod to be gone, because it is replaced only then."""
-
-    @property
-    def longest_seconds(self) -> float:
-        """How long after it was sent a move may still be in flight."""
-        return self.unconfirmed_seconds + self.termination_seconds + 3 * self.step_seconds
+UNCONFIRMED_SECONDS: Final = 75.0
+"""After an eviction without an answer, a pod that still exists counts as not evicted after this time. An API server
+works on a request for at most a minute (`--request-timeout`)."""
+STEP_SECONDS: Final = 300.0
+"""How long each phase may take: the pod is terminating, is replaced, the replacement has a node."""
+TERMINATION_SECONDS: Final = 3600.0
+"""How long it may take until a StatefulSet's pod is gone, because it is replaced only then."""
+LONGEST_SECONDS: Final = UNCONFIRMED_SECONDS + TERMINATION_SECONDS + 3 * STEP_SECONDS
+"""How long after it was sent a move may still be in flight."""
 
 
 class Outcome(StrEnum):
@@ -220,15 +212,18 @@ def pods_of(snapshot: ClusterSnapshot, namespace: str, controller_uid: str) -> P
     return snapshot.pods_by_controller.get(namespace, _NONE).get(controller_uid, _NO_PODS)
 
 
-def waiting(entry: MoveEntry, patience: Patience) -> tuple[float, float]:
-    """Return since when a move waits in its phase, on the clock, and how many seconds it may."""
+def waiting(entry: MoveEntry, ready_seconds: Mapping[str, float]) -> tuple[float, float]:
+    """Return since when a move waits in its phase, on the clock, and how many seconds it may.
+
+    `ready_seconds` is how long a replacement on a node may take until it is Ready, by policy, and else `STEP_SECONDS`.
+    """
     if entry.placed_at is not None:
-        return entry.placed_at, patience.ready_seconds.get(entry.move.policy, patience.step_seconds)
+        return entry.placed_at, ready_seconds.get(entry.move.policy, STEP_SECONDS)
     if entry.phase <= MovePhase.SENT:
-        return entry.phase_since, patience.unconfirmed_seconds
+        return entry.phase_since, UNCONFIRMED_SECONDS
     if entry.phase is MovePhase.LEAVING and is_stateful(entry):
-        return entry.phase_since, patience.termination_seconds
-    return entry.phase_since, patience.step_seconds
+        return entry.phase_since, TERMINATION_SECONDS
+    return entry.phase_since, STEP_SECONDS
 
 
 def still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:

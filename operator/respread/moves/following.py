@@ -7,7 +7,7 @@ each time. So a replacement must stay Ready for a while.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from math import inf
 from typing import Final, NamedTuple
@@ -24,7 +24,6 @@ from respread.moves.entry import (
     MoveEntry,
     MovePhase,
     Outcome,
-    Patience,
     at_phase,
     controller_uid_of,
     is_stateful,
@@ -214,7 +213,7 @@ def _with_replacement(
     )
 
 
-def end_of(entry: MoveEntry, now: float, patience: Patience, compare: Compare) -> Ended | None:
+def end_of(entry: MoveEntry, now: float, ready_seconds: Mapping[str, float], compare: Compare) -> Ended | None:
     """Return how a move has ended, or None if it continues."""
     replacement = entry.replacement
     if replacement is not None and entry.phase is MovePhase.PLACED and replacement.ready:
@@ -223,7 +222,7 @@ def end_of(entry: MoveEntry, now: float, patience: Patience, compare: Compare) -
         return msgspec.structs.replace(ended, seconds=min(ended.seconds, _until_ready(entry, replacement)))
     if entry.phase is MovePhase.LEAVING and not entry.wanted:
         return _ended(entry, Outcome.UNKNOWN, now, "its controller wants no replacement any more")
-    since, seconds = waiting(entry, patience)
+    since, seconds = waiting(entry, ready_seconds)
     return _given_up(entry, now, f"{now - since:.0f} s") if now - since >= seconds else None
 
 

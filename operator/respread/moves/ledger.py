@@ -22,13 +22,13 @@ from respread.cluster.incremental import changed_keys
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.moves.entry import (
+    UNCONFIRMED_SECONDS,
     Compare,
     Counting,
     Ended,
     LedgerDraft,
     MoveEntry,
     MovePhase,
-    Patience,
     as_shown,
     at_phase,
     certain_at,
@@ -64,7 +64,8 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     What is called `now` is on the caller's clock, and `time` is the same in seconds since the epoch.
     """
 
-    patience: Patience = Patience()
+    ready_seconds: Map[str, float] = Map()
+    """How long a replacement on a node may take until it is Ready, by policy."""
     _entries: Map[str, MoveEntry] = Map()
     """By the UID of the evicted pod."""
     _of_controller: Map[str, Map[str, None]] = Map()
@@ -273,9 +274,9 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
     # Follow
 
-    def patient(self, patience: Patience) -> Ledger:
-        """Return the same moves with other time limits."""
-        return self if patience == self.patience else msgspec.structs.replace(self, patience=patience)
+    def patient(self, limits: Map[str, float]) -> Ledger:
+        """Return the same moves with other `ready_seconds`."""
+        return self if limits == self.ready_seconds else msgspec.structs.replace(self, ready_seconds=limits)
 
     def resumed(self, entries: Iterable[MoveEntry]) -> Ledger:
         """Return these moves as all that are in flight, with the known state of known ones.
@@ -314,11 +315,10 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
         They were sent at least `least_seconds` ago. Moves about to be given up on are excluded.
         """
-        most_seconds = self.patience.unconfirmed_seconds
         return tuple(
             each
             for each in self.in_flight
-            if each.ours and each.may_be_unmade and least_seconds <= now - each.sent_at < most_seconds
+            if each.ours and each.may_be_unmade and least_seconds <= now - each.sent_at < UNCONFIRMED_SECONDS
         )
 
     def without(self, move: Move) -> Ledger:
@@ -360,7 +360,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         replacements = ReplacementPods(snapshot, self.replacements)
         for before in self.in_flight:
             entry = followed(before, snapshot, now, replacements)
-            if (ended := end_of(entry, now, self.patience, compare)) is not None:
+            if (ended := end_of(entry, now, self.ready_seconds, compare)) is not None:
                 over.append((entry, ended))
             else:
                 going_on.append(entry)
@@ -473,7 +473,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
     def next_deadline(self) -> float:
         """Return when `updated` or `judged` may end something without an event; infinity if never."""
-        deadlines = (sum(waiting(each, self.patience)) for each in self.in_flight)
+        deadlines = (sum(waiting(each, self.ready_seconds)) for each in self.in_flight)
         return min((*deadlines, *(each.phase_since + STEADY_SECONDS for each in self.steadying)), default=inf)
 
     def _begun(

@@ -200,7 +200,7 @@ class Story:
             for policy, moves in RecordedMoves().of(self.ledger, snapshot).items()
         }
         moment = ClockReading(self.seconds, BEGAN + self.seconds)
-        found = recorded_moves(records, snapshot, lambda _: GROUPS, moment, self.ledger.patience)
+        found = recorded_moves(records, snapshot, lambda _: GROUPS, moment)
         resumed = Ledger().resumed(found)
         before = {each.uid: each for each in self.ledger.on_record}
         assert {each.uid for each in resumed.in_flight} == before.keys()

@@ -33,7 +33,7 @@ from respread.controller.waking import (
 from respread.holds.backoff import PAUSE
 from respread.holds.holds import STALE_SECONDS
 from respread.kube.requests import NoResponseError, Response
-from respread.moves.entry import Outcome
+from respread.moves.entry import STEP_SECONDS, Outcome
 from respread.telemetry.health import HealthReport
 from respread.telemetry.metrics import OUTCOMES
 from respread.telemetry.server import ListenAddress, serve_telemetry
@@ -404,7 +404,7 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
     asyncio.run(loop.loop.reconcile())
     assert len(loop.journal.ledger) == 1
     loop.leads = leads
-    loop.seconds += loop.journal.ledger.patience.step_seconds
+    loop.seconds += STEP_SECONDS
     asyncio.run(loop.loop.reconcile())
     assert len(loop.journal.ledger) == 0  # the new leader knows the outcome from the record
     outcome = {"policy_namespace": "", "policy": "default", "outcome": "Unknown"}
@@ -443,7 +443,7 @@ def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together(
     send(loop.journal, move("gone", policy="one"), cluster([], []))
     asyncio.run(loop.loop.reconcile())
     assert loop.journal.history.breakers.paused("one", 3, loop.wall_clock()) is None
-    loop.seconds += loop.journal.ledger.patience.step_seconds
+    loop.seconds += STEP_SECONDS
     asyncio.run(loop.loop.reconcile())
     assert loop.journal.history.breakers.paused("one", 3, loop.wall_clock()) is not None
 

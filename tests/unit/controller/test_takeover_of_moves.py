@@ -18,7 +18,7 @@ from respread.controller.records.journal import Journal
 from respread.controller.takeover import AskingRules, resumed
 from respread.eviction.limiter import Limiter
 from respread.moves.codec import RecordedMoves
-from respread.moves.entry import Ended, MovePhase, Outcome, Patience
+from respread.moves.entry import LONGEST_SECONDS, STEP_SECONDS, Ended, MovePhase, Outcome
 from respread.moves.following import Comparison
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
@@ -132,7 +132,7 @@ def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent
     second = Journal(clock, Clock(1_000_000))
     resume(second, sent, after, spread_of(after), RULES)
     assert followed(second, after) == ()
-    clock.now += second.ledger.patience.step_seconds
+    clock.now += STEP_SECONDS
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
 
 
@@ -229,14 +229,14 @@ def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str
 def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -> None:
     gone = cluster(NODES, rest())
     for seconds, outcomes in {
-        Patience().longest_seconds - 2: [],
-        Patience().longest_seconds + 2: [Outcome.UNKNOWN],
+        LONGEST_SECONDS - 2: [],
+        LONGEST_SECONDS + 2: [Outcome.UNKNOWN],
     }.items():
         later = process(50, 1_000_000 + seconds)
         resume(later, sent, gone, spread_of(gone), RULES)
         assert [each.outcome for each in followed(later, gone)] == outcomes
     replaced = cluster(NODES, [*rest(), came(on="a1")])
-    later = process(50, 1_000_000 + Patience().longest_seconds + 2)
+    later = process(50, 1_000_000 + LONGEST_SECONDS + 2)
     resume(later, sent, replaced, spread_of(replaced), RULES)
     (ended,) = followed(later, replaced)
     assert ended.outcome is Outcome.UNCHANGED, "what came of it counts all the same"

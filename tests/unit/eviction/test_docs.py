@@ -11,7 +11,7 @@ import pytest
 from respread.eviction.answers import Answer, EvictionResult
 from respread.holds.backoff import FLOOR, JITTER, PAUSE
 from respread.kube.leadership import LeaseTimes
-from respread.moves.entry import MovePhase, Outcome, Patience
+from respread.moves.entry import STEP_SECONDS, TERMINATION_SECONDS, UNCONFIRMED_SECONDS, MovePhase, Outcome
 from respread.moves.following import STEADY_SECONDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "eviction.md").read_text(encoding="utf-8")
@@ -44,10 +44,10 @@ def test_the_documented_outcomes_are_those_of_the_code() -> None:
 
 
 def test_the_documented_numbers_are_those_of_the_code() -> None:
-    patience, times = Patience(), LeaseTimes()
-    assert f"| {patience.unconfirmed_seconds:.0f} s, longer" in PAGE
-    assert f"| {patience.step_seconds:.0f} s each |" in PAGE
-    assert patience.termination_seconds == timedelta(hours=1).total_seconds()
+    times = LeaseTimes()
+    assert f"| {UNCONFIRMED_SECONDS:.0f} s, longer" in PAGE
+    assert f"| {STEP_SECONDS:.0f} s each |" in PAGE
+    assert timedelta(hours=1).total_seconds() == TERMINATION_SECONDS
     assert f"stops after {times.renew_deadline_seconds:.0f} s" in PAGE
     assert f"wait for {times.lease_seconds} s" in PAGE
     assert f"within {times.retry_seconds * 1.2:g} s" in PAGE

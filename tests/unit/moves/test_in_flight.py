@@ -14,7 +14,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.moves.entry import Ended, MovePhase, Outcome, Patience
+from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.following import ReplacementPods, followed
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
@@ -227,14 +227,14 @@ class TestDeadlines:
 
     def test_a_move_waits_for_readiness_as_long_as_the_policy_says(self) -> None:
         placed = world(B, C, web("d", "node-2", ready=False))
-        quick = Patience(ready_seconds=Map(default=20.0))
+        quick = Map(default=20.0)
         ledger, _ = ended(evicted(A).patient(quick), placed, 10)
         assert ledger.next_deadline() == 30
         ledger, over = ended(ledger, placed, 29.9)
         assert over == []
         _, (end,) = ended(ledger, placed, 30)
         assert end.outcome is Outcome.NOT_READY
-        _, over = ended(ledger.patient(Patience(ready_seconds=Map(default=60.0))), placed, 30)
+        _, over = ended(ledger.patient(Map(default=60.0)), placed, 30)
         assert over == []  # the policy has changed meanwhile
 
     def test_a_move_whose_replacements_keep_failing_ends(self) -> None:
@@ -265,7 +265,6 @@ class TestDeadlines:
         assert ledger.next_deadline() == 400
         ledger = ledger.sent(move(B), BEFORE, 150)
         assert ledger.next_deadline() == 225
-        assert Ledger(Patience(unconfirmed_seconds=5)).sent(move(B), BEFORE, 150).next_deadline() == 155
 
 
 class TestUnwantedReplacements:
