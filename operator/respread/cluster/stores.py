@@ -7,8 +7,8 @@ ever matter. They are read when needed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from immutables import Map
@@ -23,6 +23,8 @@ from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import DecodeError, Unread
 from respread.cluster.state import ClusterState, StateObject
+
+T = TypeVar("T")
 
 
 class KindStore(ABC):
@@ -216,40 +218,61 @@ class PolicyKindStore(KindStore):
         return self._store.apply(changes)
 
 
-class RecordKindStore(KindStore):
-    """The records of one kind of policy. Commands read them; the operator reads them when it begins to lead."""
+class DecodedKindStore(KindStore, Generic[T]):
+    """Objects of a kind that is no part of the cluster state, as the values that they are decoded to."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, decode: Callable[[bytes], tuple[ObjectKey, T]]) -> None:
         super().__init__(kind.resource)
-        self.records: dict[ObjectKey, Recorded] = {}
-        """Their names are the policies' UIDs."""
+        self._decode = decode
+        self.objects: Map[ObjectKey, T] = Map()
 
-    def decode_object(self, document: bytes) -> tuple[ObjectKey, Recorded]:
-        """Decode one record. What can't be read in its text counts as absent."""
+    @property
+    def by_name(self) -> Map[str, T]:
+        """The same, by names: `namespace/name`, or a name alone."""
+        return Map({str(key): content for key, content in self.objects.items()})
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, T]:
+        """Decode one object."""
         try:
-            read = decoded(_read_record, document)
+            return self._decode(document)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(self._resource, "", "", "", str(error)) from error
-        return ObjectKey(read.metadata.namespace, read.metadata.name), decode_record(read.record)
 
     def held(self) -> Collection[ObjectKey]:
-        """Return the keys of all stored records."""
-        return tuple(self.records)
+        """Return the keys of all stored objects."""
+        return tuple(self.objects)
 
-    def holds(self, key: ObjectKey, content: Recorded) -> bool:
-        """Return whether exactly this record is stored."""
-        return self.records.get(key) == content
+    def holds(self, key: ObjectKey, content: T) -> bool:
+        """Return whether exactly this object is stored."""
+        return self.objects.get(key) == content
 
-    def apply(self, changes: Iterable[tuple[ObjectKey, Recorded | None]]) -> int:
-        """Store records, and remove those with None."""
-        changed = 0
-        for key, record in changes:
+    def apply(self, changes: Iterable[tuple[ObjectKey, T | None]]) -> int:
+        """Store objects, and remove those with None."""
+        objects, changed = self.objects.mutate(), 0
+        for key, content in changes:
+            if objects.get(key) == content:
+                continue
             changed += 1
-            if record is None:
-                self.records.pop(key, None)
+            if content is None:
+                del objects[key]
             else:
-                self.records[key] = record
+                objects[key] = content
+        self.objects = objects.finish()
         return changed
+
+
+def record_store(kind: Kind) -> DecodedKindStore[Recorded]:
+    """Return a store for the records of one kind of policy, whose names are the policies' UIDs.
+
+    What can't be read in a record's text counts as absent. Commands read records; the operator does when it begins to
+    lead.
+    """
+    return DecodedKindStore(kind, _decode_record)
+
+
+def _decode_record(document: bytes) -> tuple[ObjectKey, Recorded]:
+    read = decoded(_read_record, document)
+    return ObjectKey(read.metadata.namespace, read.metadata.name), decode_record(read.record)
 
 
 class _WireRecord(msgspec.Struct):
@@ -260,46 +283,17 @@ class _WireRecord(msgspec.Struct):
 _read_record: Final = msgspec.json.Decoder(_WireRecord).decode
 
 
-class PriorityClassKindStore(KindStore):
-    """PriorityClasses. A policy that names one that can't be decoded evicts nothing."""
+def priority_class_store() -> DecodedKindStore[int]:
+    """Return a store for the values of PriorityClasses. A policy that names one it does not have evicts nothing."""
+    return DecodedKindStore(PRIORITY_CLASSES, _decode_priority_class)
 
-    def __init__(self, kind: Kind) -> None:
-        super().__init__(kind.resource)
-        self.values: Map[str, int] = Map()
-        """The value of each PriorityClass, by name. Later changes don't affect this map."""
 
-    def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
-        """Decode one PriorityClass."""
-        try:
-            wire = decoded(_read_priority_class, document)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DecodeError(self._resource, "", "", "", str(error)) from error
-        if type(wire.value) is not int:
-            fault = f"must be a whole number, not {wire.value!r}"
-            raise DecodeError(self._resource, "", wire.metadata.name, "value", fault)
-        return ObjectKey("", wire.metadata.name), wire.value
-
-    def held(self) -> Collection[ObjectKey]:
-        """Return the keys of all PriorityClasses."""
-        return [ObjectKey("", name) for name in self.values]
-
-    def holds(self, key: ObjectKey, content: int) -> bool:
-        """Return whether exactly this PriorityClass is stored."""
-        return self.values.get(key.name) == content
-
-    def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
-        """Store values, and remove those with None."""
-        values, changed = self.values.mutate(), 0
-        for key, value in changes:
-            if values.get(key.name) == value:
-                continue
-            changed += 1
-            if value is None:
-                del values[key.name]
-            else:
-                values[key.name] = value
-        self.values = values.finish()
-        return changed
+def _decode_priority_class(document: bytes) -> tuple[ObjectKey, int]:
+    wire = decoded(_read_priority_class, document)
+    if type(wire.value) is not int:
+        fault = f"must be a whole number, not {wire.value!r}"
+        raise DecodeError(PRIORITY_CLASSES.resource, "", wire.metadata.name, "value", fault)
+    return ObjectKey("", wire.metadata.name), wire.value
 
 
 class _WirePriorityClass(msgspec.Struct):

@@ -134,7 +134,7 @@ class Observer:
 
     def _setting_of(self, policies: Policies) -> PolicySetting:
         """Return the policies. They are kept, with their index and its answers, while none changes."""
-        setting = PolicySetting(tuple(policies.values()), self._informers.priority_classes.values)
+        setting = PolicySetting(tuple(policies.values()), self._informers.priority_classes.by_name)
         if setting != self._setting:
             self._setting = setting
         return self._setting

@@ -27,8 +27,8 @@ from respread.cluster.stores import (
     KindStore,
     PolicyKindStore,
     PolicyStore,
-    PriorityClassKindStore,
     StateKindStore,
+    priority_class_store,
 )
 from respread.handlers.event_buffer import EventBuffer, LightEvent, identity_of
 from respread.kube.listing import ListMetadata
@@ -308,7 +308,7 @@ class Informers:
         """Use it for everything else in `state`, so that it shares what pods share."""
         self.state = ClusterState()
         self.policies = PolicyStore()
-        self.priority_classes = PriorityClassKindStore(PRIORITY_CLASSES)
+        self.priority_classes = priority_class_store()
         self.all: tuple[Informer, ...] = tuple(
             Informer(kind, self._store(kind), health=health, metrics=metrics, notify=self.changes.notify)
             for kind in kinds

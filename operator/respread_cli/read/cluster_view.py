@@ -25,9 +25,9 @@ from respread.cluster.stores import (
     KindStore,
     PolicyKindStore,
     PolicyStore,
-    PriorityClassKindStore,
-    RecordKindStore,
     StateKindStore,
+    priority_class_store,
+    record_store,
 )
 from respread.program.command_line import CommandError
 
@@ -118,8 +118,8 @@ class Gathering:
         self._decoder = Decoder()
         self._state = ClusterState()
         self._policies = PolicyStore()
-        self._priority_classes = PriorityClassKindStore(PRIORITY_CLASSES)
-        self._records = tuple((kind, RecordKindStore(kind)) for kind in RECORDS.values())
+        self._priority_classes = priority_class_store()
+        self._records = tuple((kind, record_store(kind)) for kind in RECORDS.values())
         self._stores: Mapping[Kind, KindStore] = {
             **{kind: StateKindStore(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
             PRIORITY_CLASSES: self._priority_classes,
@@ -200,7 +200,7 @@ class Gathering:
             policies=tuple(policies[name] for name in sorted(policies)),
             statuses=self._policies.statuses,
             records=self._recorded(),
-            priority_classes=self._priority_classes.values,
+            priority_classes=self._priority_classes.by_name,
             time=time,
             source=source,
             namespace=namespace,
@@ -211,6 +211,6 @@ class Gathering:
 
     def _recorded(self) -> Map[str, Recorded]:
         """Return the policies' records, by the policies' names."""
-        by_uid = {key: record for _, store in self._records for key, record in store.records.items()}
+        by_uid = {key: record for _, store in self._records for key, record in store.objects.items()}
         keys = {name: ObjectKey(each.namespace, each.uid) for name, each in self._policies.policies.items()}
         return Map({name: by_uid[key] for name, key in keys.items() if key in by_uid})

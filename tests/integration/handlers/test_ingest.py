@@ -147,7 +147,7 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
                 "persistentvolumes": snapshot.persistent_volumes[team].storage_class_name,
                 "storageclasses": snapshot.storage_classes[team].provisioner,
                 "csinodes": dict(snapshot.csi_nodes[team].volume_limits),
-                "priorityclasses": watches.informers.priority_classes.values[team],
+                "priorityclasses": watches.informers.priority_classes.by_name[team],
                 "rebalancepolicies": policies[f"{team}/web"].spec.mode,
                 "clusterrebalancepolicies": policies[team].spec.mode,
             }

@@ -84,7 +84,7 @@ def test_priority_classes_are_stored_as_values_by_name() -> None:
     informer.take_page(page(priority_class("high", 1000), priority_class("low", -5), version=10))
     parts.event("priorityclasses", priority_class("middle", 0, 11))
     parts.event("priorityclasses", priority_class("low", -5, 12), deleted=True)
-    assert dict(parts.informers.priority_classes.values) == {"high": 1000, "middle": 0}
+    assert dict(parts.informers.priority_classes.by_name) == {"high": 1000, "middle": 0}
 
 
 @pytest.mark.parametrize("value", ["1000", None, 1.5])
@@ -93,5 +93,5 @@ def test_a_priority_class_without_a_value_is_reported(value: Any) -> None:
     informer = parts.informer("priorityclasses")
     informer.begin_list()
     informer.take_page(page(priority_class("high", value), priority_class("low", 1)))
-    assert dict(parts.informers.priority_classes.values) == {"low": 1}
+    assert dict(parts.informers.priority_classes.by_name) == {"low": 1}
     assert [(error.name, error.path) for error in informer.undecodable.values()] == [("high", "value")]
