@@ -261,16 +261,8 @@ class DecodedKindStore(KindStore, Generic[T]):
         return changed
 
 
-def record_store(kind: Kind) -> DecodedKindStore[Recorded]:
-    """Return a store for the records of one kind of policy, whose names are the policies' UIDs.
-
-    What can't be read in a record's text counts as absent. Commands read records; the operator does when it begins to
-    lead.
-    """
-    return DecodedKindStore(kind, _decode_record)
-
-
 def _decode_record(document: bytes) -> tuple[ObjectKey, Recorded]:
+    """Return a policy's record, whose name is the policy's UID. What can't be read in its text counts as absent."""
     read = decoded(_read_record, document)
     return ObjectKey(read.metadata.namespace, read.metadata.name), decode_record(read.record)
 
@@ -283,12 +275,8 @@ class _WireRecord(msgspec.Struct):
 _read_record: Final = msgspec.json.Decoder(_WireRecord).decode
 
 
-def priority_class_store() -> DecodedKindStore[int]:
-    """Return a store for the values of PriorityClasses. A policy that names one it does not have evicts nothing."""
-    return DecodedKindStore(PRIORITY_CLASSES, _decode_priority_class)
-
-
 def _decode_priority_class(document: bytes) -> tuple[ObjectKey, int]:
+    """Return the value of a PriorityClass. A policy that names one that can't be decoded evicts nothing."""
     wire = decoded(_read_priority_class, document)
     if type(wire.value) is not int:
         fault = f"must be a whole number, not {wire.value!r}"
@@ -353,3 +341,22 @@ def watched_kinds(*, namespaced_policies: bool = True) -> tuple[Kind, ...]:
 def full_name(kind: Kind) -> str:
     """Return a kind's resource as in messages of kubectl and RBAC: `pods`, `poddisruptionbudgets.policy`."""
     return f"{kind.resource}.{kind.group}" if kind.group else kind.resource
+
+
+class Stores:
+    """The stores of all kinds."""
+
+    def __init__(self) -> None:
+        self.decoder = Decoder()
+        """Use it for everything in `state`, so that it shares what pods share."""
+        self.state = ClusterState()
+        self.policies = PolicyStore()
+        self.priority_classes = DecodedKindStore(PRIORITY_CLASSES, _decode_priority_class)
+        self.records = {kind: DecodedKindStore(kind, _decode_record) for kind in RECORDS.values()}
+        """Those of policies, by their own kinds. Commands read them; the operator reads them when it begins to lead."""
+        self.by_kind: Mapping[Kind, KindStore] = {
+            **{kind: StateKindStore(kind.resource, self.decoder, self.state) for kind in KINDS.values()},
+            **{kind: PolicyKindStore(name, self.policies) for kind, name in _POLICY_KIND_NAMES},
+            **self.records,
+            PRIORITY_CLASSES: self.priority_classes,
+        }

@@ -16,20 +16,10 @@ import msgspec
 from immutables import Map
 from prometheus_client import CollectorRegistry
 
-from respread.cluster.decode.decoder import Decoder, Kind
+from respread.cluster.decode.decoder import Kind
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import DecodeError
-from respread.cluster.state import ClusterState
-from respread.cluster.stores import (
-    CLUSTER_POLICIES,
-    NAMESPACED_POLICIES,
-    PRIORITY_CLASSES,
-    KindStore,
-    PolicyKindStore,
-    PolicyStore,
-    StateKindStore,
-    priority_class_store,
-)
+from respread.cluster.stores import KindStore, Stores
 from respread.handlers.event_buffer import EventBuffer, LightEvent, identity_of
 from respread.kube.listing import ListMetadata
 from respread.telemetry.gauges import register_watch_gauges
@@ -295,22 +285,18 @@ class Informer:
             _log.error("An object can't be decoded; the last version of it that could be read counts", fault=str(fault))
 
 
-class Informers:
-    """The cluster state, the policies and the priority classes, with an informer for each watched kind.
+class Informers(Stores):
+    """The stores, with an informer for each watched kind.
 
     It belongs to one event loop: the stores only change between awaits of their readers.
     """
 
     def __init__(self, kinds: Iterable[Kind], *, health: WatchHealth, metrics: Metrics) -> None:
+        super().__init__()
         self.health = health
         self.changes = ChangeSignal()
-        self.decoder = Decoder()
-        """Use it for everything else in `state`, so that it shares what pods share."""
-        self.state = ClusterState()
-        self.policies = PolicyStore()
-        self.priority_classes = priority_class_store()
         self.all: tuple[Informer, ...] = tuple(
-            Informer(kind, self._store(kind), health=health, metrics=metrics, notify=self.changes.notify)
+            Informer(kind, self.by_kind[kind], health=health, metrics=metrics, notify=self.changes.notify)
             for kind in kinds
         )
 
@@ -335,15 +321,6 @@ class Informers:
     def lags_seconds(self) -> dict[str, float]:
         """Return, for each watched kind, how long the oldest event has been waiting at most."""
         return {informer.kind.resource: informer.lag_seconds() for informer in self.all}
-
-    def _store(self, kind: Kind) -> KindStore:
-        if kind == PRIORITY_CLASSES:
-            return self.priority_classes
-        if kind == CLUSTER_POLICIES:
-            return PolicyKindStore("ClusterRebalancePolicy", self.policies)
-        if kind == NAMESPACED_POLICIES:
-            return PolicyKindStore("RebalancePolicy", self.policies)
-        return StateKindStore(kind.resource, self.decoder, self.state)
 
 
 class ChangeSignal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -12,23 +12,11 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.api.record import Recorded
 from respread.api.status import PolicyStatus
-from respread.cluster.decode.decoder import KINDS, Decoder, Kind
+from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import DecodeError
-from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.cluster.stores import (
-    CLUSTER_POLICIES,
-    NAMESPACED_POLICIES,
-    POLICY_KINDS,
-    PRIORITY_CLASSES,
-    RECORDS,
-    KindStore,
-    PolicyKindStore,
-    PolicyStore,
-    StateKindStore,
-    priority_class_store,
-    record_store,
-)
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.stores import POLICY_KINDS, PRIORITY_CLASSES, RECORDS, Stores
 from respread.program.command_line import CommandError
 
 NOT_INSTALLED: Final = "Respread is not installed in this cluster: its CustomResourceDefinitions are missing."
@@ -115,18 +103,7 @@ class Gathering:
     """Collects objects and returns the cluster that they form."""
 
     def __init__(self) -> None:
-        self._decoder = Decoder()
-        self._state = ClusterState()
-        self._policies = PolicyStore()
-        self._priority_classes = priority_class_store()
-        self._records = tuple((kind, record_store(kind)) for kind in RECORDS.values())
-        self._stores: Mapping[Kind, KindStore] = {
-            **{kind: StateKindStore(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
-            PRIORITY_CLASSES: self._priority_classes,
-            CLUSTER_POLICIES: PolicyKindStore("ClusterRebalancePolicy", self._policies),
-            NAMESPACED_POLICIES: PolicyKindStore("RebalancePolicy", self._policies),
-            **dict(self._records),
-        }
+        self._stores = Stores()
 
     def decode_list(self, kind: Kind, pages: Iterable[bytes]) -> tuple[list[tuple[Any, Any]], list[DecodeError]]:
         """Decode the pages of a LIST, without adding them, and return the objects, and what can't be decoded in full.
@@ -138,7 +115,7 @@ class Gathering:
         faults: list[DecodeError] = []
         for body in pages:
             try:
-                page = self._stores[kind].decode_page(body)
+                page = self._stores.by_kind[kind].decode_page(body)
             except DecodeError as error:
                 raise CommandError(f"the API server did not answer with a list: {error}.") from error
             objects += page.items
@@ -151,32 +128,26 @@ class Gathering:
         Raises:
             DecodeError: it can't be decoded.
         """
-        if kind.resource in KINDS:
-            decoded = self._decoder.decode_object(kind.resource, body)
-            return decoded.key, decoded
-        try:
-            return self._stores[kind].decode_object(body)
-        except msgspec.DecodeError as error:
-            raise DecodeError(kind.resource, "", "", "", str(error)) from error
+        return self._stores.by_kind[kind].decode_object(body)
 
     def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
         """Add objects."""
-        self._stores[kind].apply(objects)
+        self._stores.by_kind[kind].apply(objects)
 
     def replace(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
         """Add the objects of a complete list, and remove all others."""
         listed = dict(objects)
-        store = self._stores[kind]
+        store = self._stores.by_kind[kind]
         gone = [(key, None) for key in store.held() if key not in listed]
         store.apply([*gone, *listed.items()])
 
     def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
         """Store what is known about objects that can't be decoded in full."""
-        self._stores[kind].note_undecodable((self.key_of(fault), fault) for fault in faults)
+        self._stores.by_kind[kind].note_undecodable((self.key_of(fault), fault) for fault in faults)
 
     def note_decodable(self, kind: Kind, keys: Iterable[ObjectKey]) -> None:
         """Forget what was stored about objects that could not be decoded before."""
-        self._stores[kind].note_undecodable((key, None) for key in keys)
+        self._stores.by_kind[kind].note_undecodable((key, None) for key in keys)
 
     @staticmethod
     def key_of(fault: DecodeError) -> ObjectKey:
@@ -194,13 +165,13 @@ class Gathering:
         left_out: Iterable[str] = (),
     ) -> ReadCluster:
         """Return the collected cluster."""
-        policies = self._policies.policies
+        policies = self._stores.policies.policies
         return ReadCluster(
-            snapshot=self._state.snapshot,
+            snapshot=self._stores.state.snapshot,
             policies=tuple(policies[name] for name in sorted(policies)),
-            statuses=self._policies.statuses,
+            statuses=self._stores.policies.statuses,
             records=self._recorded(),
-            priority_classes=self._priority_classes.by_name,
+            priority_classes=self._stores.priority_classes.by_name,
             time=time,
             source=source,
             namespace=namespace,
@@ -211,6 +182,6 @@ class Gathering:
 
     def _recorded(self) -> Map[str, Recorded]:
         """Return the policies' records, by the policies' names."""
-        by_uid = {key: record for _, store in self._records for key, record in store.objects.items()}
-        keys = {name: ObjectKey(each.namespace, each.uid) for name, each in self._policies.policies.items()}
+        by_uid = {key: record for store in self._stores.records.values() for key, record in store.objects.items()}
+        keys = {name: ObjectKey(each.namespace, each.uid) for name, each in self._stores.policies.policies.items()}
         return Map({name: by_uid[key] for name, key in keys.items() if key in by_uid})
