@@ -291,6 +291,11 @@ class DecodeError(ValueError):
         self.outline = outline
         super().__init__(resource, namespace, name, path, message)
 
+    @property
+    def key(self) -> ObjectKey:
+        """The key of the object."""
+        return ObjectKey(self.namespace, self.name)
+
     def __str__(self) -> str:
         """Return one line with resource, object, field and fault."""
         key = f"{self.namespace}/{self.name}" if self.namespace else self.name

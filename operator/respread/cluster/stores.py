@@ -27,11 +27,22 @@ from respread.cluster.state import ClusterState, StateObject
 T = TypeVar("T")
 
 
+class Replaced(NamedTuple):
+    """The effect of a complete list: how many objects have changed and how many of them are gone."""
+
+    changed: int
+    gone: int
+    noted: bool
+    """Whether what is known of undecodable objects has changed."""
+
+
 class KindStore(ABC):
     """Decodes and stores the objects of one kind."""
 
     def __init__(self, resource: str) -> None:
         self._resource = resource
+        self.undecodable: Map[ObjectKey, DecodeError] = Map()
+        """The objects of which only an older version, or nothing, is known, and why."""
 
     def decode_page(self, body: bytes) -> Page[tuple[ObjectKey, Any]]:
         """Decode a page of a LIST, each object with its key.
@@ -72,10 +83,35 @@ class KindStore(ABC):
     def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
         """Store objects, remove those with None, and return how many changed."""
 
-    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Store which objects can't be decoded, None for those that can be or are gone.
+    def replace(self, listed: Mapping[ObjectKey, Any], faults: Mapping[ObjectKey, DecodeError]) -> Replaced:
+        """Store the objects of a complete list, remove all others, and note which can't be decoded.
 
-        Return whether that has changed. By default nothing is stored, and the last decoded versions are kept.
+        Of these, the last decoded versions are kept.
+        """
+        gone = [(key, None) for key in self.held() if key not in listed and key not in faults]
+        changed = self.apply([*gone, *listed.items()])
+        decodable = ((key, None) for key in self.undecodable if key not in faults)
+        noted = self.note_undecodable([*decodable, *faults.items()])
+        return Replaced(changed, len(gone), noted)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Note which objects can't be decoded, None for those that can be or are gone; return whether that matters."""
+        told = [(key, fault) for key, fault in faults if fault is not None or key in self.undecodable]
+        if not told:
+            return False
+        undecodable = self.undecodable.mutate()
+        for key, fault in told:
+            if fault is None:
+                del undecodable[key]
+            else:
+                undecodable[key] = fault.with_traceback(None)
+        self.undecodable = undecodable.finish()
+        return self._take_outlines(told)
+
+    def _take_outlines(self, faults: list[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Store what is known of objects that can't be decoded, and return whether that has changed.
+
+        By default nothing is stored, and the last decoded versions are kept.
         """
         del faults
         return False
@@ -111,7 +147,7 @@ class StateKindStore(KindStore):
         """Store objects, and remove those with None."""
         return self._state.apply(self._resource, changes)
 
-    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+    def _take_outlines(self, faults: list[tuple[ObjectKey, DecodeError | None]]) -> bool:
         """Store what is known about objects that can't be decoded in full.
 
         The last version that could be decoded is kept, unless everything that determines the pod's room on its node was

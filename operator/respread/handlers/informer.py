@@ -155,10 +155,13 @@ class Informer:
         self._notify = notify
         self._versions = Versions()
         self._event_buffer = EventBuffer(kind, store.decode_object)
-        self.undecodable: Map[ObjectKey, DecodeError] = Map()
-        """The objects of which only an older version, or nothing, is known, and why."""
         self._collected: dict[ObjectKey, Any] = {}
         self._faults: dict[ObjectKey, DecodeError] = {}
+
+    @property
+    def undecodable(self) -> Map[ObjectKey, DecodeError]:
+        """The objects of which only an older version, or nothing, is known, and why."""
+        return self._store.undecodable
 
     @property
     def count(self) -> int:
@@ -189,7 +192,7 @@ class Informer:
         self.health.heard(self.kind.resource)
         self._collected.update(page.items)
         for error in page.errors:
-            self._faults[ObjectKey(error.namespace, error.name)] = error
+            self._faults[error.key] = error
         if not metadata.continue_:
             self._replace(metadata.resource_version)
         remainder: dict[str, Any] = msgspec.json.decode(page.remainder)
@@ -238,12 +241,10 @@ class Informer:
                 self._store.apply(changes)  # What is stored of such an object is derived from its known parts.
                 changes.clear()
                 self._report(key, content)
-                self.undecodable = self.undecodable.set(key, content.with_traceback(None))
                 self._store.note_undecodable([(key, content)])
                 noted = True
                 continue
             if key in self.undecodable:
-                self.undecodable = self.undecodable.delete(key)
                 noted |= self._store.note_undecodable([(key, None)])
             changes.append((key, content))
         if self._store.apply(changes) or noted:
@@ -252,20 +253,15 @@ class Informer:
 
     def forget(self) -> None:
         """Drop everything: the kind is no longer served."""
-        self._store.note_undecodable((key, None) for key in self.undecodable)
-        self.undecodable = Map()
-        if self._store.apply([(key, None) for key in self._store.held()]):
+        if self._store.replace({}, {}).changed:
             self._notify(self.kind.resource)
 
     def _replace(self, version: str) -> None:
         listed, faults = self._collected, self._faults
         self.begin_list()
-        gone = [(key, None) for key in self._store.held() if key not in listed and key not in faults]
-        changed = self._store.apply([*gone, *listed.items()])
         for key, fault in faults.items():
             self._report(key, fault)
-        noted = self._store.note_undecodable([*((key, None) for key in self.undecodable), *faults.items()])
-        self.undecodable = Map(faults)
+        changed, gone, noted = self._store.replace(listed, faults)
         self._versions.restart(version)
         self._event_buffer.clear()
         is_first = not self.health.has_synced(self.kind.resource)
@@ -275,7 +271,7 @@ class Informer:
         if changed or noted or is_first:
             self._notify(self.kind.resource)
         _log.info(
-            "Listed", kind=self.kind.resource, objects=len(listed), changed=changed, gone=len(gone), again=not is_first
+            "Listed", kind=self.kind.resource, objects=len(listed), changed=changed, gone=gone, again=not is_first
         )
 
     def _report(self, key: ObjectKey, fault: DecodeError) -> None:
@@ -309,10 +305,6 @@ class Informers(Stores):
             lags_seconds=self.lags_seconds,
             decision_lag_seconds=self.changes.lag_seconds,
         )
-
-    def undecodable(self) -> dict[str, Map[ObjectKey, DecodeError]]:
-        """Return, by plural name of the resource, the objects of which only an older version or nothing is known."""
-        return {informer.kind.resource: informer.undecodable for informer in self.all if informer.undecodable}
 
     def object_counts(self) -> dict[str, int]:
         """Return the number of stored objects of each watched kind."""

@@ -99,11 +99,8 @@ class WantedKind(NamedTuple):
         return self.kind.path_in_namespace.format(namespace=self.namespace) if self.namespace else self.kind.path
 
 
-class Gathering:
+class Gathering(Stores):
     """Collects objects and returns the cluster that they form."""
-
-    def __init__(self) -> None:
-        self._stores = Stores()
 
     def decode_list(self, kind: Kind, pages: Iterable[bytes]) -> tuple[list[tuple[Any, Any]], list[DecodeError]]:
         """Decode the pages of a LIST, without adding them, and return the objects, and what can't be decoded in full.
@@ -115,44 +112,12 @@ class Gathering:
         faults: list[DecodeError] = []
         for body in pages:
             try:
-                page = self._stores.by_kind[kind].decode_page(body)
+                page = self.by_kind[kind].decode_page(body)
             except DecodeError as error:
                 raise CommandError(f"the API server did not answer with a list: {error}.") from error
             objects += page.items
             faults += page.errors
         return objects, faults
-
-    def decode_object(self, kind: Kind, body: bytes) -> tuple[Any, Any]:
-        """Decode one object, without adding it, and return its key and the object.
-
-        Raises:
-            DecodeError: it can't be decoded.
-        """
-        return self._stores.by_kind[kind].decode_object(body)
-
-    def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
-        """Add objects."""
-        self._stores.by_kind[kind].apply(objects)
-
-    def replace(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
-        """Add the objects of a complete list, and remove all others."""
-        listed = dict(objects)
-        store = self._stores.by_kind[kind]
-        gone = [(key, None) for key in store.held() if key not in listed]
-        store.apply([*gone, *listed.items()])
-
-    def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
-        """Store what is known about objects that can't be decoded in full."""
-        self._stores.by_kind[kind].note_undecodable((self.key_of(fault), fault) for fault in faults)
-
-    def note_decodable(self, kind: Kind, keys: Iterable[ObjectKey]) -> None:
-        """Forget what was stored about objects that could not be decoded before."""
-        self._stores.by_kind[kind].note_undecodable((key, None) for key in keys)
-
-    @staticmethod
-    def key_of(fault: DecodeError) -> ObjectKey:
-        """Return the key of an object that can't be decoded."""
-        return ObjectKey(fault.namespace, fault.name)
 
     def view(
         self,
@@ -165,13 +130,13 @@ class Gathering:
         left_out: Iterable[str] = (),
     ) -> ReadCluster:
         """Return the collected cluster."""
-        policies = self._stores.policies.policies
+        policies = self.policies.policies
         return ReadCluster(
-            snapshot=self._stores.state.snapshot,
+            snapshot=self.state.snapshot,
             policies=tuple(policies[name] for name in sorted(policies)),
-            statuses=self._stores.policies.statuses,
+            statuses=self.policies.statuses,
             records=self._recorded(),
-            priority_classes=self._stores.priority_classes.by_name,
+            priority_classes=self.priority_classes.by_name,
             time=time,
             source=source,
             namespace=namespace,
@@ -182,6 +147,6 @@ class Gathering:
 
     def _recorded(self) -> Map[str, Recorded]:
         """Return the policies' records, by the policies' names."""
-        by_uid = {key: record for store in self._stores.records.values() for key, record in store.objects.items()}
-        keys = {name: ObjectKey(each.namespace, each.uid) for name, each in self._stores.policies.policies.items()}
+        by_uid = {key: record for store in self.records.values() for key, record in store.objects.items()}
+        keys = {name: ObjectKey(each.namespace, each.uid) for name, each in self.policies.policies.items()}
         return Map({name: by_uid[key] for name, key in keys.items() if key in by_uid})

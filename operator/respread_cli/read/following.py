@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -86,7 +86,6 @@ class FollowedCluster:
         """Of which nothing has arrived yet."""
         self._notes: dict[WantedKind, str] = {}
         self._left_out: set[Kind] = set()
-        self._faulty: dict[Kind, set[Any]] = {}
         self._lost: dict[WantedKind, Lost] = {}
         self._server_version = ""
         self._ended = threading.Event()
@@ -164,32 +163,22 @@ class FollowedCluster:
     def _replace(self, listed: _Listed) -> None:
         kind = listed.wanted.kind
         objects, faults = self._gathering.decode_list(kind, listed.pages)
-        self._gathering.replace(kind, objects)
-        self._gathering.note_decodable(kind, self._faulty.pop(kind, set()))
-        self._note_faults(kind, faults)
+        self._gathering.by_kind[kind].replace(dict(objects), {each.key: each for each in faults})
         self._unheard.discard(listed.wanted)
         self._notes.pop(listed.wanted, None)
         self._left_out.discard(kind)
 
     def _change(self, changed: _Changed) -> None:
-        kind = changed.wanted.kind
+        store, found = self._gathering.by_kind[changed.wanted.kind], None
         try:
-            key, decoded = self._gathering.decode_object(kind, bytes(changed.document))
+            key, found = store.decode_object(bytes(changed.document))
         except DecodeError as error:
-            if changed.deleted:
-                self._gathering.take(kind, [(Gathering.key_of(error), None)])
-            else:
-                self._note_faults(kind, [error])
-            return
-        self._gathering.take(kind, [(key, None if changed.deleted else decoded)])
-        if key in self._faulty.get(kind, ()):
-            self._faulty[kind].discard(key)
-            self._gathering.note_decodable(kind, [key])
-
-    def _note_faults(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
-        listed = list(faults)
-        self._gathering.note_undecodable(kind, listed)
-        self._faulty.setdefault(kind, set()).update(Gathering.key_of(fault) for fault in listed)
+            key = error.key
+            if not changed.deleted:
+                store.note_undecodable([(key, error)])
+                return
+        store.apply([(key, None if changed.deleted else found)])
+        store.note_undecodable([(key, None)])
 
     def _view(self) -> ReadCluster:
         return self._gathering.view(

@@ -65,8 +65,7 @@ def _take(
         except ListExpiredError:
             begin = begin_again
             continue
-        gathering.take(wanted.kind, objects)
-        gathering.note_undecodable(wanted.kind, faults)
+        gathering.by_kind[wanted.kind].replace(dict(objects), {each.key: each for each in faults})
         return faults
     raise CommandError(f"{full_name(wanted.kind)} could not be listed: the API server forgets lists before they end.")
 

@@ -87,11 +87,11 @@ def read_snapshot(file: str) -> ReadCluster:
     objects: dict[Kind, list[tuple[Any, Any]]] = {}
     for position, kind, raw in _items(name, document):
         try:
-            objects.setdefault(kind, []).append(gathering.decode_object(kind, bytes(raw)))
+            objects.setdefault(kind, []).append(gathering.by_kind[kind].decode_object(bytes(raw)))
         except DecodeError as error:
             raise CommandError(f"{name}: items[{position}]: {error}.") from error
     for kind, read in objects.items():
-        gathering.take(kind, read)
+        gathering.by_kind[kind].apply(read)
         found[kind] = len(read)
     notes = _missing(name, found, document.about)
     if KINDS["namespaces"] not in found:
@@ -165,9 +165,9 @@ def _missing(name: str, found: Mapping[Kind, int], about: About | None) -> list[
 def _take_names_of_namespaces(gathering: Gathering, pods: list[tuple[Any, Any]]) -> None:
     """Add the namespaces of the pods, labeled only by name, because policies only select existing namespaces."""
     names = sorted({key.namespace for key, _ in pods})
-    kind = KINDS["namespaces"]
+    store = gathering.by_kind[KINDS["namespaces"]]
     manifests = [{"metadata": {"name": name, "labels": {NAMESPACE_NAME_LABEL: name}}} for name in names]
-    gathering.take(kind, [gathering.decode_object(kind, msgspec.json.encode(each)) for each in manifests])
+    store.apply([store.decode_object(msgspec.json.encode(each)) for each in manifests])
 
 
 def snapshot_content(kind: Kind, item: Mapping[str, Any]) -> dict[str, Any]:

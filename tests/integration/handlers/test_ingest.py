@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from respread.cluster.meta import ObjectKey
+from respread.cluster.stores import PODS
 from respread.handlers.session import open_session
 from respread_sandbox import ApiError, Sandbox, SandboxOptions
 from tests.integration.definitions import wait_until_served
@@ -282,12 +283,12 @@ def test_a_malformed_object_does_not_affect_the_others(
             await etcd.put(f"/registry/pods/{team}/strange", strange)
             await request(cluster, "POST", pods_of(team), pod("web"))
             await watches.until(lambda: watches.pods(team) == {"web", "strange"})
-            await watches.until(lambda: "pods" in watches.informers.undecodable())
+            await watches.until(lambda: bool(watches.informers.by_kind[PODS].undecodable))
         async with running_watches(cluster.kubeconfig) as watches:
             assert watches.pods(team) == {"web", "strange"}
-            assert list(watches.informers.undecodable()["pods"]) == [ObjectKey(team, "strange")]
+            assert list(watches.informers.by_kind[PODS].undecodable) == [ObjectKey(team, "strange")]
             await request(cluster, "DELETE", f"{pods_of(team)}/strange?gracePeriodSeconds=0")
-            await watches.until(lambda: not watches.informers.undecodable())
+            await watches.until(lambda: not watches.informers.by_kind[PODS].undecodable)
 
     run(scenario)
     assert fault in caplog.text

@@ -123,7 +123,7 @@ def test_a_malformed_object_does_not_affect_the_others(caplog: pytest.LogCapture
     assert snapshot.pods[API].node_name == "node-1", "what can be read of it is known all the same"
     assert {key: each.node_name for key, each in snapshot.unread["pods"].items()} == {API: "node-1"}
     assert set(informer.undecodable) == {API}
-    assert parts.informers.undecodable() == {"pods": informer.undecodable}
+    assert parts.informers.by_kind[PODS].undecodable == informer.undecodable
     assert parts.counted("respread_decode_errors_total", "pods") == 1
     (record,) = (each for each in caplog.records if each.levelno == logging.ERROR)
     assert "pods shop/api" in record.getMessage()

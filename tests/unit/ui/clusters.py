@@ -39,13 +39,15 @@ class ChangingSource:
     def put(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         for manifest in manifests:
             kind = _KINDS[manifest["apiVersion"], manifest["kind"]]
-            self._gathering.take(kind, [self._gathering.decode_object(kind, json.dumps(manifest).encode())])
+            store = self._gathering.by_kind[kind]
+            store.apply([store.decode_object(json.dumps(manifest).encode())])
 
     def delete(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         for manifest in manifests:
             kind = _KINDS[manifest["apiVersion"], manifest["kind"]]
-            key, _ = self._gathering.decode_object(kind, json.dumps(manifest).encode())
-            self._gathering.take(kind, [(key, None)])
+            store = self._gathering.by_kind[kind]
+            key, _ = store.decode_object(json.dumps(manifest).encode())
+            store.apply([(key, None)])
 
     def source(self) -> Source:
         return Source(
