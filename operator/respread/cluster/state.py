@@ -137,11 +137,11 @@ class ClusterState:
             after, changed = _with_pods(before, changes)
         elif resource in _BY_NAME:
             field = _BY_NAME[resource]
-            by_name, changed = _with_changes(getattr(before, field), ((key.name, value) for key, value in changes))
+            by_name, changed = with_changes(getattr(before, field), ((key.name, value) for key, value in changes))
             after = msgspec.structs.replace(before, **{field: by_name})
         elif resource in _BY_KEY:
             field = _BY_KEY[resource]
-            by_key, changed = _with_changes(getattr(before, field), changes)
+            by_key, changed = with_changes(getattr(before, field), changes)
             after = msgspec.structs.replace(before, **{field: by_key})
         elif resource in _BY_NAMESPACE:
             field = _BY_NAMESPACE[resource]
@@ -160,7 +160,7 @@ class ClusterState:
             Whether anything has changed.
         """
         before: Map[ObjectKey, Unread] = self.snapshot.unread.get(resource, Map())
-        after, changed = _with_changes(before, changes)
+        after, changed = with_changes(before, changes)
         if changed:
             unread = self.snapshot.unread.mutate()
             _set_or_drop(unread, resource, after)
@@ -196,7 +196,8 @@ class ClusterState:
         return [ObjectKey(namespace, name) for namespace, names in nested.items() for name in names]
 
 
-def _with_changes(before: Map[_K, _V], changes: Iterable[tuple[_K, _V | None]]) -> tuple[Map[_K, _V], int]:
+def with_changes(before: Map[_K, _V], changes: Iterable[tuple[_K, _V | None]]) -> tuple[Map[_K, _V], int]:
+    """Return a map with changed values, without those that are None, and how many have changed."""
     after = before.mutate()
     changed = 0
     for key, new in changes:
@@ -219,7 +220,7 @@ def _with_nested_changes(
     after = before.mutate()
     changed = 0
     for namespace, inner_changes in by_namespace.items():
-        inner, inner_changed = _with_changes(after.get(namespace, Map()), inner_changes)
+        inner, inner_changed = with_changes(after.get(namespace, Map()), inner_changes)
         changed += inner_changed
         _set_or_drop(after, namespace, inner)
     return after.finish(), changed

@@ -22,7 +22,7 @@ from respread.cluster.decode.decoder import KINDS, Decoder, Kind, NotAListError,
 from respread.cluster.decode.metadata import WireIdentity
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import DecodeError, Unread
-from respread.cluster.state import ClusterState, StateObject
+from respread.cluster.state import ClusterState, StateObject, with_changes
 
 T = TypeVar("T")
 
@@ -96,17 +96,13 @@ class KindStore(ABC):
 
     def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
         """Note which objects can't be decoded, None for those that can be or are gone; return whether that matters."""
-        told = [(key, fault) for key, fault in faults if fault is not None or key in self.undecodable]
-        if not told:
-            return False
-        undecodable = self.undecodable.mutate()
-        for key, fault in told:
-            if fault is None:
-                del undecodable[key]
-            else:
-                undecodable[key] = fault.with_traceback(None)
-        self.undecodable = undecodable.finish()
-        return self._take_outlines(told)
+        told = [
+            (key, fault and fault.with_traceback(None))  # Its frames hold the document.
+            for key, fault in faults
+            if fault is not None or key in self.undecodable
+        ]
+        self.undecodable, changed = with_changes(self.undecodable, told)
+        return bool(changed) and self._take_outlines(told)
 
     def _take_outlines(self, faults: list[tuple[ObjectKey, DecodeError | None]]) -> bool:
         """Store what is known of objects that can't be decoded, and return whether that has changed.
@@ -284,16 +280,7 @@ class DecodedKindStore(KindStore, Generic[T]):
 
     def apply(self, changes: Iterable[tuple[ObjectKey, T | None]]) -> int:
         """Store objects, and remove those with None."""
-        objects, changed = self.objects.mutate(), 0
-        for key, content in changes:
-            if objects.get(key) == content:
-                continue
-            changed += 1
-            if content is None:
-                del objects[key]
-            else:
-                objects[key] = content
-        self.objects = objects.finish()
+        self.objects, changed = with_changes(self.objects, changes)
         return changed
 
 
