@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -33,38 +34,6 @@ _MOST_EVENTS_AT_ONCE: Final = 5_000
 _GONE: Final = 410
 
 
-class _Listed(NamedTuple):
-    """A complete list."""
-
-    wanted: WantedKind
-    pages: tuple[bytes, ...]
-
-
-class _Changed(NamedTuple):
-    """One event of a watch."""
-
-    wanted: WantedKind
-    deleted: bool
-    document: msgspec.Raw
-
-
-class _Refused(NamedTuple):
-    """A kind that can't be read."""
-
-    wanted: WantedKind
-    error: UnreadableError
-
-
-class _Lost(NamedTuple):
-    """The connection of a kind's list or watch is lost, or back."""
-
-    wanted: WantedKind
-    error: CommandError | None
-
-
-_Arrival: TypeAlias = _Listed | _Changed | _Refused | _Lost
-
-
 class Lost(msgspec.Struct, frozen=True):
     """No connection to the API server."""
 
@@ -80,7 +49,8 @@ class FollowedCluster:
         self._connection = connection
         self._wanted: list[WantedKind] = []
         self._changed = changed
-        self._arrivals: SimpleQueue[_Arrival] = SimpleQueue()
+        self._arrivals: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        """What is to be done in the thread of `take`."""
         self._gathering = Gathering()
         self._unheard: set[WantedKind] = set()
         """Of which nothing has arrived yet."""
@@ -131,54 +101,50 @@ class FollowedCluster:
         """
         for _ in range(_MOST_EVENTS_AT_ONCE):
             try:
-                arrival = self._arrivals.get_nowait()
+                apply = self._arrivals.get_nowait()
             except Empty:
                 break
-            self._apply(arrival)
+            apply()
         else:
             self._changed()  # The rest is taken the next time.
         return self._view() if self.complete else None
 
-    def _apply(self, arrival: _Arrival) -> None:
-        if isinstance(arrival, _Changed):
-            self._change(arrival)
-        elif isinstance(arrival, _Listed):
-            self._replace(arrival)
-        elif isinstance(arrival, _Refused):
-            if arrival.wanted.required and not arrival.error.absent and arrival.wanted not in self._unheard:
-                self._lost.setdefault(arrival.wanted, Lost(datetime.now(UTC), f"{arrival.error}."))
-                return
-            self._lost.pop(arrival.wanted, None)  # The API server has answered.
-            self._notes[arrival.wanted] = note_unless_required(arrival.wanted, arrival.error)
-            self._unheard.discard(arrival.wanted)
-            if not arrival.error.absent:
-                self._left_out.add(arrival.wanted.kind)
-        elif arrival.error is None:
-            self._lost.pop(arrival.wanted, None)
-        elif arrival.wanted in self._unheard:
-            raise arrival.error
-        else:
-            self._lost.setdefault(arrival.wanted, Lost(datetime.now(UTC), arrival.error.message))
+    def _replace(self, wanted: WantedKind, pages: tuple[bytes, ...]) -> None:
+        objects, faults = self._gathering.decode_list(wanted.kind, pages)
+        self._gathering.by_kind[wanted.kind].replace(dict(objects), {each.key: each for each in faults})
+        self._unheard.discard(wanted)
+        self._notes.pop(wanted, None)
+        self._left_out.discard(wanted.kind)
 
-    def _replace(self, listed: _Listed) -> None:
-        kind = listed.wanted.kind
-        objects, faults = self._gathering.decode_list(kind, listed.pages)
-        self._gathering.by_kind[kind].replace(dict(objects), {each.key: each for each in faults})
-        self._unheard.discard(listed.wanted)
-        self._notes.pop(listed.wanted, None)
-        self._left_out.discard(kind)
-
-    def _change(self, changed: _Changed) -> None:
-        store, found = self._gathering.by_kind[changed.wanted.kind], None
+    def _change(self, wanted: WantedKind, document: msgspec.Raw, *, deleted: bool) -> None:
+        store, found = self._gathering.by_kind[wanted.kind], None
         try:
-            key, found = store.decode_object(bytes(changed.document))
+            key, found = store.decode_object(bytes(document))
         except DecodeError as error:
             key = error.key
-            if not changed.deleted:
+            if not deleted:
                 store.note_undecodable([(key, error)])
                 return
-        store.apply([(key, None if changed.deleted else found)])
+        store.apply([(key, None if deleted else found)])
         store.note_undecodable([(key, None)])
+
+    def _refuse(self, wanted: WantedKind, error: UnreadableError) -> None:
+        if wanted.required and not error.absent and wanted not in self._unheard:
+            self._lost.setdefault(wanted, Lost(datetime.now(UTC), f"{error}."))
+            return
+        self._lost.pop(wanted, None)  # The API server has answered.
+        self._notes[wanted] = note_unless_required(wanted, error)
+        self._unheard.discard(wanted)
+        if not error.absent:
+            self._left_out.add(wanted.kind)
+
+    def _lose(self, wanted: WantedKind, error: CommandError) -> None:
+        if wanted in self._unheard:
+            raise error
+        self._lost.setdefault(wanted, Lost(datetime.now(UTC), error.message))
+
+    def _reconnect(self, wanted: WantedKind) -> None:
+        self._lost.pop(wanted, None)
 
     def _view(self) -> ReadCluster:
         return self._gathering.view(
@@ -198,7 +164,7 @@ class FollowedCluster:
             try:
                 version = version or self._list(wanted)
                 lines = self._connection.lines(wanted, version)
-                self._tell(_Lost(wanted, None))
+                self._tell(partial(self._reconnect, wanted))
                 lost = refused = 0
                 for line in lines:
                     version = self._event(wanted, line) or version
@@ -206,17 +172,17 @@ class FollowedCluster:
                 version = ""
             except UnreadableError as error:
                 version = ""
-                self._tell(_Refused(wanted, error))
+                self._tell(partial(self._refuse, wanted, error))
                 refused += 1
                 self._ended.wait(PAUSE_IF_REFUSED.seconds(refused))
             except CommandError as error:
-                self._tell(_Lost(wanted, error))
+                self._tell(partial(self._lose, wanted, error))
                 lost += 1
                 self._ended.wait(PAUSE.seconds(lost))
 
     def _list(self, wanted: WantedKind) -> str:
         pages = tuple(self._connection.pages(wanted))
-        self._tell(_Listed(wanted, pages))
+        self._tell(partial(self._replace, wanted, pages))
         try:
             return decoded(_read_version, pages[-1]).metadata.resource_version
         except msgspec.DecodeError as error:
@@ -235,11 +201,11 @@ class FollowedCluster:
         except msgspec.DecodeError as error:
             raise CommandError(f"a watch of {wanted.kind.resource} can't be read: {error}.") from error
         if event.type != "BOOKMARK":
-            self._tell(_Changed(wanted, event.type == "DELETED", event.object))
+            self._tell(partial(self._change, wanted, event.object, deleted=event.type == "DELETED"))
         return version
 
-    def _tell(self, arrival: _Arrival) -> None:
-        self._arrivals.put(arrival)
+    def _tell(self, apply: Callable[[], None]) -> None:
+        self._arrivals.put(apply)
         self._changed()
 
 
