@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 61_200),  # (300, 44,000)
-        ("operator/respread", 191, 42_690),  # (-, 31,000)
+        ("operator", 279, 61_150),  # (300, 44,000)
+        ("operator/respread", 191, 42_680),  # (-, 31,000)
         ("tests", 448, 74_580),  # (-, 75,000)
     ],
 )
