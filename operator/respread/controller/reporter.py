@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from heapq import nsmallest
@@ -78,15 +78,14 @@ class Reporter:
         self._thread = thread
         self._budgets = BudgetIndex()
         self._remaining: Mapping[str, Remaining] = {}
-        self._violation_times = ViolationTimes(
-            lambda policy, seconds: metrics.observe(REBALANCE, seconds, policy=policy)
-        )
+        self._violation_times = ViolationTimes()
 
     def forget(self, observation: Observation, planned: Plan) -> None:
         """Forget what is gone, in memory and metrics."""
         groups, policies = observation.spread.groups, observation.policies
         if observation.leads:
-            self._violation_times.see(groups, planned.policies, observation.moment.now)
+            for policy, seconds in self._violation_times.see(groups, planned.policies, observation.moment.now):
+                self._metrics.observe(REBALANCE, seconds, policy=policy)
         busy = {key for move in observation.ledger.moves for key in move.groups}
         history = self._acting.journal.history
         history.forget_expired(groups, busy)
@@ -461,21 +460,21 @@ def _wanted(policy: Policy, observation: Observation, outcome: PolicyOutcome, re
 class ViolationTimes:
     """Remembers since when each group that a policy restores is violated."""
 
-    def __init__(self, observe: Callable[[str, float], None]) -> None:
-        """Report how long each violation lasted.
-
-        `observe` is called with the policy's name and the seconds when a group is balanced again. It is not called for
-        a group that is gone or that no policy restores any more.
-        """
-        self._observe = observe
+    def __init__(self) -> None:
         self._since: dict[GroupKey, float] = {}
 
-    def see(self, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[GroupKey, str], now: float) -> None:
-        """Take over the current groups.
+    def see(
+        self, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[GroupKey, str], now: float
+    ) -> list[tuple[str, float]]:
+        """Take over the current groups; return by policy for how many seconds those that are balanced were violated.
 
-        `policies` has the policy of each group that one restores, and `now` is on a monotonic clock.
+        `policies` has the policy of each group that one restores, and `now` is on a monotonic clock. A group that is
+        gone, or that no policy restores any more, is forgotten.
         """
-        for key, since in self._since.items():
-            if key in policies and not groups[key].violated:
-                self._observe(policies[key], now - since)
+        over = [
+            (policies[key], now - since)
+            for key, since in self._since.items()
+            if key in policies and not groups[key].violated
+        ]
         self._since = {key: self._since.get(key, now) for key in policies if groups[key].violated}
+        return over

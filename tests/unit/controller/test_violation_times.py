@@ -14,25 +14,20 @@ def group(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
 
 
 def test_a_violation_lasts_until_the_group_is_balanced() -> None:
-    reported: list[tuple[str, float]] = []
-    times = ViolationTimes(lambda policy, seconds: reported.append((policy, seconds)))
+    times = ViolationTimes()
     (key,) = group(3, 0)
-    times.see(group(1, 1), {key: "default"}, 1.0)
-    times.see(group(3, 0), {key: "default"}, 10.0)
-    times.see(group(3, 1), {key: "default"}, 20.0)
-    assert reported == []
-    times.see(group(2, 1), {key: "default"}, 30.0)
-    times.see(group(2, 1), {key: "default"}, 40.0)
-    assert reported == [("default", 20.0)]
+    assert times.see(group(1, 1), {key: "default"}, 1.0) == []
+    assert times.see(group(3, 0), {key: "default"}, 10.0) == []
+    assert times.see(group(3, 1), {key: "default"}, 20.0) == []
+    assert times.see(group(2, 1), {key: "default"}, 30.0) == [("default", 20.0)]
+    assert times.see(group(2, 1), {key: "default"}, 40.0) == []
 
 
 def test_a_deleted_or_deselected_group_does_not_count_as_restored() -> None:
-    reported: list[tuple[str, float]] = []
-    times = ViolationTimes(lambda policy, seconds: reported.append((policy, seconds)))
+    times = ViolationTimes()
     (key,) = group(3, 0)
-    times.see(group(3, 0), {key: "default"}, 10.0)
-    times.see({}, {}, 20.0)
-    times.see(group(3, 0), {key: "default"}, 30.0)
-    times.see(group(2, 1), {}, 40.0)
-    times.see(group(2, 1), {key: "default"}, 50.0)
-    assert reported == []
+    assert times.see(group(3, 0), {key: "default"}, 10.0) == []
+    assert times.see({}, {}, 20.0) == []
+    assert times.see(group(3, 0), {key: "default"}, 30.0) == []
+    assert times.see(group(2, 1), {}, 40.0) == []
+    assert times.see(group(2, 1), {key: "default"}, 50.0) == []
