@@ -101,6 +101,8 @@ class Workload(NamespacedObject, frozen=True, kw_only=True):
     update_revision: str = ""
     partition: int = 0
     """For StatefulSets only: pods of a lower ordinal stay at the current revision, and are created at it again."""
+    is_ordered: bool = False
+    """Whether it is a StatefulSet that creates its pods one by one, in order (OrderedReady)."""
 
 
 class QuotaScope(msgspec.Struct, frozen=True, rename="camel"):

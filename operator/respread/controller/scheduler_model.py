@@ -179,7 +179,7 @@ class _Answer(NamedTuple):
 
 
 class OwnerSelectors:
-    """Keeps the wanted owners in the cluster state, with only their selectors and their own controllers."""
+    """Keeps the wanted owners in the cluster state, with only what never changes: selectors, their own controllers."""
 
     def __init__(self, requests: Requests, informers: Informers, clock: Callable[[], float]) -> None:
         """Start without owners. Informers are notified when they are read."""
@@ -307,4 +307,5 @@ def _unchanging(owner: Workload) -> Workload:
         uid=owner.uid,
         controller=owner.controller,
         selector=owner.selector,
+        is_ordered=owner.is_ordered,
     )

@@ -20,8 +20,10 @@ from sys import maxsize
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Held, Reason
+from respread.cluster.pod import WorkloadName
 from respread.eviction.tallies import ControllerPods, Counted, LimitTallies, LimitTally, Needed
 from respread.planning.plan import Move, Step, steps_of
+from respread.planning.victims.protection import is_ordered
 from respread.spread.group import GroupKey
 
 _NO_ROOM: Final = Held(Reason.IN_MOTION, "it waits until evictions that were chosen before it are sent")
@@ -85,10 +87,11 @@ class Pace(Counted, frozen=True, kw_only=True):
         )
         served = {} if self.standings is None else self.standings.served
         in_flight = Counter(move.pod.namespace for move in self.in_flight)
+        busy = {move.workload for move in self.in_flight}
 
         def why_not(step: Step) -> Held | None:
             namespace = step[0].pod.namespace
-            return self._why_not(step, closed, tallies) or (
+            return self._why_not(step, closed, busy, tallies) or (
                 _NO_ROOM if begun[namespace] >= self.room(namespace) else None
             )
 
@@ -96,6 +99,7 @@ class Pace(Counted, frozen=True, kw_only=True):
             now.append((position, step))
             begun[step[0].pod.namespace] += len(step)
             in_flight[step[0].pod.namespace] += len(step)
+            busy.update(move.workload for move in step)
             closed.update((move.policy, self.single[move.policy]) for move in step if move.policy in self.single)
             controllers.go(step)
             hour.take(step)
@@ -120,10 +124,18 @@ class Pace(Counted, frozen=True, kw_only=True):
             tuple(HeldMove(move, why) for _, step, why in sorted(held, key=_position) for move in step),
         )
 
-    def _why_not(self, step: Step, closed: Mapping[str, Held], tallies: LimitTallies) -> Held | None:
+    def _why_not(
+        self, step: Step, closed: Mapping[str, Held], busy: Collection[WorkloadName], tallies: LimitTallies
+    ) -> Held | None:
         """Return why a step is not made now, or None if it is."""
         for move in step:
             held = closed.get(move.policy) or _wait(move) or self.failed_before(move)
+            if held is None and move.workload in busy and is_ordered(self.snapshot, move.pod):
+                held = Held(
+                    Reason.IN_MOTION,
+                    f"another pod of {move.workload} is being moved, and with podManagementPolicy OrderedReady a "
+                    "replacement that is lost would wait for those of lower ordinals: one is moved at a time",
+                )
             if held is not None:
                 return held
         return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)

@@ -3,7 +3,7 @@
 It is an estimate. Each limit is looked at on its own: as many of its moves as it has places for are in flight until
 their replacements are Ready, as often in a row as that takes. The limit that takes longest bounds the policy. Not
 foreseen are failures, closed windows, pauses, moves that have to wait for one another, shares of namespaces,
-`limits.perHourPerGroup`, and StatefulSets that create one pod at a time.
+and `limits.perHourPerGroup`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from respread.eviction.standing import Trust
 from respread.eviction.tallies import HOUR_SECONDS, EvictionHistory, Needed, replicas_of
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetIndex
-from respread.planning.victims.protection import is_active, siblings_of, why_not_replaced
+from respread.planning.victims.protection import is_active, is_ordered, siblings_of, why_not_replaced
 
 LONGEST_START_SECONDS: Final = 3600
 """A pod that was not Ready for longer than this was Ready before."""
@@ -91,6 +91,7 @@ def lots_of(
             workload=key.workload,
             labels=key.labels,
             replicas=replicas_of(snapshot, pod, uids),
+            is_ordered=is_ordered(snapshot, pod),
             budget="" if budget is None else budget.name,
             disruptions=0 if budget is None else max(0, budget.expected_pods - budget.desired_healthy),
             seconds=seconds_of_pods(snapshot, pod) if seconds is None else seconds,
@@ -112,6 +113,7 @@ def seconds_of_pods(snapshot: ClusterSnapshot, pod: Pod) -> float | None:
 
 
 BUDGET: Final = "PodDisruptionBudget"
+ORDERED: Final = "OrderedReady"
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _STEPS: Final = ((2 * _MINUTE, 10), (_HOUR, _MINUTE), (10 * _HOUR, 10 * _MINUTE))
@@ -126,6 +128,8 @@ class Lot(msgspec.Struct, frozen=True, kw_only=True):
     labels: Labels
     replicas: int
     """The pods of the workload's controller."""
+    is_ordered: bool = False
+    """Whether that moves one pod at a time: a StatefulSet with OrderedReady."""
     budget: str = ""
     """The name of the PodDisruptionBudget that selects the pods; empty without one."""
     disruptions: int = 0
@@ -282,7 +286,9 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
             seconds = times.of(of_workload, self._rounds(of_workload, most))
             for_now = self._trusted(of_workload, most)
             few = for_now if for_now < min(most, sum(lot.all for lot in of_workload)) else None
-            yield Bound(seconds, "inFlightPerWorkload", most, for_now=few), of_workload
+            ordered = of_workload[0].is_ordered
+            name, whose = (ORDERED, str(of_workload[0].workload)) if ordered else ("inFlightPerWorkload", "")
+            yield Bound(seconds, name, most, whose, few), of_workload
         for of_namespace in _by(lots, lambda lot: lot.workload.namespace):
             yield times.bound("inFlightPerNamespace", of_namespace, limits.in_flight_per_namespace), of_namespace
         if nodes := _nodes(lots):
@@ -295,9 +301,10 @@ class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
             bound = times.bound(BUDGET, of_budget, of_budget[0].disruptions)
             yield bound._replace(whose="/".join(_budget(of_budget[0]))), of_budget
 
-    def _most(self, limiter: Limiter, lots: Iterable[Lot]) -> int:
+    def _most(self, limiter: Limiter, lots: Collection[Lot]) -> int:
         """Return how many moves of a workload may be in flight at once."""
-        return limiter.limits.in_flight_of_workload(max(lot.replicas for lot in lots))
+        most = limiter.limits.in_flight_of_workload(max(lot.replicas for lot in lots))
+        return 1 if any(lot.is_ordered for lot in lots) else most
 
     def _trusted(self, lots: Sequence[Lot], most: int, ready: int = 0) -> int:
         """Return how many of them may be, until more replacements than so many are Ready."""

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
+from respread_sandbox.nodes import READY_AFTER_ANNOTATION
+from respread_sandbox.pod_watch import PodWatch
 from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
 from tests.integration.reused_sandbox import ReusedSandbox
@@ -24,6 +26,9 @@ QUIET_SECONDS = 3
 @pytest.fixture(scope="module")
 def cluster(reused_sandbox: ReusedSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with operated(reused_sandbox.reset(), tmp_path_factory.mktemp("operator")) as sandbox:
+        # The limits of this policy bound all evictions of the pods that it selects.
+        path = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
+        sandbox.api.request("PATCH", path, {"spec": {"limits": {"inFlightPerWorkload": "100%", "inFlightPerNode": 10}}})
         yield sandbox
 
 
@@ -98,17 +103,27 @@ def test_jobs_and_bare_pods_are_counted_and_not_evicted(pool: Pool) -> None:
     assert all(name.startswith("web-") for name in pool.evicted())
 
 
-@pytest.mark.parametrize("policy", ["Parallel", "OrderedReady"])
-def test_several_pods_of_a_stateful_set_are_evicted_at_once(pool: Pool, policy: str) -> None:
+@pytest.mark.parametrize(("policy", "at_once"), [("Parallel", 3), ("OrderedReady", 1)])
+def test_pods_of_a_stateful_set_are_moved_at_once_or_one_by_one(pool: Pool, policy: str, at_once: int) -> None:
+    """With OrderedReady as in rolling updates: a replacement that is lost would wait for those of lower ordinals."""
     selector = {"matchLabels": {"app": "web"}}
-    spec = {"replicas": 5, "serviceName": "web", "podManagementPolicy": policy, "selector": selector}
+    spec: dict[str, Any] = {"replicas": 7, "serviceName": "web", "podManagementPolicy": policy, "selector": selector}
     spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, "template": template(pool)}
+    spec["template"]["metadata"]["annotations"][READY_AFTER_ANNOTATION] = "2"
     create(pool, "apis/apps/v1/{namespace}/statefulsets", "StatefulSet", spec)
-    wait_for_ready_pods(pool.sandbox, pool.name, "web", 5)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 7)
     pool.add_zone("zone-b")
+    watch = PodWatch(pool.sandbox.api, namespace=pool.name)
     pool.rebalance(limits={"inFlightPerWorkload": "100%", "inFlightPerNode": 10})
-    pool.wait_until_balanced(5, 2)
-    assert len(pool.evicted()) == 2
+    pool.wait_until_balanced(7, 3)
+    wait_until(lambda: sum(each.ready_at is not None for each in watch.lives()) == 10, "all to be Ready")
+    watch.close()
+    lives = watch.lives()
+    evicted = sorted(each.evicted_at for each in lives if each.evicted_at is not None)
+    ready = sorted(each.ready_at for each in lives if each.evicted_at is None and each.ready_at is not None)[-3:]
+    assert len(evicted) == len(pool.evicted()) == 3
+    most = max(sum(at <= then for at in evicted) - sum(at <= then for at in ready) for then in evicted)
+    assert most == at_once
 
 
 def test_an_ordered_stateful_set_with_a_broken_first_pod_is_not_evicted(pool: Pool) -> None:

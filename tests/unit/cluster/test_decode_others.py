@@ -173,11 +173,14 @@ def test_a_stateful_set_is_decoded() -> None:
         spec={
             "selector": {"matchLabels": {"app": "db"}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}},
+            "podManagementPolicy": "OrderedReady",
         },
         status={"replicas": 3, "currentRevision": "db-1", "updateRevision": "db-2"},
     )
     assert (decoded.replicas, decoded.current_revision, decoded.update_revision) == (1, "db-1", "db-2")
     assert decoded.partition == 2
+    assert decoded.is_ordered
+    assert not decode("statefulsets", {"namespace": "shop"}, spec={"podManagementPolicy": "Parallel"}).is_ordered
     assert decoded.terminating
 
 

@@ -17,7 +17,7 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.api.reasons import Held, Reason
 from respread.api.record import MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Namespace
+from respread.cluster.objects import Namespace, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limiter import GroupPace, Limiter
@@ -135,6 +135,21 @@ def test_the_default_limits_apply() -> None:
         1,
         2,
     ]
+
+
+def test_an_ordered_stateful_set_has_one_pod_in_flight_whatever_limits_allow() -> None:
+    """Also across policies, and while the replacement starts: if it is lost, it waits for those of lower ordinals."""
+    controller = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
+    policies = cluster_policy(WIDE), cluster_policy(WIDE, "other")
+    pods = [pod(f"db-{n}", f"node-{n}", SPEC, controller=controller) for n in range(4)]
+    moves = [move(each, policy="default" if n % 2 else "other") for n, each in enumerate(pods)]
+    for is_ordered, made in ((True, [0]), (False, [0, 1, 2, 3])):
+        state = Workload(namespace="default", name="db", uid="uid-db", is_ordered=is_ordered)
+        snapshot = msgspec.structs.replace(cluster([], pods), stateful_sets=Map({state.key: state}))
+        assert numbers(pace(moves, *policies, snapshot=snapshot).now) == made
+        beside = pace(moves[1:], *policies, snapshot=snapshot, in_flight=moves[:1])
+        assert numbers(beside.now) == made[1:]
+        assert all("one is moved at a time" in each.held.message for each in beside.held)
 
 
 class TestScopeOfLimits:

@@ -84,6 +84,12 @@ def test_a_workload_begins_with_a_few_until_replacements_are_ready() -> None:
     assert remaining(lot(now=40), limits=limits, trust=failed).seconds == 4 * 60  # 1, 10, 20, 9
 
 
+def test_an_ordered_stateful_set_moves_one_pod_at_a_time() -> None:
+    found = remaining(lot(now=4, in_flight=1, is_ordered=True), lot("api", now=9))
+    assert (found.seconds, str(found.bound)) == (5 * 60, "OrderedReady 1 of Deployment/web")
+    assert found.used == 1 / 10
+
+
 @pytest.mark.parametrize(
     ("now", "seconds"),
     [(5, 0), (6, 1_600), (15, 1_600), (16, 3_500), (30, 3_500), (36, 3_600 + 1_600), (300, 9 * 3_600 + 3_500)],

@@ -33,6 +33,7 @@ class WireWorkloadSpec(msgspec.Struct, rename="camel"):
     replicas: int | None = 1
     selector: LabelSelector | None = None
     update_strategy: _WireUpdateStrategy | None = None
+    pod_management_policy: str | None = None
 
 
 class _WireWorkloadStatus(msgspec.Struct, rename="camel"):
@@ -150,6 +151,7 @@ def decode_workload(wire: WireWorkload, interning: Interning) -> Workload:
         wire.status,
         interning,
         partition=0 if rolling is None else rolling.partition or 0,
+        is_ordered=wire.spec.pod_management_policy == "OrderedReady",
     )
 
 
@@ -166,6 +168,7 @@ def _workload(
     status: _WireWorkloadStatus,
     interning: Interning,
     partition: int = 0,
+    is_ordered: bool = False,
 ) -> Workload:
     return Workload(
         namespace=metadata.namespace,
@@ -182,6 +185,7 @@ def _workload(
         current_revision=status.current_revision,
         update_revision=status.update_revision,
         partition=partition,
+        is_ordered=is_ordered,
     )
 
 

@@ -409,6 +409,12 @@ def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
     return found if found is not None and found.uid == controller.uid else None
 
 
+def is_ordered(snapshot: ClusterSnapshot, pod: Pod) -> bool:
+    """Whether a pod's controller is a StatefulSet with OrderedReady."""
+    controller = controller_of(snapshot, pod)
+    return controller is not None and controller.is_ordered
+
+
 class ActivePods:
     """The number of active pods of the controllers of a snapshot, each counted once and only as far as needed."""
 
