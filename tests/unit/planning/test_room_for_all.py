@@ -22,6 +22,7 @@ from respread.cluster.pod import (
     Pod,
     PodAffinityTerm,
     PodSpec,
+    Toleration,
 )
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.entry import Outcome
@@ -30,7 +31,7 @@ from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
 from tests.eviction_moves import move
 from tests.plans import plan_cluster
-from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
 
 LIMITS = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50)
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=LIMITS))
@@ -95,6 +96,37 @@ def test_each_pod_that_is_let_in_opens_other_domains_to_one_more(room: int, move
     apps = [each for number in range(3) for each in application(f"web-{number}")]
     nodes = [node("a1", "a", pods=10), node("b1", "b"), node("c1", "c", pods=5 + room)]
     assert at_once(planned(nodes, *many, *apps)) == moves
+
+
+@pytest.mark.parametrize("name", range(8))
+@pytest.mark.parametrize(("room", "moves"), [(2, 0), (3, 1)])
+def test_a_pod_that_is_let_in_by_one_that_is_let_in_reserves_room(name: int, room: int, moves: int) -> None:
+    """The first waits for the room of the move, the second for the first, and the third for the second."""
+
+    def following(app: str, **fields: Any) -> PodSpec:
+        return spec(constraint(selector=Map(app=app), node_affinity_policy="Ignore"), **fields)
+
+    elsewhere = {"elsewhere": "yes"}
+    waiting = {
+        "first": spec(node_selector=Map({ZONE: "a"})),
+        "second": following("first", node_selector=Map(elsewhere), tolerations=(Toleration(operator="Exists"),)),
+        "third": following("second", node_selector=Map(elsewhere)),
+    }
+    numbers = {"a1": (4, 6), "b1": (6, 4), "c1": (6, 6)}
+    there = [
+        pod(f"{app}-{on}-{number}", on, spec(), labels=Map(app=app), controller=owner(app))
+        for on, of_each in numbers.items()
+        for app, count in zip(("first", "second"), of_each, strict=True)
+        for number in range(count)
+    ]
+    # In which order they are looked at depends on the hashes of their names.
+    pending = [pod(f"{app}-{name}", "", of, labels=Map(app=app), creation_timestamp=NOW) for app, of in waiting.items()]
+    nodes = [
+        node("a1", "a", pods=12),
+        node("b1", "b", taints=(taint(),), labels=elsewhere),
+        node("c1", "c", pods=12 + room, labels=elsewhere),
+    ]
+    assert at_once(planned(nodes, *there, *pending, *application("web"))) == moves
 
 
 def test_two_pods_that_fit_only_in_each_others_room_are_not_swapped() -> None:

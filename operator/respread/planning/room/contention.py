@@ -222,10 +222,11 @@ class Contention:
             for each in self._waiting:
                 if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
                     found[id(each)] = each
-        if found:
-            for each in self._waiting:
-                if not each.nodes and any(counts_for(each, one.pod) for one in tuple(found.values())):
-                    found[id(each)] = each
+        new = list(found.values())
+        while new:
+            shut_out = (each for each in self._waiting if not each.nodes and id(each) not in found)
+            new = [each for each in shut_out if any(counts_for(each, one.pod) for one in new)]
+            found.update((id(each), each) for each in new)
         self._opened = self._opened.beside(left, found, self._leaving)
 
     def _all_keep(
