@@ -109,7 +109,7 @@ class Solution(NamedTuple):
     later: tuple[Demand, ...] = ()
     """The moves after the first step."""
     together: tuple[FirstStep, ...] = ()
-    """The first steps that are safe at the same time, beside the replacements that wait, in any order; none if that
+    """Steps that are safe at the same time, beside the replacements that wait, in any order; none if that
     can't be shown. Of these, the replacements may land on more nodes than that of the first step alone."""
     waiting: tuple[Demand, ...] = ()
     """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
@@ -262,23 +262,25 @@ class Finder:
         if not path.choices:
             return solution._replace(waiting=waiting)
         # Safe in any order. In turns of nodes, limits of a node bind late.
-        order = in_turns(range(len(together)), lambda at: path.choices[at].step[0].slot)
-        together = tuple(together[at] for at in order)
+        order = in_turns(together, lambda at: path.choices[at].step[0].slot)
+        order += [at for at in range(len(path.choices)) if at not in together]
+        path = path._replace(choices=tuple(path.choices[at] for at in order))
+        first_steps = tuple(together[at] for at in order[: len(together)])
         return solution._replace(
-            steps=(*(solution.steps[at] for at in order), *solution.steps[len(order) :]),
+            steps=tuple(solution.steps[at] for at in order),
             first=self._first_step(board, path),
-            together=together,
+            together=first_steps,
             waiting=waiting,
-            later=self._later(board, path, together),
+            later=self._later(board, path, first_steps),
             share=_share(solution.taken, self._placement.view.free),
         )
 
     def _once(self, nodes: NodeSet) -> NodeSet:
         return self._sets.setdefault(nodes, nodes)
 
-    def _disruption_cost(self, pod: Pod) -> tuple[bool, VictimOrder]:
+    def _disruption_cost(self, pod: Pod, turn: tuple[int, int]) -> tuple[bool, VictimOrder]:
         """Return what puts those first that are about to lose their node anyway."""
-        return self._leaving.why(pod) is None, victim_order(pod)
+        return self._leaving.why(pod) is None, victim_order(pod, turn)
 
     def _first_step(self, board: Board, path: Path) -> FirstStep | None:
         choice = path.choices[0]
@@ -299,24 +301,24 @@ class Finder:
 
     def _together_now(
         self, board: Board, path: Path, coming: Sequence[Pod]
-    ) -> tuple[tuple[Demand, ...], tuple[FirstStep, ...]]:
-        """Return the replacements that wait, and the first steps that are safe at the same time beside them."""
+    ) -> tuple[tuple[Demand, ...], dict[int, FirstStep]]:
+        """Return the replacements that wait, and steps that are safe at the same time beside them, by their number."""
         alone = list(takewhile(lambda choice: len(choice.step) == 1, path.choices))
         of_waiting, of_evicted = places_together(board, board.waiting, [choice.step[0] for choice in alone])
         if of_waiting is None:
-            return (), ()
+            return (), {}
         waiting = tuple(
             self._member(board, piece, pod, places)
             for piece, pod, places in zip(board.waiting, coming, of_waiting, strict=True)
         )
-        steps: list[FirstStep] = []
-        for choice, places in zip(alone, of_evicted, strict=False):
-            (pod,), (spot,) = choice.victims, choice.step
+        steps: dict[int, FirstStep] = {}
+        for number, places in of_evicted.items():
+            (pod,), (spot,) = alone[number].victims, alone[number].step
             policy = self._selection.policy_of(pod.namespace, pod.labels)
             if policy is None:
                 break
-            steps.append(FirstStep(policy.name, (self._member(board, spot.piece, pod, places),)))
-        return waiting, tuple(steps)
+            steps[number] = FirstStep(policy.name, (self._member(board, spot.piece, pod, places),))
+        return waiting, steps
 
     def _member(self, board: Board, piece: int, pod: Pod, places: Places) -> Demand:
         return Demand(
@@ -326,6 +328,7 @@ class Finder:
             parts=tuple(map(self._once, places.parts)),
             is_replacement=True,
             closing=places.closing,
+            roomy=places.roomy,
             takes=places.takes,
         )
 

@@ -119,7 +119,7 @@ def _rules(search_budget: SearchBudget, largest: int) -> SearchRules:
         assert len(pods) > 1, "one is no question"
         return len(pods) <= largest
 
-    return SearchRules(lambda pod: pod.name, together, search_budget)
+    return SearchRules(lambda pod, _: pod.name, together, search_budget)
 
 
 def _result(path: Path) -> Truth:

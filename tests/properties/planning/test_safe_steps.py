@@ -137,7 +137,7 @@ def test_every_safe_step_of_up_to_three_pods_is_an_option(part: int) -> None:
             (len(step), frozenset(_excess(case, each) for each in outcomes))
             for step, outcomes in case.model.safe_steps(case.start)
         }
-        options = Options(case.board, SearchBudget(UNBOUNDED), lambda _: 0, lambda _: True).every(jointly=True)
+        options = Options(case.board, SearchBudget(UNBOUNDED), lambda *_: 0, lambda _: True).every(jointly=True)
         assert {(len(each.step), frozenset(after.excess for after in each.potentials)) for each in options} == expected
 
     try_on(crowded_worlds(TINY), 60, part, are_the_same)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,6 +100,42 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     now, in_all = at_once(plan)
     assert now == in_all >= 6
     assert not plan.awaits_nodes
+
+
+def softly(part: str) -> TopologySpreadConstraint:
+    """Return a soft constraint of one of several workloads of web."""
+    return constraint(selector=Map(part=part), when="ScheduleAnyway")
+
+
+def part_of_web(part: str, nodes: int, *constraints: TopologySpreadConstraint) -> list[Pod]:
+    """Return 18 pods of zone a that are one of several workloads of web."""
+    labels = OF_WEB.set("part", part)
+    found = pods({f"a{at}": 18 // nodes for at in range(nodes)}, spec(*constraints), labels=labels)
+    return [msgspec.structs.replace(each, name=f"{part}-{each.name}", controller=controlled(part)) for each in found]
+
+
+@pytest.mark.parametrize("nodes", [1, 6])
+@pytest.mark.parametrize(
+    ("of_x", "of_y"),
+    [
+        ([], []),
+        ([softly("x")], [softly("y")]),
+        ([softly("x")], []),
+        ([per_node(**SOFT)], []),
+    ],
+    ids=["alike", "each with a soft one of its own", "one with a soft one of its own", "one with a soft one of both"],
+)
+def test_workloads_of_one_group_take_turns(
+    of_x: list[TopologySpreadConstraint], of_y: list[TopologySpreadConstraint], nodes: int
+) -> None:
+    """So that limits of a workload, and the few with which each begins, bind late."""
+    plan = planned(
+        zones("abc", nodes), [*part_of_web("x", nodes, zonal(), *of_x), *part_of_web("y", nodes, zonal(), *of_y)]
+    )
+    assert at_once(plan) == (24, 24)
+    if of_x == of_y:
+        assert Counter(move.workload.name for move in plan.moves) == {"x": 12, "y": 12}
+        assert Counter(move.workload.name for move in plan.moves[:6]) == {"x": 3, "y": 3}
 
 
 @pytest.mark.parametrize("restored", [("DoNotSchedule",), ("DoNotSchedule", "ScheduleAnyway")])
@@ -252,7 +289,7 @@ def test_pods_with_anti_affinity_to_other_workloads_are_moved_at_once() -> None:
     assert at_once(planned(zones("abc", 6), web)) == (8, 8)
 
 
-@pytest.mark.parametrize(("free_places", "expected"), [(4, (4, 4)), (3, (2, 4))])
+@pytest.mark.parametrize(("free_places", "expected"), [(4, (4, 4)), (3, (1, 4))])
 def test_pods_of_several_templates_are_moved_at_once_where_each_may_be_the_largest(
     free_places: int, expected: tuple[int, int]
 ) -> None:
@@ -322,11 +359,12 @@ def test_the_room_bounds_how_many_are_made_at_once() -> None:
 
 
 def test_more_are_made_as_soon_as_the_earlier_ones_have_a_node() -> None:
-    """Each node of zone b takes one pod, so no more than its nodes may be on their way."""
-    nodes = [*zones("a", 12), *zones("b", 4)]
-    web = of_web({"a": 12}, 12, zonal(), per_node(max_skew=2))
-    now, in_all = at_once(planned(nodes, web))
-    assert 1 <= now <= 4 < in_all
+    """Each node of zone b takes one pod or two, so no more than that may be on their way."""
+    nodes, places = [*zones("a", 12), *zones("b", 4)], {1: 4, 2: 6, 3: 6}
+    for max_skew, most in places.items():
+        web = of_web({"a": 12}, 12, zonal(), per_node(max_skew=max_skew))
+        now, in_all = at_once(planned(nodes, web))
+        assert (now, in_all) == (most, most), max_skew
 
 
 def test_an_eviction_that_lowers_the_minimum_of_another_constraint_waits() -> None:
@@ -342,14 +380,17 @@ def test_an_eviction_that_lowers_the_minimum_of_another_constraint_waits() -> No
 
 def test_moves_that_may_lower_the_minimum_of_one_of_two_constraints_are_not_made_at_once() -> None:
     """Once six have come to the six nodes of zone b, each node has a pod unless one of zone a has lost both of its."""
-    nodes = zones("ab", 6)
-    assert at_once(planned(nodes, of_web({"a": 12}, 6, zonal(), per_node(max_skew=2)))) == (5, 6)
+    nodes, web = zones("ab", 6), of_web({"a": 12}, 6, zonal(), per_node(max_skew=2))
+    assert at_once(planned(nodes, web)) == (6, 6), "one of each node of zone a"
+    kept = {"annotations": Map({"respread.dev/evict": "never"})}
+    of_three = [each if each.node_name in ("a0", "a1", "a2") else msgspec.structs.replace(each, **kept) for each in web]
+    assert at_once(planned(nodes, of_three)) == (5, 6)
 
 
 def test_each_node_that_may_take_one_more_is_a_place() -> None:
     """The nodes of zone b have one or two pods, and with maxSkew 2 per node may have more than the fewest."""
     nodes = zones("ab", 6)
-    assert at_once(planned(nodes, of_web({"a": 18, "b": 9}, 6, zonal(), per_node(max_skew=2)))) == (2, 4)
+    assert at_once(planned(nodes, of_web({"a": 18, "b": 9}, 6, zonal(), per_node(max_skew=2)))) == (4, 4)
 
 
 def test_no_more_are_made_than_min_domains_allows() -> None:

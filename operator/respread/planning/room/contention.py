@@ -6,7 +6,7 @@ A pod keeps a place if one of these can be shown. Neither depends on the order:
   requests as much as the largest request.
 - *A witness*: there is a node on which it fits even if all others that may land there do.
 
-If constraints or anti-affinity let it land only on a node without another pod of its component, each of these closes a
+If constraints or anti-affinity let it land only on a node with few other pods of its component, or none, these close a
 node, whatever room that has. Pods of other components only take room.
 
 A proof is valid until more pods may land on the same nodes, and is only repeated then.
@@ -326,11 +326,9 @@ class Contention:
             may_close = rivals
             if demand.component >= 0:
                 may_close = sum(takers.of_components[demand.component] for takers in meeting) - 1
-            closing = min(demand.closing, may_close)
-            # At worst, these take the nodes with most room, and the others fill the rest.
-            left = sum(sorted(here for here, _ in room)[: max(0, len(room) - closing)])
-            kept.limits = self._in_all() + left - (rivals - closing)
-            return kept if left > rivals - closing else None
+            enough = _enough_to_close(room, demand.roomy, min(demand.closing, may_close))
+            kept.limits = self._in_all() + enough - rivals
+            return kept if enough > rivals else None
         spots = sum(here for here, _ in room)
         if spots > rivals:
             kept.limits = spots + 1 + others - rivals
@@ -419,3 +417,21 @@ class Contention:
                     for _ in range(min(other.number - (other is demand), _MOST_PLACED)):
                         view.place(other.pod, self._placement.table.names[slot])
             return demand.prepared.lets_on(slot)
+
+
+def _enough_to_close(room: Sequence[tuple[int, int]], roomy: Sequence[NodeSet], closing: int) -> int:
+    """Return a lower bound for the number of pods that close all nodes to a pod.
+
+    Args:
+        room: how many pods fill each node, and its slot.
+        roomy: the nodes that it takes more than one of its component to close, more than two, and so on.
+        closing: how many there are at most of its component.
+    """
+    fewest = sorted(min(here, 1 + sum(nodes >> slot & 1 for nodes in roomy)) for here, slot in room)
+    closed = used = 0
+    for number in fewest:
+        if used + number > closing:
+            break
+        closed, used = closed + 1, used + number
+    # At worst, these close the nodes with most room, and the others fill the rest.
+    return max(sum(fewest), used + sum(sorted(here for here, _ in room)[: len(room) - closed]))

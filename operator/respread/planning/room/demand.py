@@ -67,6 +67,8 @@ class Demand(NamedTuple):
     closing: int = 0
     """How many others may at most take a whole node from each of them, however much room that has. These are of the
     same solution; for pods of none they may be any."""
+    roomy: tuple[NodeSet, ...] = ()
+    """The nodes that it takes two of these to take so, three, and so on."""
     takes: Mapping[str, int] | None = None
     """What each takes at most; None: what it requests."""
 

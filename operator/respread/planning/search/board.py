@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
+from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
 from respread.planning.search.tally import Tally
@@ -100,7 +101,9 @@ class Board:
     """The groups and pods of one component, during changes."""
 
     __slots__ = (
+        "_alike",
         "_evicted",
+        "_evicted_of",
         "_going",
         "_history",
         "_kinds_at_start",
@@ -162,6 +165,12 @@ class Board:
         """Whether nodes are distinguished by everything that can matter, or only by what usually matters."""
         self._movable = {spot: tuple(pods) for spot, pods in movable.items()}
         self._evicted: Counter[Spot] = Counter()
+        self._evicted_of: Counter[OwnerReference | None] = Counter()
+        alike: dict[tuple[int, ...], set[OwnerReference | None]] = {}
+        for spot, pods in movable.items():
+            alike.setdefault(self.pieces[spot.piece].hard, set()).update(pod.controller for pod in pods)
+        self._alike = {controller: those for those in alike.values() for controller in those}
+        """The controllers of pods with the same DoNotSchedule constraints, by each of them."""
         self._landed: Counter[Spot] = Counter()
         self._leaving: tuple[Pod, ...] = ()
         self._history: list[tuple[Spot, int]] = []
@@ -282,6 +291,20 @@ class Board:
         """Return the next pod to evict from a spot, or the one after several others."""
         return self._movable[spot][self._evicted[spot] + after]
 
+    def turn(self, spot: Spot) -> tuple[int, int]:
+        """Return what is less for pods that go first if they cost as much: then limits bind late, and minimums stay.
+
+        How many more pods of their controller are evicted than of another one whose pods are alike; then, negated, how
+        many pods their node has of their DoNotSchedule groups with nodes as domains.
+        """
+        of_each, controller = self._evicted_of, self.victim(spot).controller
+        on_node = (
+            tally.count(domain)
+            for index in self.pieces[spot.piece].hard
+            if (tally := self.tallies[index]).single and (domain := tally.domain_of[spot.slot]) is not None
+        )
+        return of_each[controller] - min(of_each[other] for other in self._alike[controller]), -max(on_node, default=0)
+
     def movable_spots(self) -> Iterator[Spot]:
         """Yield every spot with a pod that may still be evicted."""
         return (spot for spot, pods in self._movable.items() if self._evicted[spot] < len(pods))
@@ -348,6 +371,7 @@ class Board:
         self.placement.view.evict(pod)
         self._leaving = (*self._leaving, pod)
         self._evicted[spot] += 1
+        self._evicted_of[pod.controller] += 1
         self.count(spot, -1)
         self._history.append((spot, -1))
         return pod
@@ -404,6 +428,8 @@ class Board:
             counter[spot] -= 1
             if not counter[spot]:
                 del counter[spot]
+            if by < 0:
+                self._evicted_of[self.victim(spot).controller] -= 1
             self.count(spot, -by)
 
     @property

@@ -234,8 +234,8 @@ def _take(board: Board, option: Option, outcome: StepOutcome) -> Choice:
 _MOST_AT_ONCE: Final = 12
 """If only the best step is needed, this many steps are compared by their outcomes."""
 
-_DisruptionCost = Callable[[Pod], Any]
-"""A sort key for the disruption cost of a pod: the lowest is evicted first."""
+_DisruptionCost = Callable[[Pod, tuple[int, int]], Any]
+"""A sort key for the disruption cost of a pod with that turn: the lowest is evicted first."""
 
 
 class Option(NamedTuple):
@@ -304,7 +304,7 @@ class Options:
         board.count(spot, -1)
         potential = board.potential()
         board.count(spot, 1)
-        return potential, self._disruption_cost(board.victim(spot))
+        return potential, self._disruption_cost(board.victim(spot), board.turn(spot))
 
     def every(self, *, jointly: bool) -> tuple[Option, ...]:
         """Return every safe step of one pod, and optionally those of several pods."""
@@ -380,7 +380,8 @@ class Options:
                 zip(potentials, likely, strict=True),
                 key=lambda pair: (pair[0], _shunned(board, [pair[1]]), pair[1].placed),
             )
-            disruption_cost = sorted((self._disruption_cost(pod) for pod in victims), reverse=True)
+            turns = map(board.turn, step)
+            disruption_cost = sorted(map(self._disruption_cost, victims, turns), reverse=True)
             rank = (len(step), expected, _shunned(board, likely), disruption_cost, step)
             outcomes = tuple(outcome for _, outcome in by_potential)
             ranked.append((rank, Option(step, assessment, outcomes, tuple(each for each, _ in by_potential))))

@@ -23,7 +23,7 @@ than the other, of the same number of pods in the end.
 
 With several constraints, the domains with the fewest pods of each may be the only ones that it allows, so each node set
 that they have in common must have room. Where a constraint allows some domains whatever happens, these are enough. If
-each domain is a node, a node counts only as one place, and only while it passes whatever happens elsewhere. The
+each domain is a node, a node counts only while it passes whatever happens elsewhere, as so many places. The
 scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long as
 the nodes that the DoNotSchedule constraints allow there have room.
 
@@ -31,7 +31,8 @@ An eviction from a domain with more than the minimum plus s takes one from the e
 So where such an eviction improves a group of a DoNotSchedule constraint, ScheduleAnyway constraints get no more excess
 wherever its replacement lands: it is *paid for*. If it lands where another replacement would have added nothing, it
 adds nothing itself, and that one may add what this one has taken. All of this holds while no eviction leaves less than
-the minimum.
+the minimum. If all are paid for, each group has lost as much excess as it gets, so their ScheduleAnyway constraints may
+differ.
 
 Zones and their racks have no node in common except within a zone. Let z be the zone with the fewest pods, each zone
 have k racks, and the evictions not lower the minimum m of the racks. If no rack of z is allowed, each has m + s pods or
@@ -47,6 +48,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import reduce
+from operator import and_
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
@@ -56,6 +59,8 @@ from respread.scheduling.view.node_table import NodeSet, union
 
 _MOST_PARTS: Final = 64
 """In groups with up to this many domains, room is looked for in each, and in as many parts that domains share."""
+_MOST_ON_A_NODE: Final = 16
+"""More replacements than these are not counted on, on a node that a constraint closes at some time."""
 _EITHER: Final = 2
 """So many domains, of which one has what the other one has not."""
 
@@ -73,15 +78,17 @@ class Places(NamedTuple):
     parts: tuple[NodeSet, ...]
     """In each of these sets of nodes it must find room, because the constraints may allow only one of them."""
     closing: int
-    """How many other pods of its component may each keep it off a node that has room for both."""
+    """How many other pods of its component may keep it off nodes that have room for them and it."""
+    roomy: tuple[NodeSet, ...]
+    """The nodes off which no single one of these keeps it, none of two, and so on."""
     takes: Mapping[str, int]
     """What it takes at most of a node, or one of those before it that lands in its place."""
 
 
 def places_together(
     board: Board, waiting: Sequence[int], evicted: Iterable[Spot]
-) -> tuple[tuple[Places, ...] | None, tuple[Places, ...]]:
-    """Return the places of replacements without a node, and of those of as many moves as are safe beside them.
+) -> tuple[tuple[Places, ...] | None, dict[int, Places]]:
+    """Return the places of replacements without a node, and of those of moves that are safe beside them.
 
     Args:
         board: the current position: evicted pods don't count, and replacements without a node are on none.
@@ -89,22 +96,23 @@ def places_together(
         evicted: the moves that are to join them, in their order.
 
     Returns:
-        The places for each of `waiting`, None if the bound can't be shown for them; and those for the first ones of
-        `evicted` for which it can.
+        The places for each of `waiting`, None if the bound can't be shown for them; and those for some of `evicted`, by
+        their number: those whose replacements are like the others, up to the first for which it can't.
     """
     course = _Course(board)
     of_waiting: list[Places] = []
     for piece in waiting:
         places = course.add(piece)
         if places is None:
-            return None, ()
+            return None, {}
         of_waiting.append(places)
-    of_evicted: list[Places] = []
-    for spot in evicted:
-        if (places := course.move(spot)) is None:
+    of_evicted: dict[int, Places] = {}
+    for number, spot in enumerate(evicted):
+        if (places := course.move(spot)) is not None:
+            of_evicted[number] = places
+        elif course.is_over:
             break
-        of_evicted.append(places)
-    return tuple(of_waiting), tuple(of_evicted)
+    return tuple(of_waiting), of_evicted
 
 
 class _Level:
@@ -123,6 +131,10 @@ class _Level:
         """The number of replacements without a node that it will count."""
         self.lowest: int | None = None
         """The lowest count that an eviction leaves."""
+
+    def is_too_full(self, domain: str | None) -> bool:
+        """Whether a domain has more than the minimum and maxSkew, without the pods that are evicted."""
+        return domain is not None and self.left(domain) > self.minimum + self.tally.max_skew
 
     def left(self, domain: str) -> int:
         """Return what the evictions leave in a domain."""
@@ -190,7 +202,10 @@ class _Course:
     """
 
     __slots__ = (
+        "_all_are_paid_for",
+        "_are_mixed",
         "_board",
+        "_counted",
         "_first",
         "_known",
         "_levels",
@@ -200,6 +215,7 @@ class _Course:
         "_some_are_paid_for",
         "_takes",
         "_theirs",
+        "is_over",
     )
 
     def __init__(self, board: Board) -> None:
@@ -208,12 +224,19 @@ class _Course:
         self._first: _Replacements | None = None
         self._known: dict[int, _Replacements] = {}
         """By the number of the piece."""
+        self._counted: set[int] = set()
+        """The numbers of the pieces that have some."""
         self._takes: Mapping[str, int] = {}
         """The most that any so far requests."""
         self._theirs: NodeSet = 0
         """The nodes that any so far may have."""
         self._reaching: Counter[str] = Counter()
         """How many replacements may land in each domain of the leading constraint."""
+        self.is_over = False
+        """Whether the bound can't be shown for any more."""
+        self._are_mixed = False
+        """Whether their constraints differ."""
+        self._all_are_paid_for = True
         self._some_are_paid_for = False
         self._not_paid_for = 0
         """How many of the replacements are not, and have no DoNotSchedule constraint with nodes as its domains."""
@@ -225,27 +248,43 @@ class _Course:
             found = self._levels[index] = _Level(self._board.tallies[index])
         return found
 
+    def _these(self, number: int) -> _Replacements:
+        if (found := self._known.get(number)) is None:
+            found = self._known[number] = _Replacements.of(self._board, self._board.pieces[number])
+        return found
+
+    def _may_join(self, number: int, *, is_paid_for: bool) -> bool:
+        """Whether the bound covers the replacements of a piece, and they have the same constraints as those so far.
+
+        If all are paid for, only their DoNotSchedule constraints need be the same.
+        """
+        these, first = self._these(number), self._first
+        if is_paid_for and self._all_are_paid_for and these.own_hard is not None:
+            return first is None or these.hard_constraints == first.hard_constraints
+        is_like_first = first is None or (these.constraints == first.constraints and not self._are_mixed)
+        return these.own is not None and is_like_first
+
     def move(self, spot: Spot) -> Places | None:
         """Count an eviction and its replacement, and return the places of that.
 
-        None if the eviction does not improve a group to be restored at once, whatever follows, or if the bound can't be
-        shown.
+        None if its replacement is not like the others; and if the eviction does not improve a group to be restored at
+        once, whatever follows, or if the bound can't be shown. Then it `is_over`.
         """
-        improves = improves_hard = False
-        is_paid_for = True
-        for index in self._board.pieces[spot.piece].counted_by:
-            level = self._level(index)
-            domain = level.tally.domain_of[spot.slot]
-            is_overfull = domain is not None and level.left(domain) > level.minimum + level.tally.max_skew
-            if level.tally.soft and not is_overfull:
-                is_paid_for = False
-            if domain is None:
-                continue
-            if level.tally.cure and is_overfull:
-                improves = True
-                improves_hard = improves_hard or not level.tally.soft
-            level.evict(domain)
-        return self.add(spot.piece, is_paid_for=improves_hard and is_paid_for) if improves else None
+        levels = [self._level(index) for index in self._board.pieces[spot.piece].counted_by]
+        domains = [level.tally.domain_of[spot.slot] for level in levels]
+        too_full = [level.is_too_full(domain) for level, domain in zip(levels, domains, strict=True)]
+        improved = [level for level, is_so in zip(levels, too_full, strict=True) if is_so and level.tally.cure]
+        is_paid_for = any(not level.tally.soft for level in improved) and all(
+            is_so or not level.tally.soft for level, is_so in zip(levels, too_full, strict=True)
+        )
+        if improved and not self._may_join(spot.piece, is_paid_for=is_paid_for):
+            return None
+        for level, domain in zip(levels, domains, strict=True):
+            if domain is not None:
+                level.evict(domain)
+        places = self.add(spot.piece, is_paid_for=is_paid_for) if improved else None
+        self.is_over = places is None
+        return places
 
     def add(self, number: int, *, is_paid_for: bool = False) -> Places | None:
         """Count a replacement that has no node, and return its places; None if the bound can't be shown.
@@ -254,40 +293,40 @@ class _Course:
             number: of its piece.
             is_paid_for: whether ScheduleAnyway constraints get no more excess wherever it lands.
         """
-        piece = self._board.pieces[number]
-        if (these := self._known.get(number)) is None:
-            these = self._known[number] = _Replacements.of(self._board, piece)
-            self._takes = largest_request(map(self._board.pieces.__getitem__, self._known))
-            self._theirs |= piece.replacement.statically_feasible
-        if self._first is None:
-            self._first = these
-        if these.own is None or these.constraints != self._first.constraints:
+        piece, these = self._board.pieces[number], self._these(number)
+        own = these.own_hard if is_paid_for and these.own_hard is not None else these.own
+        if own is None or not self._may_join(number, is_paid_for=is_paid_for):
             return None
+        self._first = self._first or these
+        self._are_mixed = self._are_mixed or these.constraints != self._first.constraints
+        self._all_are_paid_for = self._all_are_paid_for and is_paid_for
+        if number not in self._counted:
+            self._counted.add(number)
+            self._takes = largest_request(map(self._board.pieces.__getitem__, self._counted))
+            self._theirs |= piece.replacement.statically_feasible
         for index in piece.counted_by:
             self._level(index).coming += 1
         if not all(level.is_kept for level in self._levels.values()):
             return None
-        own, closing = these.own, these.closing(these.own)
-        if these.own_hard is not None:
-            closing_hard = these.closing(these.own_hard)
-            if is_paid_for:
-                self._some_are_paid_for, own, closing = True, these.own_hard, closing_hard
-            elif not closing_hard:
-                closing, self._not_paid_for = min(closing, self._not_paid_for), self._not_paid_for + 1
+        closing = these.closing(own)
+        if own is these.own_hard:
+            self._some_are_paid_for = True
+        elif these.own_hard is not None and not these.closing(these.own_hard):
+            closing, self._not_paid_for = min(closing, self._not_paid_for), self._not_paid_for + 1
         if self._some_are_paid_for and any(level.falls for level in self._levels.values() if level.tally.soft):
             return None
         return self._places(piece, these, own, closing)
 
     def _places(self, piece: Piece, these: _Replacements, own: _Own, closing: int) -> Places | None:
-        nodes, passing = self._theirs, piece.replacement.statically_feasible
-        for index in own.of_nodes:
-            level = self._level(index)
-            passing &= _passing_nodes(level)
+        nodes = self._theirs
+        passing, *more = self._accepting(piece, own)
+        roomy = () if these.are_apart else tuple(more)
+        for level in map(self._level, own.of_nodes):
             if not level.tally.soft:
                 nodes &= level.tally.domains.eligible
-        room = these.room
+        room = these.room, roomy
         if own.lead is None:
-            return Places(nodes, (passing,), closing, self._takes) if passing else None
+            return Places(nodes, (passing,), closing, roomy, self._takes) if passing else None
         needed: _Parts = {(): passing}
         lead = self._level(own.lead)
         for index in (own.lead, *own.beside):
@@ -303,10 +342,19 @@ class _Course:
             return None
         self._shown.update((room, passing, domains) for domains in needed)
         if lead.tally.soft:
-            return Places(nodes, tuple(parts), closing, self._takes)
-        is_first = self._first is not None and room == self._first.room
+            return Places(nodes, tuple(parts), closing, roomy, self._takes)
+        is_first = self._first is not None and these.room == self._first.room
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
-        return None if reachable is None else Places(nodes & reachable, tuple(parts), closing, self._takes)
+        return None if reachable is None else Places(nodes & reachable, tuple(parts), closing, roomy, self._takes)
+
+    def _accepting(self, piece: Piece, own: _Own) -> list[NodeSet]:
+        """Return the nodes that constraints with nodes as their domains allow, or prefer, whatever happens elsewhere.
+
+        First those that take one replacement, then those that take two, and so on.
+        """
+        feasible = piece.replacement.statically_feasible
+        of_levels = [_accepting_nodes(self._level(index)) for index in own.of_nodes]
+        return [reduce(and_, those, feasible) for those in zip(*of_levels, strict=False)] or [feasible]
 
     def _within(self, parts: _Parts, level: _Level, around: _Level | None, *, counts: bool, leads: bool) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
@@ -396,11 +444,12 @@ def _never_closing(level: _Level) -> NodeSet:
     return union(there for domain, there in tally.domains.nodes.items() if tally.count(domain) <= most)
 
 
-def _passing_nodes(level: _Level) -> NodeSet:
-    """Return the nodes that a constraint with nodes as its domains allows, or prefers, until a pod lands there."""
-    tally = level.tally
+def _accepting_nodes(level: _Level) -> list[NodeSet]:
+    """Return the nodes that a constraint with nodes as its domains allows, or prefers, for one, two or more pods."""
+    tally, by_count = level.tally, level.tally.nodes_by_count()
     most = level.floor if tally.soft else level.floor + tally.max_skew - 1
-    return union(there for count, there in tally.nodes_by_count().items() if count <= most)
+    numbers = 1 if tally.soft else max(1, min(_MOST_ON_A_NODE, most + 1 - min(by_count, default=0)))
+    return [union(there for count, there in by_count.items() if count <= most - at) for at in range(numbers)]
 
 
 class _Own(NamedTuple):
@@ -420,7 +469,9 @@ class _Replacements(NamedTuple):
     own: _Own | None
     """None if the bound does not cover them."""
     own_hard: _Own | None
-    """The same of the DoNotSchedule constraints alone; None if there are none."""
+    """The same of the DoNotSchedule constraints alone, if they are all that decides; None if there are none."""
+    hard_constraints: Hashable
+    """The same as the next, but for the ScheduleAnyway constraints."""
     constraints: Hashable
     """Equal for those that are alike for constraints and, where more than amounts decide about room, for room."""
     room: Hashable
@@ -433,27 +484,33 @@ class _Replacements(NamedTuple):
         replacement, spec, sample = piece.replacement, piece.template.spec, piece.sample
         room = spec.requests, replacement.statically_feasible
         terms = spec.pod_affinity, spec.pod_anti_affinity
-        alike = piece.counted_by, piece.hard, piece.soft, terms, None if replacement.needs_only_amounts else room
+        hard = piece.hard, tuple(index for index in piece.counted_by if not board.tallies[index].soft)
+        alike = hard, terms, None if replacement.needs_only_amounts else room
         are_apart = bool(replacement.keys_apart_from(sample.namespace, sample.labels))
-        own = _own_of(board, piece)
-        own_hard = _own_in(board, piece.hard) if own is not None and piece.hard else None
-        return cls(own, own_hard, alike, room, are_apart)
+        own = _own_of(board, piece, (*piece.hard, *piece.soft))
+        own_hard = _own_of(board, piece, piece.hard, is_paid_for=True)
+        return cls(own, own_hard, alike, (alike, piece.counted_by, piece.soft), room, are_apart)
 
     def closing(self, own: _Own) -> int:
         """Return how many others may keep one off a node if these constraints decide where they go: all or none."""
         return maxsize if own.of_nodes or self.are_apart else 0
 
 
-def _own_of(board: Board, piece: Piece) -> _Own | None:
-    """Return a piece's constraints; None if the bound does not cover them."""
-    own = (*piece.hard, *piece.soft)
+def _own_of(board: Board, piece: Piece, own: Sequence[int], *, is_paid_for: bool = False) -> _Own | None:
+    """Return some of a piece's constraints; None if the bound does not cover it.
+
+    If replacements are paid for, ScheduleAnyway constraints don't matter.
+    """
     if not own or piece.replacement.unknown is not None or board.placement.view.uncertain:
         return None
     constraints = piece.replacement.constraints
-    are_all = len(piece.soft) == len(constraints.soft) and len(piece.hard) == len(constraints.hard)
-    if not are_all or (piece.soft and not constraints.soft_need_all_keys):
+    if len(piece.hard) != len(constraints.hard):
         return None
-    if any(index not in own and not _is_implied(board, piece, index) for index in piece.counted_by):
+    are_all = len(piece.soft) == len(constraints.soft) and (not piece.soft or constraints.soft_need_all_keys)
+    if not (are_all or is_paid_for):
+        return None
+    counting = (index for index in piece.counted_by if not (is_paid_for and board.tallies[index].soft))
+    if any(index not in own and not _is_implied(board, piece, index) for index in counting):
         return None  # It could land where it makes a group worse.
     return _own_in(board, own)
 

@@ -137,6 +137,8 @@ class VictimOrder(NamedTuple):
     """Pods that are not Ready come first, because they serve no traffic."""
     deletion_cost: int
     priority: int
+    turn: tuple[int, int]
+    """Where others are evicted too, what is less for those that should go first for the sake of the rest."""
     age: float
     """Seconds from some moment to the pod's creation, negated, so that younger pods come first."""
     name: str
@@ -237,13 +239,14 @@ def threshold_value(threshold: PriorityThreshold, priority_classes: Mapping[str,
     return value
 
 
-def victim_order(pod: Pod) -> VictimOrder:
+def victim_order(pod: Pod, turn: tuple[int, int] = (0, 0)) -> VictimOrder:
     """Return the sort key that puts pods with the lowest disruption cost first."""
     created = pod.creation_timestamp
     return VictimOrder(
         pod.ready,
         deletion_cost(pod),
         pod.spec.priority,
+        turn,
         -created.timestamp() if created is not None else 0.0,
         pod.name,
     )
