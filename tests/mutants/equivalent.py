@@ -115,5 +115,60 @@ EQUIVALENT: Final = {
         "accept_over_tls.<locals>.shake_hands",
         "connection.close() → pass",
     ): "asyncio closes it too when a handshake fails; other event loops need not",
+    (
+        "eviction/owners/last_look.py",
+        "OtherControllers.why_incomplete",
+        "controller is None or pod.controller is None → ((controller is None))",
+    ): "each of these pods has a controller; the condition is for mypy",
+    (
+        "eviction/owners/last_look.py",
+        "OtherControllers._samples",
+        "move.pod.controller is not None → True",
+    ): "a pod without a controller is never evicted; the condition is for mypy",
+    (
+        "moves/following.py",
+        "judged",
+        "entry.ended is None or entry.replacement is None → ((entry.replacement is None))",
+    ): "a move that must stay Ready has ended; the condition is for mypy",
+    (
+        "holds/refusals.py",
+        "_controller_key",
+        "controller is None → False",
+    ): "a pod without a controller is never evicted; the condition is for mypy",
+    (
+        "eviction/eviction_api.py",
+        "EvictionApi.is_untouched",
+        "response.succeeded → True",
+    ): "what comes with an error is no pod, and is not read as one",
+    (
+        "planning/search/board_builder.py",
+        "_outside",
+        "domains.eligible == placement.table.every → False",
+    ): "no pod is outside of all nodes: it only saves the look",
+    (
+        "planning/search/safety.py",
+        "StepOutcome.weight",
+        "1 → 2",
+    ): "outcomes are weighed against each other: all weigh double then",
+    (
+        "planning/search/safety.py",
+        "_split_counting",
+        'tally.domain_of[_lowest(nodes)] or "" → ((tally.domain_of[_lowest(nodes)]))',
+    ): "these nodes are in a domain; the condition is for mypy",
+    (
+        "planning/room/demand.py",
+        "_counted",
+        "not demand.prepared.hard_constraints → False",
+    ): "without constraints, it makes no difference how many they might count: it only saves the look",
+    (
+        "planning/victims/selection.py",
+        "Selection.violated",
+        "each.violated → True",
+    ): "a namespace with nothing to restore has no tasks: it only saves the look",
+    (
+        "eviction/pacing.py",
+        "_HourShares.__init__",
+        "tally.left_in_hour or 0 → ((tally.left_in_hour))",
+    ): "these tallies are of limits of an hour; the condition is for mypy",
 }
 """By file, function and name of the change."""

@@ -42,6 +42,11 @@ class Noted(NamedTuple):
     """As `file::qualified name`."""
 
     @property
+    def file(self) -> str:
+        """The file of the test."""
+        return self.test.partition("::")[0]
+
+    @property
     def is_property(self) -> bool:
         """Whether it takes longer, because it tries many clusters."""
         return self.test.startswith("tests/properties")
@@ -59,7 +64,7 @@ class Selection(NamedTuple):
     def of(cls, noted: Sequence[Noted]) -> Selection:
         """Return some fast tests in their order."""
         names = [each.test for each in noted]
-        return cls(sorted({name.partition("::")[0] for name in names}), names)
+        return cls(sorted({each.file for each in noted}), names)
 
 
 class Trials:
@@ -83,6 +88,9 @@ class Trials:
         """Return the code of a file, relative to `operator/respread`, without a change."""
         return (self._copy / CODE / file).read_text(encoding="utf-8")
 
+    def _text(self, test_file: str) -> str:
+        return (self._copy / test_file).read_text(encoding="utf-8")
+
     def caught_by(self, change: Change, *, with_control_plane: bool = False) -> str:
         """Return a test that fails with a change, and fails again alone; empty if there is none."""
         code, file = self.code(change.file), self._copy / CODE / change.file
@@ -98,7 +106,10 @@ class Trials:
             file.write_text(code, encoding="utf-8")
 
     def _selections(self, change: Change, code: str) -> Iterator[Selection]:
-        """Yield the fast tests that enter the changed function; for a change outside of one, any of its file."""
+        """Yield the fast tests that enter the changed function.
+
+        For a change outside of one, those whose files name the constant, and any that enter its file.
+        """
         if self._always:
             yield Selection(self._always)
             return
@@ -106,6 +117,10 @@ class Trials:
         entering = [each for each in self._noted if function in each.functions]
         if function.endswith("::"):
             entering = [each for each in self._noted if any(name.startswith(function) for name in each.functions)]
+            constant = code.splitlines()[change.line(code) - 1].partition(":")[0]
+            naming = {file for file in {each.file for each in self._noted} if constant in self._text(file)}
+            if constant.isidentifier() and naming:
+                yield Selection.of([each for each in self._noted if each.file in naming])
         if not entering:
             yield Selection([*NOT_SLOW, f"tests/unit/{change.file.partition('/')[0]}"])
             return

@@ -94,8 +94,7 @@ class FollowUp:
         if untouched is None or entry.uid in self._evictions.lanes.moves():
             return
         if self._evictions.journal.resolve(entry, made=not untouched):
-            if untouched:
-                self._hurry((entry.move.policy,))
+            self._hurry((entry.move.policy,))
             self._notify()
 
     async def _ask_after(self, move: Move, snapshot: ClusterSnapshot) -> None:

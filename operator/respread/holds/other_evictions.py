@@ -149,8 +149,6 @@ class OtherEvictions:
 
     def held(self, group: SpreadGroup, now: datetime) -> Held | None:
         """Return why a group is held; None unless another client evicts its pods repeatedly."""
-        if not self._known:
-            return None
         found = [
             (workload, known)
             for workload in group.workloads

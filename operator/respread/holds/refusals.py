@@ -122,7 +122,6 @@ class Refusals:
         held, now, result = answer.held, self._clock(), answer.result
         if held is None or answer.may_have_evicted:
             return
-        self._refusals.forget_ended(now)
         if result in _BY_BUDGET:
             self._refusals[_key(pod, budgets)] = _Hold(held, now + _AT_MOST_SECONDS, budgets)
         elif (seconds := _FOR_ALL_SECONDS.get(result)) is not None:
@@ -133,10 +132,8 @@ class Refusals:
     def hold(self, pod: Pod, held: Held) -> None:
         """Remember the result of the last look at a pod's controllers, if it is a lasting one."""
         if held.reason in _OF_POD | _OF_CONTROLLER:
-            now = self._clock()
-            self._refusals.forget_ended(now)
             key = _key(pod, ()) if held.reason in _OF_POD else _controller_key(pod)
-            self._refusals[key] = _Hold(held, now + _LOOK_AGAIN_SECONDS)
+            self._refusals[key] = _Hold(held, self._clock() + _LOOK_AGAIN_SECONDS)
 
     def why_not(self, pod: Pod, budgets: Budgets) -> Held | None:
         """Return why evicting a pod would be useless now, or None."""

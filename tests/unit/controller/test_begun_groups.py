@@ -29,7 +29,7 @@ def web(name: str, on: str, **fields: object) -> Pod:
     return pod(name, on, SPEC, controller=OWNER, **fields)  # type: ignore[arg-type]  # a Pod's
 
 
-PODS = [web(f"web-{number}", "a1") for number in range(4)]
+PODS = [web(f"web-{number}", "a1") for number in range(6)]
 BEFORE = cluster(NODES, PODS)
 (GROUP,) = spread_of(BEFORE).groups
 MOVE = move(PODS[0], groups=(GROUP,), from_domains=("a",), to_domains=(("b", "c"),))
@@ -51,18 +51,18 @@ def needed(
 def test_an_eviction_in_flight_counts_from_its_request_to_its_replacement() -> None:
     leaving = msgspec.structs.replace(PODS[0], deletion_timestamp=NOW)
     pending, placed = web("web-6", "", ready=False), web("web-6", "b1", ready=False)
-    assert needed(BEFORE, SENT) == [1]
-    assert needed(cluster(NODES, [leaving, *PODS[1:]]), SENT) == [1]
+    assert needed(BEFORE, SENT) == [3]
+    assert needed(cluster(NODES, [leaving, *PODS[1:]]), SENT) == [3]
     for replacement in (pending, placed):
         after = cluster(NODES, [*PODS[1:], replacement])
         in_flight, _ = SENT.updated(after, 1.0, lambda *_: Outcome.IMPROVED)
-        assert needed(after, in_flight) == [1]
+        assert needed(after, in_flight) == [3]
 
 
 @pytest.mark.parametrize(
     ("reason", "begun", "expected"),
     [
-        (Reason.QUIET_PERIOD, True, [1]),
+        (Reason.QUIET_PERIOD, True, [3]),
         (Reason.IN_MOTION, False, []),  # what somebody else changes
         (Reason.BACKING_OFF, True, []),  # for longer than a moment
     ],
@@ -79,18 +79,19 @@ def test_groups_that_hold_need_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("per_app", "expected"),
+    ("per_app", "on", "expected"),
     [
-        ((6, 6), 8),  # each needs 4, and so do all together
-        ((2, 2), 2),  # each needs one, and so do all together
-        ((1, 1, 1, 1, 1, 1), 4),  # only all together do
+        ((6, 6), "aa", 8),  # each needs 4, and so do all together
+        ((6, 6), "ab", 8),  # each needs 4, and all together do no more than one
+        ((2, 2), "aa", 2),  # each needs one, and so do all together
+        ((1, 1, 1, 1, 1, 1), "aaaaaa", 4),  # only all together do
     ],
 )
 def test_an_eviction_counts_once_for_a_selector_and_one_that_contains_it(
-    per_app: tuple[int, ...], expected: int
+    per_app: tuple[int, ...], on: str, expected: int
 ) -> None:
     pods = [
-        pod(f"{app}-{number}", "a1", _own_and_shared(f"{app}"), labels=Map(app=f"{app}", tier="web"))
+        pod(f"{app}-{number}", f"{on[app]}1", _own_and_shared(f"{app}"), labels=Map(app=f"{app}", tier="web"))
         for app, count in enumerate(per_app)
         for number in range(count)
     ]

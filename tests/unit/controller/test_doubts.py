@@ -165,6 +165,15 @@ def test_a_doubt_is_due_once_no_request_can_arrive_any_more() -> None:
     assert leader.counted == (0, 0)
 
 
+def test_the_first_of_two_doubts_is_due_first() -> None:
+    two = move("web-2")
+    snapshot = cluster([], [MOVE.pod, two.pod])
+    ledger = sent(30).sent(two, snapshot, -30.0, NOW - 30.0).taken_over((MOVE, two), 0.0).doubted(two, 9.0)
+    ledger, _ = ledger.updated(snapshot, 60.0, lambda *_: Outcome.IMPROVED)
+    assert ledger.next_due() == CERTAIN_SECONDS
+    assert [each.move for each in ledger.due(ledger.next_due())] == [MOVE]
+
+
 def test_a_pod_that_is_chosen_again_counts_once() -> None:
     leader = Leader(recorded(sent(30), 30.0), sent(30))
     leader.clock.now = 60.0

@@ -26,7 +26,7 @@ from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, Polic
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch
-from respread.controller.follow_up import UNANSWERED_SECONDS
+from respread.controller.follow_up import LATE_SECONDS, OWED_SECONDS, UNANSWERED_SECONDS
 from respread.controller.observation import Conclusions
 from respread.controller.permission import CONFIRM_SECONDS, Leading
 from respread.controller.records.history import History
@@ -35,6 +35,7 @@ from respread.eviction.answers import Answer
 from respread.eviction.limiter import Limiters, bounding
 from respread.eviction.owners.last_look import FRESH_SECONDS
 from respread.kube.requests import Requests
+from respread.moves.entry import UNCONFIRMED_SECONDS, Outcome
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
 from tests.informer_parts import Parts
@@ -139,6 +140,13 @@ class Cluster:
         policies = self.parts.informers.policies.policies
         bound = bounding(moves, Limiters().of(policies), self.snapshot)
         return acting.evictions.batch(self.snapshot, acting.permission.planned_for(policies, self.seconds), bound)
+
+    async def give_up_on(self, acting: Acting, moves: Sequence[Move]) -> None:
+        """Make moves, and let so much time pass that those without an answer count as not made."""
+        await asyncio.gather(*acting.evictions.begin(moves, self.batch(acting, moves)))
+        self.seconds += UNCONFIRMED_SECONDS
+        ledger, _ = acting.journal.ledger.updated(self.snapshot, self.seconds, lambda *_: Outcome.IMPROVED)
+        acting.journal.followed(ledger, self.snapshot)
 
     def acting(self, requests: Requests) -> Acting:
         """Return the parts that act through the API server."""
@@ -329,6 +337,14 @@ def test_nothing_is_sent_for_a_workload_that_has_become_too_small(least: int, *,
     assert made is is_made
 
 
+@pytest.mark.parametrize("observed", [{}, {"observedGeneration": 0}, {"observedGeneration": 1}])
+def test_nothing_is_sent_before_a_controller_has_observed_its_spec(observed: dict[str, int]) -> None:
+    world = Cluster(policy())
+    world.replica_set["status"] = {"replicas": 2, **observed}
+    made, _ = world.evict()
+    assert made is (observed == {"observedGeneration": 1})
+
+
 def test_a_refusal_is_counted_only_in_the_metric() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     refusal = {"kind": "Status", "message": "no", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
@@ -395,6 +411,21 @@ def test_the_rest_of_a_step_is_not_tried_once_another_replica_leads() -> None:
     assert world.asked == ["POST eviction"]  # a dry run
 
 
+def test_a_pod_that_was_read_long_ago_is_read_again_before_its_dry_run() -> None:
+    """By then it is gone, and the API server would say so only after it has counted a disruption."""
+    world = Cluster(policy())
+
+    async def slowly(_: web.Request) -> web.StreamResponse:
+        world.seconds += FRESH_SECONDS
+        return web.json_response({}, status=201)
+
+    world.stub.on("POST", EVICTION, slowly)
+    made, _ = world.make(*(move(each, component=1) for each in (A, B)))
+    assert not made
+    assert world.asked == ["POST eviction"]  # a dry run of the first
+    assert ("GET", "/api/v1/namespaces/default/pods/b") in world.stub.requests
+
+
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> None:
     world = Cluster(policy())
@@ -406,8 +437,13 @@ def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> No
     assert made is bool(world.asked)
 
 
-@pytest.mark.parametrize(("others", "asked"), [(2, 2), (1, 1)])
-def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(others: int, asked: int) -> None:
+@pytest.mark.parametrize(
+    ("others", "seconds", "asked"),
+    [(2, UNANSWERED_SECONDS, 2), (1, UNANSWERED_SECONDS, 1), (2, UNANSWERED_SECONDS - 0.1, 1)],
+)
+def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
+    others: int, seconds: float, asked: int
+) -> None:
     world = Cluster(policy())
     world.stub.on("POST", EVICTION, dropping)
     nodes = [node("node-1", "a"), node("node-2", "b")]
@@ -418,7 +454,8 @@ def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(others
             acting = world.acting(requests)
             moves = [move(A, groups=tuple(spread.groups))]
             await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-            world.seconds += UNANSWERED_SECONDS
+            assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
+            world.seconds += seconds
             conclusions = Conclusions(acting, world.parts.metrics, lambda: world.seconds)
             conclusions.ask_again(world.snapshot, spread, world.parts.informers.policies.policies)
             while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
@@ -428,6 +465,106 @@ def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(others
 
     asyncio.run(scenario())
     assert world.asked.count("POST eviction") == asked
+
+
+@pytest.mark.parametrize(
+    ("found", "is_chosen_again", "counted", "doubts"),
+    [
+        (answering(pods_with({})["items"][0]), False, 0, False),
+        (answering(pods_with({})["items"][1]), False, 1, False),  # another pod has its name
+        (answering({}, status=404), False, 1, False),
+        (answering({"kind": "Status", "metadata": {}}, status=500), False, 1, True),
+        (dropping, False, 1, True),
+        (answering(pods_with({})["items"][0]), True, 1, True),
+    ],
+    ids=["there", "replaced", "gone", "unread", "lost", "chosen again"],
+)
+def test_an_eviction_without_an_answer_is_judged_by_its_pod(
+    found: Answering, *, is_chosen_again: bool, counted: int, doubts: bool
+) -> None:
+    world = Cluster(policy(limits={"perHour": 5}))
+    world.stub.on("POST", EVICTION, dropping)
+
+    async def scenario() -> tuple[int, bool]:
+        async with world.stub.running() as requests:
+            acting, moves = world.acting(requests), [move(A)]
+            await world.give_up_on(acting, moves)
+            world.seconds = acting.journal.ledger.next_due()
+
+            async def read(request: web.Request) -> web.StreamResponse:
+                if is_chosen_again:
+                    acting.lanes.start(tuple(moves), asyncio.sleep(0.1))
+                return await found(request)
+
+            world.stub.on("GET", "/pods/a", read)
+            await asyncio.gather(*acting.follow_up.find_out())
+            count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
+            await acting.aclose()
+            return count, acting.journal.doubts(moves[0])
+
+    assert asyncio.run(scenario()) == (counted, doubts)
+
+
+@pytest.mark.parametrize(("replicas", "wanted"), [(2, True), (1, False)])
+def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late(replicas: int, *, wanted: bool) -> None:
+    world = Cluster(policy())
+    gone = cluster([node("node-1", "a")], [B])
+
+    async def scenario() -> list[bool]:
+        async with world.stub.running() as requests:
+            acting, moves = world.acting(requests), [move(A)]
+            await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+            ledger, _ = acting.journal.ledger.updated(gone, world.seconds, lambda *_: Outcome.IMPROVED)
+            acting.journal.followed(ledger, gone)
+            world.replica_set["spec"]["replicas"] = replicas
+            assert acting.follow_up.look_after(gone) == []
+            world.seconds += LATE_SECONDS
+            await asyncio.gather(*acting.follow_up.look_after(gone))
+            found = [each.wanted for each in acting.journal.ledger.in_flight]
+            await acting.aclose()
+            return found
+
+    assert asyncio.run(scenario()) == [wanted]
+
+
+def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:
+    world = Cluster(policy())
+    again: list[object] = []
+
+    async def scenario() -> None:
+        async with world.stub.running() as requests:
+            acting, moves = world.acting(requests), [move(A)]
+            batch = world.batch(acting, moves)
+
+            async def slowly(_: web.Request) -> web.StreamResponse:
+                world.seconds += 2 * UNANSWERED_SECONDS
+                again.extend(acting.follow_up.ask_again(batch, lambda _: True))
+                return web.json_response({}, status=201)
+
+            world.stub.on("POST", EVICTION, slowly)
+            await asyncio.gather(*acting.evictions.begin(moves, batch))
+            assert acting.journal.history.evicted == {"default": 1}
+            await acting.aclose()
+
+    asyncio.run(scenario())
+    assert again == []
+
+
+def test_a_doubtful_move_that_is_chosen_again_and_held_stays_doubtful() -> None:
+    world = Cluster(policy(limits={"perHour": 5}))
+    world.stub.on("POST", EVICTION, dropping)
+
+    async def scenario() -> tuple[int, bool]:
+        async with world.stub.running() as requests:
+            acting, moves = world.acting(requests), [move(A)]
+            await world.give_up_on(acting, moves)
+            world.leads = False
+            await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+            await acting.aclose()
+            count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
+            return count, acting.journal.doubts(moves[0])
+
+    assert asyncio.run(scenario()) == (1, True)
 
 
 @pytest.mark.parametrize("is_controller", [True, False])
@@ -445,6 +582,36 @@ def test_any_owner_of_a_controller_that_is_not_known_holds_the_move(*, is_contro
     assert world.asked == []
     owners.pop()
     assert world.evict()[0], "the known one alone holds nothing"
+
+
+def test_all_that_are_refused_after_the_first_of_a_step_are_owed() -> None:
+    third = msgspec.structs.replace(A, name="c", uid="uid-c")
+    world = Cluster(policy())
+    world.snapshot = cluster([node("node-1", "a")], [A, B, third])
+    world.parts.informers.state.apply("pods", [(third.key, third)])
+    listed = pods_with({})
+    listed["items"].append(
+        {**listed["items"][0], "metadata": {**listed["items"][0]["metadata"], "name": "c", "uid": "uid-c"}}
+    )
+    world.stub.on("GET", "/namespaces/default/pods", answering(listed))
+    world.replica_set["spec"]["replicas"] = world.replica_set["status"]["replicas"] = 3
+
+    async def refused(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"kind": "Status", "message": "it has changed"}, status=201 if request.query else 409)
+
+    for name in ("b", "c"):
+        world.stub.on("POST", f"/pods/{name}/eviction", refused)
+
+    async def scenario() -> list[bool]:
+        async with world.stub.running() as requests:
+            acting = world.acting(requests)
+            step = [move(each, component=1) for each in (A, B, third)]
+            await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
+            owed = [each.is_owed for each in acting.journal.ledger.in_flight]
+            await acting.aclose()
+            return owed
+
+    assert asyncio.run(scenario()) == [False, True, True]
 
 
 def test_an_owed_eviction_counts_when_it_is_made() -> None:
@@ -466,7 +633,8 @@ def test_an_owed_eviction_counts_when_it_is_made() -> None:
             await asyncio.gather(*acting.evictions.begin(step, batch))
             counts = [acting.journal.history.history.count_in_last_hour("default", 0)]
             assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [True]
-            world.seconds += 2
+            assert acting.follow_up.next_ask() == world.seconds + OWED_SECONDS
+            world.seconds += OWED_SECONDS
             await asyncio.gather(*acting.follow_up.ask_again(batch, lambda _: True))
             assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [False]
             await acting.aclose()

@@ -64,14 +64,14 @@ def test_after_the_pause_the_failing_namespace_waits_for_all_moves_in_flight() -
     assert history.why_not_tried(POLICY, "shop", (), NOBODY) is None
 
 
-def replacement(*, ready: bool) -> ClusterSnapshot:
-    """Return a cluster with a pod of workload `c`, which failed last."""
-    controller = OwnerReference("apps/v1", "StatefulSet", "c", "uid-c")
-    return cluster([], [pod("c-0", "a1", spec(), namespace="shop", controller=controller, ready=ready)])
+def replacement(*, ready: bool, of: str = "c") -> ClusterSnapshot:
+    """Return a cluster with a pod of a workload; `c` failed last."""
+    controller = OwnerReference("apps/v1", "StatefulSet", of, f"uid-{of}")
+    return cluster([], [pod(f"{of}-0", "a1", spec(), namespace="shop", controller=controller, ready=ready)])
 
 
-def failed_stateful_sets(clock: Clock) -> History:
-    history = History(clock)
+def failed_stateful_sets(clock: Clock, history: History | None = None) -> History:
+    history = history or History(clock)
     for name in ("a", "b", "c"):
         history.breakers = history.breakers.failed("default", WorkloadName("StatefulSet", "shop", name), 3, clock.now)
     clock.now = history.breakers.policies["default"].until
@@ -86,16 +86,22 @@ def test_the_replacements_that_are_not_ready_are_the_trial_after_a_pause() -> No
     assert held is not None
     assert held.message.endswith("shop/c-0 is not Ready: no other pod is tried before it is")
     assert history.why_not_tried(POLICY, "elsewhere", (), replacement(ready=False)) is None
+    assert history.why_not_tried(POLICY, "shop", (), replacement(ready=False, of="another")) is None
 
 
 def test_a_pause_is_over_when_the_replacement_becomes_ready_at_last() -> None:
-    history = failed_stateful_sets(Clock())
+    clock = Clock()
+    history = failed_stateful_sets(clock)
     history.follow_trials({"default": POLICY}, replacement(ready=True))
+    history.follow_trials({}, replacement(ready=True))  # the policy was deleted, and is created again
     assert history.single(POLICY) is not None  # Nothing was waited for: what failed may be another thing.
     history.follow_trials({"default": POLICY}, replacement(ready=False))
     assert history.single(POLICY) is not None
     history.follow_trials({"default": POLICY}, replacement(ready=True))
     assert history.single(POLICY) is None
+    failed_stateful_sets(clock, history)
+    history.follow_trials({"default": POLICY}, replacement(ready=True))
+    assert history.single(POLICY) is not None, "nothing was waited for since"
 
 
 def test_without_consecutive_failures_nothing_is_held() -> None:

@@ -50,6 +50,22 @@ def test_a_move_that_is_asked_for_again_is_in_flight_unless_it_was_never_made(
     assert one in journal.ledger
 
 
+def test_moves_keep_the_order_in_which_they_were_chosen() -> None:
+    moves = [move(pod(name, "node-1", SPEC)) for name in "fcadbe"]
+    journal, snapshot = Journal(lambda: 0.0), cluster([], [each.pod for each in moves])
+    journal.chosen(moves[:4], snapshot)
+    journal.chosen(moves[4:], snapshot)
+    assert [each.move for each in journal.ledger.chosen] == moves
+
+
+@pytest.mark.parametrize("answer", [REFUSED, GONE])
+def test_a_move_that_is_refused_at_once_is_not_in_flight(answer: Answer) -> None:
+    journal, one = Journal(lambda: 0.0), move(A)
+    send(journal, one, SNAPSHOT)
+    journal.answered(one, answer, again=False)
+    assert one not in journal.ledger
+
+
 def test_a_move_that_is_in_no_record_is_not_sent() -> None:
     """A new leader would not know of it."""
     journal, each = Journal(lambda: 0.0), move(A)

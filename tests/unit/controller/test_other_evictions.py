@@ -20,6 +20,7 @@ from respread.holds.other_evictions import (
     LONGEST_ROUND,
     ROUND,
     WAIT,
+    Departures,
     OtherEvictions,
 )
 from respread.moves.entry import Outcome
@@ -27,7 +28,7 @@ from respread.moves.ledger import Ledger
 from respread.timing import ClockReading
 from tests.eviction_moves import move
 from tests.spreads import spread_of
-from tests.worlds import NOW, constraint, node, pod, spec
+from tests.worlds import NOW, constraint, node, pod, spec, taint
 
 SPREAD = spec(constraint())
 FIRST_WAIT, LONGEST_WAIT = (timedelta(seconds=seconds) for seconds in WAIT)
@@ -206,3 +207,22 @@ def test_the_wait_ends_although_the_clock_is_set_back() -> None:
     cluster.look()
     assert cluster.until == timedelta()
     assert not cluster.others.repeated
+
+
+@pytest.mark.parametrize("changed", ["gone", "replaced", "came", "cordon"])
+def test_a_leaving_node_is_waited_for_anew_with_each_pod_that_it_loses(changed: str) -> None:
+    leaving, cluster, departures = node("a1", "a", taints=(taint("karpenter.sh/disrupted"),)), Cluster(), Departures()
+    cluster.state.apply("nodes", [(leaving.key, leaving)])
+    assert departures.observe(cluster.state.snapshot, (), NOW) == {"a1": NOW}
+    later = NOW + timedelta(seconds=30)
+    assert departures.observe(cluster.state.snapshot, (), later) == {"a1": NOW}
+    first = cluster.pods[0]
+    if changed == "cordon":
+        cluster.state.apply("nodes", [(leaving.key, msgspec.structs.replace(leaving, unschedulable=True))])
+    elif changed == "came":
+        cluster.put(pod("web-8", "a1", SPREAD))
+    else:
+        elsewhere = msgspec.structs.replace(first, uid="uid-8", node_name="b1")
+        cluster.state.apply("pods", [(first.key, None if changed == "gone" else elsewhere)])
+    lost = changed in {"gone", "replaced"}
+    assert departures.observe(cluster.state.snapshot, (), later) == {"a1": later if lost else NOW}

@@ -161,6 +161,22 @@ def test_nothing_is_evicted_for_policies_that_were_not_confirmed_recently(move: 
     )
 
 
+def test_one_line_tells_that_nothing_is_evicted_until_the_reason_changes(
+    move: Move, caplog: pytest.LogCaptureFixture
+) -> None:
+    inputs = Inputs()
+    told = []
+    for seconds, generation in ((6, 1), (1, 1), (0, 2), (0, 1), (6, 1)):
+        inputs.seconds += seconds
+        if not seconds:
+            there = Map({"default": msgspec.structs.replace(ENFORCES, generation=generation)})
+            inputs.confirmations.note(EVERYWHERE, PolicyVersions(versions_of(there), inputs.seconds))
+            inputs.confirmations.note("default", PolicyVersions(Map(), inputs.seconds))
+        inputs.reason(move)
+        told.append(caplog.text.count("Nothing is evicted for now"))
+    assert told == [1, 1, 2, 2, 3]
+
+
 @pytest.mark.parametrize(
     "there",
     [

@@ -117,7 +117,7 @@ def test_a_policy_is_missing_only_what_it_asks_for_and_what_concerns_its_namespa
         ("spread", PATCH, "set prevention.enabled=true in the Helm release spread"),
         ("spread", EVENTS, "upgrade the Helm release spread"),
         (None, PATCH, "add the component manifests/components/prevention to the kustomization"),
-        (None, EVENTS, "apply manifests/base"),
+        (None, EVENTS, "apply manifests/base, whose ClusterRole grants it"),
     ],
 )
 def test_the_remedy_is_in_words_of_the_installation(

@@ -190,6 +190,9 @@ def test_the_back_off_of_a_balanced_group_is_forgotten_once_it_has_expired() -> 
     assert without_expired(failed, {key: balanced}, {key}, later) is failed
     assert not without_expired(failed, {key: balanced}, (), later).groups
     assert not without_expired(failed, {}, (), later).groups
+    assert not without_expired(failed, {}, (), failed.groups[group_name(key)].until).groups
+    beside = failed.failed("waits", "", later)
+    assert set(without_expired(beside, {key: balanced}, (), later).groups) == {"waits"}
 
 
 def test_evictions_of_a_group_survive_a_restart_and_a_balanced_state() -> None:

@@ -376,10 +376,11 @@ def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answer
     run(scenario, answer)
 
 
-def test_a_status_is_written_again_if_another_may_have_arrived_meanwhile() -> None:
+@pytest.mark.parametrize("lost", [dropping, answering({"message": "no"}, status=500)], ids=["no answer", "500"])
+def test_a_status_is_written_again_if_another_may_have_arrived_meanwhile(lost: Answering) -> None:
     async def scenario(writing: Writing) -> None:
         await writing.write((ALL, evicted(1)))
-        writing.stub.on("PATCH", "/status", dropping)
+        writing.stub.on("PATCH", "/status", lost)
         writing.seconds += 60
         await writing.write((ALL, evicted(2)))
         writing.stub.on("PATCH", "/status", answering({}))

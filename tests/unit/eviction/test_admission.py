@@ -238,6 +238,16 @@ class TestAdmitted:
         own = {"resources": {"requests": {"cpu": "2"}}}
         assert self.requests(own, None)[0] == {"cpu": "2"}
 
+    @pytest.mark.parametrize(
+        ("template", "expected"), [("", ("high", 10)), ("high", ("high", 10)), ("low", ("low", None))]
+    )
+    def test_the_priority_is_that_of_the_pod_if_the_class_is(
+        self, template: str, expected: tuple[str, int | None]
+    ) -> None:
+        pod = {**self.POD, "spec": {**self.POD["spec"], "priorityClassName": "high", "priority": 10}}
+        made = admitted({"spec": {"containers": [], "priorityClassName": template}}, pod, [])["spec"]
+        assert (made["priorityClassName"], made.get("priority")) == expected
+
     def test_the_first_limit_range_with_a_default_counts(self) -> None:
         ranges = [
             msgspec.convert(

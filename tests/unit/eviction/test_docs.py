@@ -8,13 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from respread.controller.follow_up import LATE_SECONDS, UNANSWERED_SECONDS
+from respread.controller.permission import CONFIRMED_SECONDS, OLD_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.owners.last_look import MOST_CONTROLLERS, READING_SECONDS
 from respread.holds.backoff import FLOOR, JITTER, PAUSE
+from respread.holds.holds import STALE_SECONDS
 from respread.kube.leadership import LeaseTimes
-from respread.moves.entry import STEP_SECONDS, TERMINATION_SECONDS, UNCONFIRMED_SECONDS, MovePhase, Outcome
+from respread.moves.entry import (
+    CERTAIN_SECONDS,
+    STEP_SECONDS,
+    TERMINATION_SECONDS,
+    UNCONFIRMED_SECONDS,
+    MovePhase,
+    Outcome,
+)
 from respread.moves.following import STEADY_SECONDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "eviction.md").read_text(encoding="utf-8")
+OPERATIONS = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
 ANSWERS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.partition("## Answers")[2].partition("\n##")[0].splitlines()
@@ -53,5 +65,12 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
     assert f"within {times.retry_seconds * 1.2:g} s" in PAGE
     assert "a minute, doubling up to four hours, with up to a fifth" in PAGE
     assert (PAUSE.first_seconds * FLOOR, PAUSE.seconds(7) * FLOOR) == (7.5, 8 * 60)
+    assert f"{CERTAIN_SECONDS:.0f} s after the last\nrequest, and {CERTAIN_SECONDS:.0f} s after the Lease" in PAGE
+    assert f"After {STALE_SECONDS:.0f} s of silence it evicts nothing" in OPERATIONS
+    assert f"plan is more than {OLD_SECONDS:.0f} s old" in PAGE
+    assert f"could not be read for {CONFIRMED_SECONDS:.0f} s" in PAGE
+    assert f"more than {MOST_CONTROLLERS:,} controllers, or they can't be read within {READING_SECONDS:.0f} s" in PAGE
+    assert f"none has appeared after {LATE_SECONDS:.0f} s, Respread asks" in PAGE
+    assert f"sends the same eviction again every {UNANSWERED_SECONDS:.0f} s" in PAGE
     assert f"watched for another {STEADY_SECONDS:.0f} s" in PAGE
     assert (*PAUSE, JITTER) == (60, 4 * 3600, 0.2)

@@ -90,6 +90,17 @@ def test_a_pod_in_flight_hides_no_other_that_is_missing(wanted: int, *, is_missi
     assert (held is not None) is is_missing
 
 
+@pytest.mark.parametrize("kind", [None, "DaemonSet", "Job"])
+def test_the_pods_that_no_controller_replaces_are_not_waited_for(kind: str | None) -> None:
+    owner = None if kind is None else OwnerReference("apps/v1", kind, "other", "uid-other")
+    snapshot = cluster([node("node-1", "a")], [owned(0), pod("other", "node-1", SPEC, controller=owner)])
+    requests = Answering()
+    others = OtherControllers(requests, lambda: 0.0)
+    planned = move(owned(0), groups=(group("default"),))
+    assert asyncio.run(others.why_incomplete(planned, snapshot, Ledger())) is None
+    assert not requests.read
+
+
 @pytest.mark.parametrize(
     ("status_code", "reason"), [(404, Reason.IN_MOTION), (500, Reason.API_UNAVAILABLE), (403, Reason.API_UNAVAILABLE)]
 )

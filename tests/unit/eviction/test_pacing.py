@@ -190,6 +190,8 @@ class TestScopeOfLimits:
         moves = [victim(1, app="database", policy="databases"), victim(2), victim(3), victim(4, app="database")]
         paced = pace(moves, database, cluster_policy(WIDE))
         assert numbers(paced.now) == [1, 2, 3]
+        assert numbers(pace(moves[:1], database, cluster_policy(WIDE), in_flight=(victim(5),)).now) == [1]
+        assert not pace(moves[:1], database, cluster_policy(WIDE), in_flight=(victim(5, app="database"),)).now
 
     def test_namespaces_of_a_cluster_policy_are_selected_by_label_and_name(self) -> None:
         team = cluster_policy(limits(in_flight=1), "team", namespace_selector=LabelSelector(match_labels=Map(team="a")))

@@ -111,6 +111,7 @@ def test_no_eviction_is_sent_to_a_busy_server(result: EvictionResult) -> None:
     held = refusals.why_not(B, budgets())
     assert held is not None
     assert held.reason == Reason.API_UNAVAILABLE
+    assert refusals.for_planning().why_not(B, budgets()) is None, "plans need not do without the pod"
     clock.now = 5
     assert refusals.why_not(B, budgets()) is None
 
@@ -130,13 +131,12 @@ def test_other_results_hold_nothing(result: EvictionResult) -> None:
     assert refusals.why_not(A, budgets()) is None
 
 
-def test_expired_refusals_are_dropped() -> None:
+def test_each_plan_drops_expired_refusals() -> None:
     refusals, clock = refused(EvictionResult.FORBIDDEN)
     clock.now = 60
-    refusals.note(B, (), Answer(result=EvictionResult.FORBIDDEN))
+    refusals.for_planning()
     clock.now = 0  # an expired refusal that was kept would hold the pod again
     assert refusals.why_not(A, ()) is None
-    assert refusals.why_not(B, ()) is not None
 
 
 class TestLastLook:

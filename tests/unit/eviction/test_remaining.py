@@ -68,6 +68,12 @@ def test_the_limit_that_takes_longest_bounds_the_rest(limits: Limits, seconds: i
     assert (found.seconds, str(found.bound), found.evictions, found.in_flight) == (seconds, bound, 43, 7)
 
 
+def test_a_share_of_a_workload_is_that_of_its_largest_replica_set() -> None:
+    old = lot(labels=Map(app="web", hash="old"), now=1, replicas=10)
+    for lots in ((lot(now=20), old), (old, lot(now=20))):
+        assert str(remaining(*lots, limits=limited(in_flight_per_workload="10%")).bound) == "inFlightPerWorkload 10"
+
+
 def test_a_disruption_budget_bounds_all_workloads_that_it_selects() -> None:
     budget: dict[str, Any] = {"budget": "all", "disruptions": 2}
     found = remaining(lot(now=4, **budget), lot("api", now=3, in_flight=1, **budget), lot("other", now=9))
@@ -150,6 +156,8 @@ def test_no_more_is_possible_than_is_left_and_budgets_allow() -> None:
     assert remaining(lot(now=1, in_flight=3)).used == 0.75
     assert remaining(lot(now=30, in_flight=2, budget="web", disruptions=2)).used == 1.0
     assert remaining(lot(now=30, in_flight=2), trust=Trust()).used == 0.4
+    made = EvictionHistory().with_evictions(["default"], 9_900.0, 2)
+    assert remaining(lot(now=30, in_flight=2), limits=limited(per_hour=4), history=made).used == 0.5
 
 
 def test_moves_are_counted_by_workload_with_budget_and_times() -> None:

@@ -32,19 +32,25 @@ TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "spec": {"co
 
 
 class Server(FakeRequests):
-    """An API server without LimitRanges and with one pod and some ResourceQuotas."""
+    """An API server with one pod and some ResourceQuotas and LimitRanges."""
 
-    def __init__(self, uid: str = POD.uid, quotas: Sequence[dict[str, Any]] = (), answer: str = "") -> None:
+    def __init__(
+        self,
+        uid: str = POD.uid,
+        quotas: Sequence[dict[str, Any]] = (),
+        limit_ranges: Sequence[dict[str, Any]] = (),
+        answer: str = "",
+    ) -> None:
         super().__init__()
         self.uid = uid
         self.body = answer
-        self.quotas = list(quotas)
+        self.rules = {"resourcequotas": quotas, "limitranges": limit_ranges}
         self.read: list[str] = []
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         del options
         self.read.append(f"{method} {path.format(**names)}")
-        body: dict[str, Any] = {"items": self.quotas if path.endswith("quotas") else []}
+        body: dict[str, Any] = {"items": list(self.rules.get(path.rpartition("/")[2], ()))}
         if "/pods/" in path:
             body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}}
             if self.body:
@@ -102,6 +108,13 @@ def test_a_full_quota_has_room_for_what_is_created_after_the_pod_is_deleted(kind
     of = pod("web-1", "node-1", SPEC, controller=OwnerReference("apps/v1", kind, "web", "uid-web"))
     held = why_not(Server(quotas=[quota]), json.dumps(TEMPLATE).encode(), of=of)
     assert (held and held.reason) is reason
+
+
+@pytest.mark.parametrize(("kind", "refuses"), [("Container", True), ("PersistentVolumeClaim", False)])
+def test_a_pod_stays_if_a_limit_range_would_refuse_its_replacement(kind: str, *, refuses: bool) -> None:
+    least = {"metadata": {"name": "least"}, "spec": {"limits": [{"type": kind, "min": {"cpu": "1"}}]}}
+    held = why_not(Server(limit_ranges=[least]), json.dumps(TEMPLATE).encode())
+    assert (held is not None and held.message.startswith("LimitRange least would refuse")) is refuses
 
 
 @pytest.mark.parametrize(

@@ -45,23 +45,25 @@ def test_an_old_outcome_says_nothing_any_more(ready: bool, seconds: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("ready", "in_flight", "most"),
+    ("ready", "took", "in_flight", "most"),
     [
-        (4, [], FEW << 4),
-        (3, [28.0] * 2, FEW << 3),
-        (3, [29.5] * 2, FEW),  # sent together with those that are Ready
-        (4, [29.5], FEW << 2),
-        (8, [29.0] * 40, FEW << 8),
-        (8, [31.0] * 2, FEW << 4),
-        (8, [31.0] * 4, FEW),
-        (100, [31.0] * 10, FEW),
-        (0, [300.0] * 5, FEW),
+        (4, 30.0, [], FEW << 4),
+        (3, 30.0, [28.0] * 2, FEW << 3),
+        (3, 30.0, [29.5] * 2, FEW),  # sent together with those that are Ready
+        (3, 1.0, [0.5], FEW << 3),
+        (3, 1.0, [0.6], FEW << 1),
+        (4, 30.0, [29.5], FEW << 2),
+        (8, 30.0, [29.0] * 40, FEW << 8),
+        (8, 30.0, [31.0] * 2, FEW << 4),
+        (8, 30.0, [31.0] * 4, FEW),
+        (100, 30.0, [31.0] * 10, FEW),
+        (0, 30.0, [300.0] * 5, FEW),
     ],
 )
 def test_moves_that_take_longer_than_those_that_ended_well_undo_what_these_allow(
-    ready: int, in_flight: list[float], most: int
+    ready: int, took: float, in_flight: list[float], most: int
 ) -> None:
-    trust = after(*[True] * ready, seconds=30.0).beside([(WEB, seconds) for seconds in in_flight], 100.0)
+    trust = after(*[True] * ready, seconds=took).beside([(WEB, seconds) for seconds in in_flight], 100.0)
     assert trust.most(WEB, 100.0) == most
     assert trust.most(API, 100.0) == FEW
     assert trust.with_end(WEB, 100.0, ready=True, seconds=35.0).most(WEB, 100.0) > FEW

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -12,7 +13,7 @@ from respread.api.reasons import Held, Reason
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
-from respread.planning.victims.budgets import BudgetBook, BudgetHoldsError, Free, Needs
+from respread.planning.victims.budgets import BudgetBook, BudgetHoldsError, BudgetIndex, Free, Needs
 from tests.worlds import NOW, cluster, pod, spec
 
 OF_WEB = LabelSelector(match_labels=Map(app="web"))
@@ -229,3 +230,13 @@ class TestInFlight:
     def test_the_message_mentions_evictions_in_flight(self) -> None:
         books = book(budget(allowed=1), pods=self.pods[:3], in_flight=(web("a"),))
         assert "evictions made since then have used that up" in held(books.verdict(web("b"))).message
+
+
+def test_a_pod_is_shown_only_by_its_own_uid() -> None:
+    """A StatefulSet's replacement has the evicted pod's name, and is not that pod."""
+    evicted, other = web("web-1"), web("web-2")
+    index = BudgetIndex()
+    index.advance(cluster([], [msgspec.structs.replace(evicted, uid="uid-after"), other]))
+    assert index.shown(evicted) is None
+    assert index.shown(other) is other
+    assert index.shown(web("web-3")) is None

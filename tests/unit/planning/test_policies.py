@@ -14,6 +14,10 @@ from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
 from respread.planning.victims.policies import PolicyIndex, reach
+from respread.planning.victims.selection import Selection
+from respread.spread.index import SpreadIndex
+from tests.worlds import cluster as snapshot_of
+from tests.worlds import constraint, node, pods, spec
 
 OLD = datetime(2026, 1, 1, tzinfo=UTC)
 NEW = datetime(2026, 2, 1, tzinfo=UTC)
@@ -146,3 +150,18 @@ def test_cached_answers_are_evicted_and_computed_again() -> None:
     for round_ in range(10_000):
         found = policies.governance(Map(tier=str(round_ % 2), hash=str(round_))).policy
         assert (found is not None) == bool(round_ % 2)
+
+
+def test_a_group_is_selected_only_while_it_exists() -> None:
+    selection, index, nodes = (
+        Selection(PolicyIndex([cluster("all")])),
+        SpreadIndex(),
+        [node("a1", "a"), node("b1", "b")],
+    )
+    for count, selected in ((3, ["all"]), (0, []), (2, ["all"])):
+        snapshot = snapshot_of(nodes, pods({"a1": count}, spec(constraint())))
+        selection.advance(snapshot, index.update(snapshot))
+        assert list(selection.selected.values()) == selected
+        assert [list(each.cure.values()) for of in selection.violated.values() for each in of] == [selected] * len(
+            selected
+        )

@@ -173,6 +173,45 @@ def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node() -
     assert at_once(planned(zones(2), *moving[1:], *other, under_way=UnderWay(unreplaced=(moving[0],)))) == 1
 
 
+def test_a_group_is_left_alone_while_a_replacement_of_an_earlier_move_finds_no_node() -> None:
+    web = spec(constraint())
+    left = [pod(f"web-{at}", "a1", web) for at in range(3)]
+    nodes = [node("a1", "a", pods=4), node("b1", "b", pods=0)]
+    plan = planned(nodes, *left, under_way=UnderWay(unreplaced=(pod("web-gone", "a1", web),)))
+    assert not plan.moves
+    assert [each.message for each in plan.blocked] == [
+        "the replacement of an earlier move finds no node now: it is left alone until it has one"
+    ]
+
+
+def test_a_replacement_that_its_own_pod_keeps_off_every_node_is_expected_once_that_is_gone() -> None:
+    """So the next move of its group is planned."""
+    alone = PodAffinityTerm("region", LabelSelector(match_labels=Map(pod="db-0")))
+    terms: list[dict[str, Any]] = [{"pod_anti_affinity": (alone,)}, *({},) * 4]
+    db = [
+        pod(
+            f"db-{at}",
+            "b1" if at == 4 else "a1",
+            spec(constraint(selector=Map(app="db")), **of),
+            labels=Map(app="db", pod=f"db-{at}"),
+            controller=owner("db", "StatefulSet"),
+        )
+        for at, of in enumerate(terms)
+    ]
+    going = msgspec.structs.replace(db[0], deletion_timestamp=NOW)
+    nodes = [node(f"{zone}1", zone, labels={"region": "r"}) for zone in "abc"]
+    plan = planned(nodes, going, *db[1:], under_way=UnderWay(in_flight=(going,), unreplaced=(going,)))
+    assert [each.pod.name for each in plan.moves] == ["db-1"]
+
+
+def test_replacements_that_are_alike_are_named_once() -> None:
+    moving = application("moving", **IN_C)
+    plan = planned(zones(2), moving[2], *application("other"), under_way=UnderWay(unreplaced=tuple(moving[:2])))
+    (move,) = plan.moves
+    assert move.waits is not None
+    assert "until the replacement of pod default/moving-0 and 1 more like it has a node" in move.waits.message
+
+
 def test_a_group_with_moves_in_flight_gets_those_that_are_still_to_be_made_and_no_more() -> None:
     """Of [4, 1, 0] two pods have to go. One is on its way."""
     web = application("web")
@@ -271,6 +310,15 @@ def test_pending_pods_reserve_host_ports_too() -> None:
     assert at_once(planned(zones(9), waiting(**port), *application("web", **port))) == 0
     assert at_once(planned(zones(9), waiting(), *application("web", **port))) == 1
     assert at_once(planned(zones(8, nodes=2), waiting(**port), *application("web", **port))) == 1
+    for_web, for_others = {"for": "web"}, {"other": "yes"}
+    nodes = [
+        *(node(f"{zone}1", zone, labels=for_web) for zone in "ab"),
+        node("c0", "c", labels=for_web),
+        node("c1", "c", labels=for_web | for_others),
+        *(node(f"c{at}", "c", labels=for_others) for at in (2, 3)),
+    ]
+    elsewhere = [waiting(f"other-{at}", **port, node_selector=Map(for_others)) for at in range(2)]
+    assert at_once(planned(nodes, *elsewhere, *application("web", **port, node_selector=Map(for_web)))) == 1
 
 
 def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
@@ -286,6 +334,13 @@ def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
     assert at_once(planned(nodes, held, important(preempts=False), *application("web"))) == 1
     of_long_ago = important(creation_timestamp=NOW - timedelta(minutes=11))
     assert at_once(planned(nodes, held, of_long_ago, *application("web"))) == 1
+    on_a2: dict[str, Any] = {"node_selector": Map({HOSTNAME: "a2"})}
+    nodes.append(node("a2", "a", pods=1))
+    there = pod("low-there", "a2", spec(priority=-1, **on_a2), labels=Map(app="low"))
+    for name in ("before", "next"):  # the other one is named important
+        elsewhere = waiting(name, priority=9, **on_a2)
+        assert at_once(planned(nodes, there, elsewhere, *application("web"))) == 1
+        assert at_once(planned(nodes, held, there, elsewhere, important(), *application("web"))) == 0
 
 
 def test_a_nominated_pod_reserves_its_node_even_against_a_higher_priority() -> None:

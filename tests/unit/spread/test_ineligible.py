@@ -10,6 +10,7 @@ from immutables import Map
 
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
 from respread.spread.group import domains_of, ineligible_nodes, why_ineligible
+from respread.spread.index import SpreadIndex
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pods, spec, taint
 
@@ -76,3 +77,15 @@ def test_nodes_with_the_same_reason_are_reported_together() -> None:
         (None, ("x1",), f"has no label {ZONE}"),
         ("b", ("b1", "b2"), "has the taint dedicated=gpu:NoSchedule, and nodeTaintsPolicy is Honor"),
     ]
+
+
+@pytest.mark.parametrize("fields", [{}, {"node_affinity": NOT_C}])
+def test_a_group_that_is_known_follows_the_nodes_that_come_and_go(fields: dict[str, Any]) -> None:
+    """The minimum is 0 where there are no pods."""
+    web = pods({"a1": 2}, spec(constraint(), **fields))
+    index = SpreadIndex()
+    for zones in ("a", "ab", "abc", "ab", "a"):
+        snapshot = cluster([node(f"{zone}1", zone) for zone in zones], web)
+        (group,) = index.update(snapshot).groups.values()
+        ((_, expected),) = spread_of(snapshot).groups.items()
+        assert (dict(group.domains.nodes), group.skew) == (dict(expected.domains.nodes), expected.skew)

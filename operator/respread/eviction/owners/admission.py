@@ -171,9 +171,8 @@ def _add_claims(spec: Json, pod_name: str, claim_templates: Sequence[Json]) -> N
         name: {"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod_name}"}}
         for name in (each["metadata"]["name"] for each in claim_templates)
     }
-    if claims:
-        others = [volume for volume in spec.get("volumes") or () if volume.get("name") not in claims]
-        spec["volumes"] = [*claims.values(), *others]
+    others = [volume for volume in spec.get("volumes") or () if volume.get("name") not in claims]
+    spec["volumes"] = [*claims.values(), *others]
 
 
 def _add_tolerations(spec: Json, was: Json) -> None:
@@ -213,7 +212,7 @@ def _take_out(term: Json, field: str, operator: str, labels: Mapping[str, str]) 
     merged = [
         {"key": key, "operator": operator, "values": [labels[key]]} for key in term.get(field) or () if key in labels
     ]
-    if merged and selector.get("matchExpressions"):
+    if selector.get("matchExpressions"):
         selector["matchExpressions"] = [each for each in selector["matchExpressions"] if each not in merged]
 
 

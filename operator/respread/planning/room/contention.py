@@ -84,13 +84,13 @@ class _Opened(NamedTuple):
         places = (max(leaving.places(slot, each.prepared) for each in demands.values()) for slot in slots_of(left))
         return _Opened(left, demands, sum(each.number for each in demands.values()), sum(places))
 
-    def landing_at(self, slot: int, demand: Demand) -> int:
+    def landing(self, demand: Demand) -> int:
         """Return how many of these pods may land on a node that opens to them, at most.
 
         Without a node that takes one, and with one constraint, they land elsewhere only as those that are let in raise
         the minimum: by one with each.
         """
-        if demand.nodes or len(demand.prepared.hard_constraints) != 1 or self.left >> slot & 1:
+        if demand.nodes or len(demand.prepared.hard_constraints) != 1:
             return demand.number
         return min(demand.number, self.places)
 
@@ -395,7 +395,7 @@ class Contention:
                 used.update(takers.amounts)
         for each in self._opened.demands.values():
             if each.may_open >> slot & 1 and self._leaving.opens(slot, each.prepared):
-                number = self._opened.landing_at(slot, each)
+                number = self._opened.landing(each)
                 for name, amount in each.taken.items():
                     used[name] += number * amount
         used.subtract(demand.taken)

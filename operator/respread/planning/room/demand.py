@@ -423,7 +423,7 @@ class Relations:
             pod, prepared = each.pod, each.prepared
             repels = bool(pod.spec.pod_anti_affinity)
             for other in self._shut_out:
-                if (other.prepared.has_pod_terms and other.prepared.speaks_of(pod.namespace, pod.labels)) or (
+                if other.prepared.speaks_of(pod.namespace, pod.labels) or (
                     repels and prepared.speaks_of(other.pod.namespace, other.pod.labels)
                 ):
                     found[id(other)] = other
