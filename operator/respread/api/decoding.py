@@ -17,7 +17,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from respread.api.clamping import read_clamped
 from respread.api.fields import (
     LABEL_KEY_PATTERN,
     LABEL_VALUE_PATTERN,
@@ -39,7 +38,7 @@ from respread.api.policy import (
     Window,
 )
 from respread.api.status import MAX_GENERATION, PolicyStatus
-from respread.api.structures import read_structure, shown, suggestion
+from respread.api.structures import read_clamped, read_structure, shown, suggestion
 
 _FIELDS_OF_OBJECTS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
 _DNS_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from respread.api.clamping import read_clamped
 from respread.api.fields import Count, Moment
 from respread.api.json_documents import decoded
 from respread.api.policy import PolicyKind
+from respread.api.structures import read_clamped
 
 RECORD_KINDS: Final[dict[PolicyKind, str]] = {
     "RebalancePolicy": "RebalancePolicyRecord",

@@ -1,6 +1,12 @@
-"""Converts between JSON values and structures. Reading reports all errors at once, with their fields.
+"""Converts between JSON values and structures, and reads what others wrote.
 
-msgspec stops at the first error. Users want to see all errors of a policy at once, with field names and in words.
+A spec is read to the letter. msgspec stops at the first error, but users want to see all errors of a policy at once,
+with field names and in words.
+
+Statuses and records are read within bounds. A policy's status may be of a version with other bounds, the API server
+does not check the text of a record, and other clients may write both. Nothing in them may stop the operator, and one
+value beyond its bounds is no reason to drop the others. So a number or a time beyond its bounds is read as the bound, a
+string or list that is too long is cut, and a value that can't be read is left out.
 """
 
 from __future__ import annotations
@@ -8,19 +14,21 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import types
-from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args, get_origin
 
 import msgspec
 from immutables import Map
+from msgspec import inspect as types
 
 from respread.api.fields import (
     DURATION,
     DURATION_PATTERN,
+    EARLIEST,
     EXPECTS,
+    LATEST,
     DurationBounds,
     Problem,
     UnknownField,
@@ -30,7 +38,13 @@ from respread.api.fields import (
 
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
+_Problems: TypeAlias = list[Problem] | None
+"""The errors so far; None if values are read within bounds."""
+_Read: TypeAlias = Callable[[Any, str, _Problems], object]
+"""Reads the value at a path. If it can't, it adds a problem and returns `_UNREADABLE`."""
+
 _UNREADABLE: Final = object()
+_CHOICES: Final = "choices"
 _MAX_SHOWN: Final = 60
 
 
@@ -45,14 +59,24 @@ def read_structure(kind: type[_Structure], value: object, path: str) -> tuple[_S
         default is absent or invalid.
     """
     problems: list[Problem] = []
-    found = _structure(kind, value, path, problems)
-    return (found if isinstance(found, kind) else None), problems
+    found = _reader(kind)(value, path, problems)
+    return None if found is _UNREADABLE else cast("_Structure", found), problems
+
+
+def read_clamped(kind: type[_Structure], value: object) -> _Structure | None:
+    """Read a structure from JSON values, every field within its bounds.
+
+    Returns:
+        The structure. None if the value is not an object, or if a field without a default is absent or can't be read.
+    """
+    found = _reader(kind)(value, "", None)
+    return None if found is _UNREADABLE else cast("_Structure", found)
 
 
 def write_value(value: Any) -> Any:
     """Return any value of a structure as JSON values. A duration becomes a Go duration."""
     if isinstance(value, msgspec.Struct):
-        pairs = ((name, getattr(value, field.name)) for name, field in _fields(type(value)).items())
+        pairs = ((each.encode_name, getattr(value, each.name)) for each in msgspec.structs.fields(value))
         return {name: write_value(each) for name, each in pairs if each is not None}
     if isinstance(value, tuple):
         return [write_value(each) for each in value]
@@ -75,186 +99,237 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _structure(kind: type[_Structure], value: object, path: str, problems: list[Problem]) -> _Structure | object:
-    """Read a structure field by field, with the default for each field that is absent or invalid.
-
-    Returns `_UNREADABLE` if the value is not an object, or lacks a field without a default.
-    """
-    if not isinstance(value, Mapping):
-        problems.append(Problem(path, f"must be an object, not {shown(value)}"))
-        return _UNREADABLE
-    fields = _fields(kind)
-    problems.extend(
-        UnknownField(f"{path}.{name}", f"there is no such field{suggestion(str(name), fields)}")
-        for name in value
-        if name not in fields
-    )
-    read: dict[str, Any] = {}
-    complete = True
-    for name, field in fields.items():
-        given = value.get(name)
-        if given is not None:
-            found = _value(field.type, field.bare, field.metas, given, f"{path}.{name}", problems)
-            if found is not _UNREADABLE:
-                read[field.name] = found
-            elif field.required:
-                complete = False
-        elif field.required:
-            problems.append(Problem(f"{path}.{name}", "is required"))
-            complete = False
-    return kind(**read) if complete else _UNREADABLE
-
-
-class _Field(NamedTuple):
-    """A field of a structure with its analyzed type. Asking msgspec each time is much slower than reading values."""
-
-    name: str
-    type: Any
-    bare: Any
-    metas: tuple[msgspec.Meta, ...]
-    """What `_bare` returns for the type."""
-    required: bool
-
-
 @cache
-def _fields(kind: type[msgspec.Struct]) -> Mapping[str, _Field]:
-    """Return the fields of a structure by their JSON names."""
-    return {
-        each.encode_name: _Field(each.name, each.type, *_bare(each.type), each.required)
-        for each in msgspec.structs.fields(kind)
-    }
+def _reader(kind: type[msgspec.Struct]) -> _Read:
+    return _of(types.type_info(kind), {}, {})
 
 
-def _value(
-    annotation: Any, kind: Any, metas: tuple[msgspec.Meta, ...], value: object, path: str, problems: list[Problem]
-) -> object:
-    """Read a value of any type in a policy. After an error, report the problem and return `_UNREADABLE`."""
-    if get_origin(kind) is tuple:
-        return _items(kind, metas, value, path, problems)
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _structure(kind, value, path, problems)
-    if kind is timedelta:
-        return _duration(metas, value, path, problems)
-    if get_origin(kind) is Map:
-        strings = _scalar(dict[str, str], (), value, path, problems)
-        return Map(strings) if isinstance(strings, dict) else strings
-    return _scalar(annotation, metas, value, path, problems)
-
-
-def _bare(annotation: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
-    """Return a type without `Annotated` and `| None`, and the contents of `Annotated`, the outermost first."""
-    metas: tuple[msgspec.Meta, ...] = ()
-    while True:
-        if get_origin(annotation) is Annotated:
-            annotation, *found = get_args(annotation)
-            metas += tuple(each for each in found if isinstance(each, msgspec.Meta))
-            continue
-        if get_origin(annotation) in {Union, types.UnionType}:
-            some = [each for each in get_args(annotation) if each is not types.NoneType]
-            if len(some) == 1:
-                annotation = some[0]
-                continue
-        return annotation, metas
-
-
-def _items(
-    kind: Any,
-    metas: tuple[msgspec.Meta, ...],
-    value: object,
-    path: str,
-    problems: list[Problem],
-) -> object:
-    if not isinstance(value, list | tuple):
-        problems.append(Problem(path, f"must be a list, not {shown(value)}"))
-        return _UNREADABLE
-    least = max((meta.min_length or 0 for meta in metas), default=0)
-    most = min((meta.max_length for meta in metas if meta.max_length is not None), default=len(value))
-    if not least <= len(value) <= most:
-        problems.append(Problem(path, f"must have {least} to {most} items, this has {len(value)}"))
-        return _UNREADABLE
-    item_type = get_args(kind)[0]
-    bare, item_metas = _bare(item_type)
-    items = [
-        _value(item_type, bare, item_metas, each, f"{path}[{index}]", problems) for index, each in enumerate(value)
-    ]
-    if any(each is _UNREADABLE for each in items):
-        return _UNREADABLE
-    repeated = _first_repeated(items, metas)
-    if repeated is not None:
-        problems.append(Problem(f"{path}[{repeated}]", f"is repeated: {shown(value[repeated])}"))
-        return _UNREADABLE
-    return tuple(items)
-
-
-def _first_repeated(items: list[object], metas: tuple[msgspec.Meta, ...]) -> int | None:
-    """Return the index of the first repeated item, if the list must not have repeated items."""
-    schema = {name: value for meta in metas for name, value in (meta.extra_json_schema or {}).items()}
-    match schema.get("x-kubernetes-list-type"):
-        case "set":
-            keys = items
-        case "map":
-            names = schema["x-kubernetes-list-map-keys"]
-            keys = [tuple(write_value(each)[name] for name in names) for each in items]
+def _of(kind: types.Type, schema: Mapping[str, Any], extra: Mapping[str, Any]) -> _Read:  # noqa: C901, PLR0911, PLR0912 - a line for each kind of type there is
+    """Return what reads values of a type, with the schema keywords and the extra of its `Meta`."""
+    match kind:
+        case types.Metadata():
+            return _of(kind.type, {**(kind.extra_json_schema or {}), **schema}, {**(kind.extra or {}), **extra})
+        case types.UnionType():
+            some = [each for each in kind.types if not isinstance(each, types.NoneType)]
+            return _of(some[0], schema, extra) if len(some) == 1 else _either(some, extra[EXPECTS])
+        case types.StructType():
+            return _structure(kind)
+        case types.VarTupleType():
+            return _items(kind, schema, extra)
+        case types.CustomType() if kind.cls is Map:
+            return _strings
+        case types.IntType():
+            return _number(kind, extra.get(EXPECTS, f"a whole number{_range(kind.ge, kind.le)}"))
+        case types.StrType():
+            length = _range(kind.min_length, kind.max_length)
+            return _text(kind, extra.get(EXPECTS, f"a string{f' with a length{length}' if length else ''}"))
+        case types.LiteralType():
+            return _choice(extra[_CHOICES])
+        case types.BoolType():
+            return _flag
+        case types.DateTimeType():
+            return _moment
+        case types.TimeDeltaType():
+            return _duration(extra[DURATION])
+        case types.AnyType():
+            return _anything
         case _:
-            return None
-    return next((index for index, key in enumerate(keys) if key in keys[:index]), None)
+            raise TypeError(f"a field has a type that is not read yet: {kind}")
 
 
-def _duration(metas: tuple[msgspec.Meta, ...], value: object, path: str, problems: list[Problem]) -> object:
-    bounds: DurationBounds = next(meta.extra[DURATION] for meta in metas if meta.extra and DURATION in meta.extra)
-    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
-        problems.append(Problem(path, f"must be a duration such as 30s, 5m or 1h30m, not {shown(value)}"))
-        return _UNREADABLE
-    found = parse_duration(value)
-    if not bounds.least <= found <= bounds.greatest:
-        least, greatest = (format_duration(each) for each in bounds)
-        problems.append(Problem(path, f"must be from {least} to {greatest}, not {shown(value)}"))
-        return _UNREADABLE
-    return found
-
-
-def _scalar(
-    annotation: Any,
-    metas: tuple[msgspec.Meta, ...],
-    value: object,
-    path: str,
-    problems: list[Problem],
-) -> object:
-    if isinstance(value, str) and value.endswith("\n"):
-        # In Python, a pattern's $ also matches before a final line feed. For the API server it does not.
-        problems.append(Problem(path, f"must not end with a line feed, as {shown(value)} does"))
-        return _UNREADABLE
-    try:
-        return msgspec.convert(value, annotation)
-    except msgspec.ValidationError as error:
-        problems.append(Problem(path, _explained(annotation, metas, value, str(error))))
-    except (TypeError, ValueError, OverflowError):
-        # A value that JSON can't represent, from a caller within Respread.
-        problems.append(Problem(path, f"must be plain data, not {shown(value)}"))
+def _wrong(problems: _Problems, path: str, message: str) -> object:
+    if problems is not None:
+        problems.append(Problem(path, message))
     return _UNREADABLE
 
 
-def _explained(annotation: Any, metas: tuple[msgspec.Meta, ...], value: object, error: str) -> str:
-    kind, _ = _bare(annotation)
-    if get_origin(kind) is Literal:
-        choices = [str(each) for each in get_args(kind)]
-        return f"must be {' or '.join(choices)}, not {shown(value)}{suggestion(str(value), choices)}"
-    expected = next((meta.extra[EXPECTS] for meta in metas if meta.extra and EXPECTS in meta.extra), None)
-    if expected is not None:
-        return f"must be {expected}, not {shown(value)}"
-    least = max((meta.ge for meta in metas if meta.ge is not None), default=None)
-    greatest = min((meta.le for meta in metas if meta.le is not None), default=None)
-    if kind is int:
-        return f"must be a whole number{_range(least, greatest)}, not {shown(value)}"
-    if kind is str:
-        shortest = max((meta.min_length for meta in metas if meta.min_length is not None), default=None)
-        longest = min((meta.max_length for meta in metas if meta.max_length is not None), default=None)
-        length = _range(shortest, longest)
-        return f"must be a string{f' with a length{length}' if length else ''}, not {shown(value)}"
-    if get_origin(kind) is dict:
-        return f"must be an object whose values are strings, not {shown(value)}"
-    sentence, _, _ = error.partition(" - at `$")
-    return f"{sentence[:1].lower()}{sentence[1:]}: {shown(value)}"
+def _unfit(problems: _Problems, path: str, expected: str, value: object, choices: Sequence[str] = ()) -> object:
+    if _ends_with_line_feed(value):
+        return _wrong(problems, path, f"must not end with a line feed, as {shown(value)} does")
+    return _wrong(problems, path, f"must be {expected}, not {shown(value)}{suggestion(str(value), choices)}")
+
+
+def _ends_with_line_feed(value: object) -> bool:
+    """Return whether a pattern's $ would match before the end, as it does not for the API server."""
+    return isinstance(value, str) and value.endswith("\n")
+
+
+def _structure(kind: types.StructType) -> _Read:
+    """Read a structure field by field, with the default for each field that is absent or can't be read."""
+    annotations = [each.type for each in msgspec.structs.fields(kind.cls)]
+    known = [each.encode_name for each in kind.fields]
+    fields = [
+        (each.encode_name, each.name, each.required, _of(each.type, {}, {_CHOICES: _choices(annotation)}))
+        for each, annotation in zip(kind.fields, annotations, strict=True)
+    ]
+
+    def read(value: Any, path: str, problems: _Problems) -> object:
+        if not isinstance(value, Mapping):
+            return _wrong(problems, path, f"must be an object, not {shown(value)}")
+        if problems is not None:
+            problems += _unknown_fields(value, path, known)
+        found: dict[str, Any] = {}
+        complete = True
+        for encoded, name, required, read_field in fields:
+            if (given := value.get(encoded)) is not None:
+                inner = read_field(given, path if problems is None else f"{path}.{encoded}", problems)
+                if inner is not _UNREADABLE:
+                    found[name] = inner
+                    continue
+            elif required and problems is not None:
+                problems.append(Problem(f"{path}.{encoded}", "is required"))
+            complete = complete and not required
+        return kind.cls(**found) if complete else _UNREADABLE
+
+    return read
+
+
+def _unknown_fields(value: Mapping[Any, Any], path: str, known: Collection[str]) -> Iterator[Problem]:
+    for name in value:
+        if name not in known:
+            yield UnknownField(f"{path}.{name}", f"there is no such field{suggestion(str(name), known)}")
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """Return the words of a Literal in their order, which msgspec does not tell; none if there is none."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return next((found for each in get_args(annotation) if (found := _choices(each))), ())
+
+
+def _items(kind: types.VarTupleType, schema: Mapping[str, Any], extra: Mapping[str, Any]) -> _Read:
+    read_item, least, most = _of(kind.item_type, {}, extra), kind.min_length or 0, kind.max_length
+    identity = _identity(kind.item_type, schema)
+
+    def read(value: Any, path: str, problems: _Problems) -> object:
+        if not isinstance(value, list | tuple):
+            return _wrong(problems, path, f"must be a list, not {shown(value)}")
+        if problems is not None and not least <= len(value) <= (len(value) if most is None else most):
+            return _wrong(problems, path, f"must have {least} to {most} items, this has {len(value)}")
+        found: dict[object, object] = {}
+        for position, each in enumerate(value):
+            if most is not None and len(found) >= most:
+                break
+            item = read_item(each, path if problems is None else f"{path}[{position}]", problems)
+            if item is _UNREADABLE:
+                found[item] = item
+                continue
+            key = position if identity is None else identity(item)
+            if problems is not None and key in found:
+                return _wrong(problems, f"{path}[{position}]", f"is repeated: {shown(each)}")
+            found.setdefault(key, item)
+        unreadable = found.pop(_UNREADABLE, None) is not None
+        return _UNREADABLE if unreadable and problems is not None else tuple(found.values())
+
+    return read
+
+
+def _identity(kind: types.Type, schema: Mapping[str, Any]) -> Callable[[Any], object] | None:
+    """Return by what items of a list differ, None if they may be equal."""
+    while isinstance(kind, types.Metadata):
+        kind = kind.type
+    match schema.get("x-kubernetes-list-type"):
+        case "set":
+            return lambda item: item
+        case "map" if isinstance(kind, types.StructType):
+            names = [each.name for each in kind.fields if each.encode_name in schema["x-kubernetes-list-map-keys"]]
+            return lambda item: tuple(getattr(item, name) for name in names)
+        case _:
+            return None
+
+
+def _either(kinds: Sequence[types.Type], expected: str) -> _Read:
+    readers = [_of(each, {}, {}) for each in kinds]
+
+    def read(value: Any, path: str, problems: _Problems) -> object:
+        for each in readers:
+            if (found := each(value, path, [])) is not _UNREADABLE:
+                return found
+        return _unfit(problems, path, expected, value)
+
+    return read
+
+
+def _number(kind: types.IntType, expected: str) -> _Read:
+    least, most = kind.ge, kind.le
+
+    def read(value: Any, path: str, problems: _Problems) -> object:
+        if problems is None and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            return _unfit(problems, path, expected, value)
+        found = value if least is None else max(value, least)
+        if most is not None:
+            found = min(found, most)
+        return found if problems is None or found == value else _unfit(problems, path, expected, value)
+
+    return read
+
+
+def _text(kind: types.StrType, expected: str) -> _Read:
+    pattern = None if kind.pattern is None else re.compile(kind.pattern)
+    least, most = kind.min_length or 0, kind.max_length
+
+    def read(value: Any, path: str, problems: _Problems) -> object:
+        if not isinstance(value, str):
+            return _unfit(problems, path, expected, value)
+        text = value if most is None else value[:most]
+        if problems is not None and (len(text) < len(value) or _ends_with_line_feed(value)):
+            return _unfit(problems, path, expected, value)
+        if pattern is not None and (_ends_with_line_feed(text) or pattern.search(text) is None):
+            return _unfit(problems, path, expected, value)
+        return text if len(text) >= least else _unfit(problems, path, expected, value)
+
+    return read
+
+
+def _choice(choices: tuple[str, ...]) -> _Read:
+    def read(value: Any, path: str, problems: _Problems) -> object:
+        if isinstance(value, str) and value in choices:
+            return value
+        return _unfit(problems, path, " or ".join(choices), value, choices)
+
+    return read
+
+
+def _duration(bounds: DurationBounds) -> _Read:
+    least, greatest = (format_duration(each) for each in bounds)
+
+    def read(value: Any, path: str, problems: _Problems) -> object:
+        if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
+            return _wrong(problems, path, f"must be a duration such as 30s, 5m or 1h30m, not {shown(value)}")
+        found = max(bounds.least, min(parse_duration(value), bounds.greatest))
+        if problems is not None and found != parse_duration(value):
+            return _unfit(problems, path, f"from {least} to {greatest}", value)
+        return found
+
+    return read
+
+
+def _strings(value: Any, path: str, problems: _Problems) -> object:
+    if isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair):
+        return Map(value)
+    return _unfit(problems, path, "an object whose values are strings", value)
+
+
+def _flag(value: Any, path: str, problems: _Problems) -> object:
+    return value if isinstance(value, bool) else _unfit(problems, path, "true or false", value)
+
+
+def _anything(value: Any, path: str, problems: _Problems) -> object:
+    return _unfit(problems, path, "", value) if _ends_with_line_feed(value) else value
+
+
+def _moment(value: Any, path: str, problems: _Problems) -> object:
+    try:
+        moment = None if not isinstance(value, str) else msgspec.convert(value, datetime)
+    except msgspec.ValidationError:
+        moment = None
+    if moment is None:
+        return _unfit(problems, path, "a time such as 2026-01-02T03:04:05Z", value)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(EARLIEST, min(moment, LATEST)).astimezone(UTC)
 
 
 def _range(least: float | None, greatest: float | None) -> str:
