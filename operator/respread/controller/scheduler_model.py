@@ -24,7 +24,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.stores import full_name
 from respread.handlers.informer import Informers
 from respread.kube.requests import Meaning, NoResponseError, Requests, Response
-from respread.kube.retry import Retry, RetryDelays, WokenLoop
+from respread.kube.retry import Retry, WokenLoop
 from respread.planning.audit.auditor import Auditor
 from respread.planning.planner import PlanningModel
 from respread.planning.victims.policies import PolicyIndex
@@ -117,7 +117,7 @@ class ServerVersion:
         """Start without a version. `on_change` is called when it changes, and after the first answer."""
         self._requests = requests
         self._on_change = on_change
-        self._retry = Retry(RetryDelays(greatest_seconds=ASK_AGAIN_SECONDS))
+        self._retry = Retry(greatest_seconds=ASK_AGAIN_SECONDS)
         self.version = ""
         """Such as `v1.36.3`; empty while it is unknown."""
         self.asked = False
@@ -186,7 +186,7 @@ class OwnerSelectors:
         self._requests = requests
         self._informers = informers
         self._clock = clock
-        self._retry = Retry(RetryDelays(least_seconds=1.0))
+        self._retry = Retry(least_seconds=1.0)
         self._wanted: frozenset[SelectingOwner] = frozenset()
         self._due_at: dict[SelectingOwner, float] = {}
         """When to read the owners again."""

@@ -23,7 +23,7 @@ from respread.eviction.limiter import Limiter
 from respread.eviction.pacing import Pace
 from respread.eviction.tallies import HOUR_SECONDS, MINUTE_SECONDS
 from respread.kube.listing import ListError
-from respread.kube.retry import Retry, RetryDelays
+from respread.kube.retry import Retry
 from respread.moves.codec import by_name, recorded_moves
 from respread.moves.entry import MoveEntry, MovePhase
 from respread.moves.ledger import Ledger
@@ -128,7 +128,7 @@ class Takeover:
         self._acting = acting
         self._leading = leading
         self._notify = notify
-        self._retry = Retry(RetryDelays(greatest_seconds=LONGEST_PAUSE_SECONDS))
+        self._retry = Retry(greatest_seconds=LONGEST_PAUSE_SECONDS)
         self._pausing = False
         """Whether the statuses could not be read, and are not read again yet."""
         self._term: int | None = None

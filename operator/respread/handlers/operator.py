@@ -25,7 +25,7 @@ from respread.cluster.stores import PODS, POLICY_KINDS, RECORDS, UNFINISHED_PODS
 from respread.handlers.informer import Informer, Informers
 from respread.handlers.session import open_plain_session, open_session
 from respread.kube.access import AccessError, ClusterAccess, Renewal
-from respread.kube.retry import Retry, RetryDelays
+from respread.kube.retry import Retry
 from respread.lean_process import relax_garbage_collection
 from respread.telemetry.health import SILENT_SECONDS, WatchHealth
 from respread.telemetry.logs import get_logger
@@ -48,7 +48,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
-    settings.networking.error_backoffs = RetryDelays()
+    settings.networking.error_backoffs = Retry()
     # The worker of each object that changed lives on for this long.
     settings.queueing.idle_timeout = 0.1
     settings.queueing.exit_timeout = 1
@@ -175,7 +175,7 @@ async def wait_until_installed(policies: Iterable[Kind], access: ClusterAccess, 
     """
     watched = tuple(policies)
     kinds = (*watched, *(RECORDS[each] for each in watched))
-    retry = Retry(RetryDelays(least_seconds=0.5, greatest_seconds=5))
+    retry = Retry(greatest_seconds=5.0)
     last_problem = ""
     async with open_plain_session(access) as session:
         while True:

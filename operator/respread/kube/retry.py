@@ -14,45 +14,39 @@ from respread.telemetry.logs import get_logger
 from respread.timing import GrowingPause
 
 
-class RetryDelays:
-    """Delays in seconds, doubling up to a maximum, each with up to half of it removed at random; endless.
+class Retry:
+    """The pauses of one thing that fails and succeeds again, in seconds.
 
-    Iterating starts from the minimum delay each time. Kopf uses this for its retries, which therefore never end,
-    because a restart of the operator would not bring an API server back.
+    They double up to a maximum, each with up to half of it removed at random.
     """
 
-    def __init__(
-        self, *, least_seconds: float = 0.5, greatest_seconds: float = 30.0, generator: random.Random | None = None
-    ) -> None:
+    def __init__(self, *, least_seconds: float = 0.5, greatest_seconds: float = 30.0) -> None:
         self._pause = GrowingPause(least_seconds, greatest_seconds)
-        self._random = generator or random.Random()  # noqa: S311 - spreads load, keeps no secret
-
-    def __iter__(self) -> Iterator[float]:
-        """Return delays without end."""
-        return (self._pause.seconds(times) * self._random.uniform(0.5, 1.0) for times in count(1))
-
-
-class Retry:
-    """The pauses of one thing that fails and succeeds again."""
-
-    def __init__(self, delays: RetryDelays | None = None) -> None:
-        self._spacing = delays or RetryDelays()
-        self._delays: Iterator[float] | None = None
+        self._failures = 0
 
     @property
     def failing(self) -> bool:
         """Whether it has failed since the last success."""
-        return self._delays is not None
+        return self._failures > 0
 
     def failed(self) -> float:
         """Record a failure, and return for how many seconds to wait."""
-        if self._delays is None:
-            self._delays = iter(self._spacing)
-        return next(self._delays)
+        self._failures += 1
+        return self._after(self._failures)
 
     def succeeded(self) -> None:
-        """Record a success: the next failure starts from the minimum delay."""
-        self._delays = None
+        """Record a success: the next failure starts from the minimum pause."""
+        self._failures = 0
+
+    def __iter__(self) -> Iterator[float]:
+        """Return the pauses from the minimum on, without end.
+
+        Kopf retries with them, and so never ends: a restart of the operator would not bring an API server back.
+        """
+        return map(self._after, count(1))
+
+    def _after(self, failures: int) -> float:
+        return self._pause.seconds(failures) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret
 
 
 _log: Final = get_logger(__name__)

@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from respread.handlers import watch_stream
 from respread.handlers.informer import Backlog
 from respread.handlers.watch_stream import whole_lines
-from respread.kube.retry import Retry, RetryDelays
+from respread.kube.retry import Retry
 from tests.informer_parts import Parts, pod
 from tests.processes import wait_until
-
-QUICK = RetryDelays(least_seconds=0.001, greatest_seconds=0.002)
 
 
 def line(event_type: str, **body: Any) -> bytes:
@@ -43,7 +41,7 @@ class Watch:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.parts = Parts()
-        self.retry = Retry(QUICK)
+        self.retry = Retry(least_seconds=0.001, greatest_seconds=0.002)
         protocol = BaseProtocol(loop)
         protocol.connection_made(asyncio.Transport())  # the protocol can only wait while it is connected
         self.content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
@@ -135,7 +133,7 @@ def test_any_other_error_is_delivered_as_410_and_logged(caplog: pytest.LogCaptur
 
 def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
     async def scenario() -> None:
-        retry = Retry(RetryDelays(least_seconds=0.1, greatest_seconds=10))
+        retry = Retry(least_seconds=0.1, greatest_seconds=10)
         waits: list[float] = []
         loop = asyncio.get_running_loop()
         for _ in range(4):

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from itertools import islice, pairwise
-from random import Random
 
-from respread.kube.retry import Retry, RetryDelays
-
-GENERATOR = Random(1)
+from respread.kube.retry import Retry
 
 
 def test_delays_double_up_to_the_maximum() -> None:
-    spacing = RetryDelays(least_seconds=1, greatest_seconds=8, generator=GENERATOR)
-    delays = list(islice(spacing, 50))
+    retry = Retry(least_seconds=1, greatest_seconds=8)
+    delays = list(islice(retry, 50))
     for delay, whole in zip(delays, [1, 2, 4, *[8] * 47], strict=True):
         assert whole / 2 <= delay <= whole
 
 
 def test_delays_have_jitter() -> None:
-    spacing = RetryDelays(least_seconds=8, greatest_seconds=8, generator=GENERATOR)
-    assert all(one != other for one, other in pairwise(islice(spacing, 20)))
+    retry = Retry(least_seconds=8, greatest_seconds=8)
+    assert all(one != other for one, other in pairwise(islice(retry, 20)))
 
 
 def test_iterating_again_restarts_the_delays() -> None:
-    spacing = RetryDelays(least_seconds=1, greatest_seconds=64)
-    list(islice(spacing, 6))
-    assert next(iter(spacing)) <= 1
+    retry = Retry(least_seconds=1, greatest_seconds=64)
+    list(islice(retry, 6))
+    assert next(iter(retry)) <= 1
 
 
 def test_a_success_ends_the_retries() -> None:
-    retry = Retry(RetryDelays(least_seconds=1, greatest_seconds=64))
+    retry = Retry(least_seconds=1, greatest_seconds=64)
     assert not retry.failing
     waited = [retry.failed() for _ in range(6)]
     assert retry.failing
