@@ -61,22 +61,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     related: EventObject | None = None
 
 
-class EventPace(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for the writing of Events."""
-
-    window_seconds: float = 600
-    """An Event that is repeated within this time is counted."""
-    count_interval_seconds: float = 60
-    """The minimum time between two updates of one Event's count."""
-    object_burst: int = 25
-    """New Events about one object at once, as many as client-go's spam filter allows."""
-    object_interval_seconds: float = 10
-    """After that, one new Event about the object in this time."""
-    remembered: int = 4096
-    """How many Events, and objects, are remembered."""
-
-
-_DEFAULT_PACE: Final = EventPace()
+WINDOW_SECONDS: Final = 600.0
+"""An Event that is repeated within this time is counted."""
+COUNT_INTERVAL_SECONDS: Final = 60.0
+"""The minimum time between two updates of one Event's count."""
+OBJECT_BURST: Final = 25
+"""New Events about one object at once, as many as client-go's spam filter allows."""
+OBJECT_INTERVAL_SECONDS: Final = 10.0
+"""After that, one new Event about the object in this time."""
+REMEMBERED: Final = 4096
+"""How many Events, and objects, are remembered."""
 
 
 class Series:
@@ -106,40 +100,30 @@ class Series:
         self.written_seconds = now_seconds
 
 
-class Verdict(StrEnum):
-    """What to do with an Event that was seen."""
-
-    NEW = "new"
-    COUNTED = "counted"
-    REFUSED = "refused"
-
-
 class SeriesBook:
     """The Events of the last minutes. Each call passes the time."""
 
-    def __init__(self, pace: EventPace, make_name: Callable[[Event], str]) -> None:
-        """Start without Events. `make_name` returns a unique name for each new Event object."""
-        self._pace = pace
-        self._make_name = make_name
+    def __init__(self, count_interval_seconds: float = COUNT_INTERVAL_SECONDS) -> None:
+        self._count_interval_seconds = count_interval_seconds
         self._series: OrderedDict[Event, Series] = OrderedDict()
         self._allowances: OrderedDict[EventObject, Allowance] = OrderedDict()
 
-    def see(self, event: Event, *, time: datetime, now_seconds: float) -> tuple[Verdict, Series | None]:
-        """Record an Event. NEW means that its series is to be created."""
+    def see(self, event: Event, *, time: datetime, now_seconds: float) -> Series | None:
+        """Count an Event, and return its series, which is new if the count is 1; None if there are too many."""
         series = self._series.get(event)
-        if series is not None and now_seconds - series.last_seconds <= self._pace.window_seconds:
+        if series is not None and now_seconds - series.last_seconds <= WINDOW_SECONDS:
             series.count += 1
             series.last_time = time
             series.last_seconds = now_seconds
             self._series.move_to_end(event)
-            return Verdict.COUNTED, series
+            return series
         if not self._allow(event.regarding, now_seconds):
-            return Verdict.REFUSED, None
-        series = Series(event, self._make_name(event), time, now_seconds)
+            return None
+        series = Series(event, _make_name(event), time, now_seconds)
         self._series[event] = series
         self._series.move_to_end(event)
-        _trim(self._series, self._pace.remembered)
-        return Verdict.NEW, series
+        _trim(self._series)
+        return series
 
     def forget(self, series: Series) -> None:
         """Make the Event's next occurrence a new one, because its object is gone or could not be created."""
@@ -152,22 +136,22 @@ class SeriesBook:
 
     def due(self, now_seconds: float) -> list[Series]:
         """Return those of them that may be written now."""
-        return [s for s in self.uncounted() if now_seconds >= s.written_seconds + self._pace.count_interval_seconds]
+        return [s for s in self.uncounted() if now_seconds >= s.written_seconds + self._count_interval_seconds]
 
     def _allow(self, regarding: EventObject, now_seconds: float) -> bool:
         """Take one of the object's tokens. It gets a new one every interval, up to the burst."""
         allowance = self._allowances.get(regarding) or Allowance.full(
-            1 / self._pace.object_interval_seconds, self._pace.object_burst, now_seconds
+            1 / OBJECT_INTERVAL_SECONDS, OBJECT_BURST, now_seconds
         )
         allowed = allowance.left(now_seconds) >= 1
         self._allowances[regarding] = allowance.used(int(allowed), now_seconds)
         self._allowances.move_to_end(regarding)
-        _trim(self._allowances, self._pace.remembered)
+        _trim(self._allowances)
         return allowed
 
 
-def _trim(book: OrderedDict[Any, Any], size: int) -> None:
-    while len(book) > size:
+def _trim(book: OrderedDict[Any, Any]) -> None:
+    while len(book) > REMEMBERED:
         book.popitem(last=False)
 
 
@@ -197,14 +181,15 @@ class EventRecorder:
         requests: Requests,
         *,
         instance: str,
-        pace: EventPace,
+        count_interval_seconds: float,
         queue_size: int,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
         self._requests = requests
         self._instance = instance[:_LONGEST_WORD]
-        self._book = SeriesBook(pace, _make_name)
+        self._count_interval_seconds = count_interval_seconds
+        self._book = SeriesBook(count_interval_seconds)
         self._queue_size = queue_size
         self._unwritten: deque[Series] = deque()
         self._wake = asyncio.Event()
@@ -221,19 +206,19 @@ class EventRecorder:
         if len(self._unwritten) >= self._queue_size:
             self._complain("Events are dropped: too many wait to be written", regarding=event.regarding)
             return
-        verdict, series = self._book.see(event, time=self._now(), now_seconds=self._monotonic())
-        if verdict is Verdict.NEW and series is not None:
+        series = self._book.see(event, time=self._now(), now_seconds=self._monotonic())
+        if series is None:
+            self._complain("Events are dropped: too many about one object", regarding=event.regarding)
+        elif series.count == 1:
             self._unwritten.append(series)
             self._wake.set()
-        elif verdict is Verdict.REFUSED:
-            self._complain("Events are dropped: too many about one object", regarding=event.regarding)
 
-    async def run(self, count_interval_seconds: float) -> None:
+    async def run(self) -> None:
         """Write what is recorded until cancelled. Look for counts to write at least every interval."""
         while True:
             # Not wait_for: until Python 3.12, it loses a cancellation that arrives together with its result.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(count_interval_seconds):
+                async with asyncio.timeout(self._count_interval_seconds):
                     await self._wake.wait()
             self._wake.clear()
             while self._unwritten:
@@ -339,7 +324,7 @@ async def record_events(
     requests: Requests,
     *,
     instance: str,
-    pace: EventPace = _DEFAULT_PACE,
+    count_interval_seconds: float = COUNT_INTERVAL_SECONDS,
     queue_size: int = 1000,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     monotonic: Callable[[], float] = time.monotonic,
@@ -350,9 +335,14 @@ async def record_events(
     its pod's name. `queue_size` Events may wait.
     """
     recorder = EventRecorder(
-        requests, instance=instance, pace=pace, queue_size=queue_size, now=now, monotonic=monotonic
+        requests,
+        instance=instance,
+        count_interval_seconds=count_interval_seconds,
+        queue_size=queue_size,
+        now=now,
+        monotonic=monotonic,
     )
-    writer = asyncio.create_task(recorder.run(pace.count_interval_seconds), name="events")
+    writer = asyncio.create_task(recorder.run(), name="events")
     try:
         yield recorder
     finally:

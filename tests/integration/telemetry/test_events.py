@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from respread.kube.access import load_access
-from respread.kube.events import Event, EventObject, EventPace, EventRecorder, EventType, record_events
+from respread.kube.events import Event, EventObject, EventRecorder, EventType, record_events
 from respread.kube.requests import Requests, open_requests
 from respread.telemetry.logs import configure_logging
 from respread_sandbox import Sandbox
@@ -121,7 +121,7 @@ def test_repeated_events_are_counted_in_the_first_one(api_sandbox: Sandbox, name
             recorder.record(evicted(namespace))
         await until(lambda: bool(read(api_sandbox, namespace)[0]["series"]["count"] == 7))
 
-    record(api_sandbox.kubeconfig, use, pace=EventPace(count_interval_seconds=0.2))
+    record(api_sandbox.kubeconfig, use, count_interval_seconds=0.2)
     (event,) = read(api_sandbox, namespace)
     assert event["eventTime"] < event["series"]["lastObservedTime"]
 
@@ -206,7 +206,7 @@ def test_a_deleted_event_is_created_again(api_sandbox: Sandbox, namespace: str, 
         recorder.record(evicted(namespace))
         await until(lambda: len(read(api_sandbox, namespace)) == 1)
 
-    record(api_sandbox.kubeconfig, use, pace=EventPace(count_interval_seconds=0.1))
+    record(api_sandbox.kubeconfig, use, count_interval_seconds=0.1)
 
 
 def test_without_permission_to_write_events_one_line_is_logged(

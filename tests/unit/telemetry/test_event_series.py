@@ -6,12 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from respread.kube.events import Event, EventObject, EventPace, EventType, SeriesBook, Verdict
+from respread.kube.events import OBJECT_BURST, REMEMBERED, Event, EventObject, EventType, SeriesBook
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-PACE = EventPace(
-    window_seconds=600, count_interval_seconds=60, object_burst=3, object_interval_seconds=10, remembered=100
-)
 
 
 def make_event(name: str = "web", note: str = "Moved", reason: str = "Evicted", kind: str = "Deployment") -> Event:
@@ -22,19 +19,19 @@ def make_event(name: str = "web", note: str = "Moved", reason: str = "Evicted", 
 class Book:
     """A SeriesBook with its clock."""
 
-    def __init__(self, pace: EventPace = PACE) -> None:
-        self.names = iter(range(10000))
-        self.book = SeriesBook(pace, lambda event: f"{event.regarding.name}.{next(self.names)}")
+    def __init__(self) -> None:
+        self.book = SeriesBook()
         self.now = 0.0
 
-    def see(self, event: Event) -> Verdict:
-        return self.book.see(event, time=START + timedelta(seconds=self.now), now_seconds=self.now)[0]
+    def see(self, event: Event) -> str:
+        series = self.book.see(event, time=START + timedelta(seconds=self.now), now_seconds=self.now)
+        return "refused" if series is None else "new" if series.count == 1 else "counted"
 
     def see_written(self, event: Event) -> None:
         """Record a new Event that is written at once."""
-        verdict, series = self.book.see(event, time=START, now_seconds=self.now)
-        assert verdict is Verdict.NEW
+        series = self.book.see(event, time=START, now_seconds=self.now)
         assert series is not None
+        assert series.count == 1
         series.written_count, series.written_seconds = 1, self.now
 
 
@@ -44,10 +41,9 @@ def book() -> Book:
 
 
 def test_a_repeated_event_is_counted(book: Book) -> None:
-    assert book.see(make_event()) is Verdict.NEW
+    assert book.see(make_event()) == "new"
     book.now = 5
-    verdict, series = book.book.see(make_event(), time=START + timedelta(seconds=5), now_seconds=5)
-    assert verdict is Verdict.COUNTED
+    series = book.book.see(make_event(), time=START + timedelta(seconds=5), now_seconds=5)
     assert series is not None
     assert (series.count, series.first_time, series.last_time) == (2, START, START + timedelta(seconds=5))
 
@@ -65,16 +61,16 @@ def test_a_repeated_event_is_counted(book: Book) -> None:
 )
 def test_any_difference_makes_a_new_event(book: Book, other: Event) -> None:
     book.see(make_event())
-    assert book.see(other) is Verdict.NEW
+    assert book.see(other) == "new"
 
 
 def test_a_series_ends_after_ten_quiet_minutes(book: Book) -> None:
     book.see(make_event())
     for _ in range(3):
         book.now += 600
-        assert book.see(make_event()) is Verdict.COUNTED
+        assert book.see(make_event()) == "counted"
     book.now += 601
-    assert book.see(make_event()) is Verdict.NEW
+    assert book.see(make_event()) == "new"
 
 
 def test_counts_are_written_once_a_minute(book: Book) -> None:
@@ -98,45 +94,45 @@ def test_the_count_of_an_event_that_is_not_created_yet_is_not_written(book: Book
 
 
 def test_a_burst_of_events_about_one_object_is_limited(book: Book) -> None:
-    verdicts = [book.see(make_event(note=str(n))) for n in range(5)]
-    assert verdicts == [Verdict.NEW] * 3 + [Verdict.REFUSED] * 2
-    assert book.see(make_event(name="api")) is Verdict.NEW
-    assert book.see(make_event(note="0")) is Verdict.COUNTED
+    verdicts = [book.see(make_event(note=str(n))) for n in range(OBJECT_BURST + 2)]
+    assert verdicts == ["new"] * OBJECT_BURST + ["refused"] * 2
+    assert book.see(make_event(name="api")) == "new"
+    assert book.see(make_event(note="0")) == "counted"
 
 
 def test_the_event_limit_of_an_object_refills_with_time(book: Book) -> None:
-    for n in range(4):
+    for n in range(OBJECT_BURST + 1):
         book.see(make_event(note=str(n)))
     book.now = 9
-    assert book.see(make_event(note="a")) is Verdict.REFUSED
+    assert book.see(make_event(note="a")) == "refused"
     book.now = 10
-    assert book.see(make_event(note="b")) is Verdict.NEW
-    assert book.see(make_event(note="c")) is Verdict.REFUSED
+    assert book.see(make_event(note="b")) == "new"
+    assert book.see(make_event(note="c")) == "refused"
     book.now = 100000
-    verdicts = [book.see(make_event(note=f"later {n}")) for n in range(4)]
-    assert verdicts == [Verdict.NEW] * 3 + [Verdict.REFUSED]
+    verdicts = [book.see(make_event(note=f"later {n}")) for n in range(OBJECT_BURST + 1)]
+    assert verdicts == ["new"] * OBJECT_BURST + ["refused"]
 
 
 def test_a_forgotten_event_is_new_again(book: Book) -> None:
-    _, series = book.book.see(make_event(), time=START, now_seconds=0)
+    series = book.book.see(make_event(), time=START, now_seconds=0)
     assert series is not None
     book.book.forget(series)
-    assert book.see(make_event()) is Verdict.NEW
+    assert book.see(make_event()) == "new"
     book.book.forget(series)
-    assert book.see(make_event()) is Verdict.COUNTED
+    assert book.see(make_event()) == "counted"
 
 
 def test_the_most_recent_events_are_kept_up_to_a_limit() -> None:
-    book = Book(EventPace(remembered=10))
-    for n in range(1000):
-        assert book.see(make_event(name=str(n))) is Verdict.NEW
-    assert book.see(make_event(name="999")) is Verdict.COUNTED
-    assert book.see(make_event(name="990")) is Verdict.COUNTED
-    assert book.see(make_event(name="989")) is Verdict.NEW
-    assert len(book.book._series) == 10
-    assert len(book.book._allowances) == 10
+    book = Book()
+    for n in range(REMEMBERED + 10):
+        assert book.see(make_event(name=str(n))) == "new"
+    assert book.see(make_event(name=str(REMEMBERED + 9))) == "counted"
+    assert book.see(make_event(name="10")) == "counted"
+    assert book.see(make_event(name="9")) == "new"
+    assert len(book.book._series) == REMEMBERED
+    assert len(book.book._allowances) == REMEMBERED
 
 
 def test_each_new_event_has_a_unique_name(book: Book) -> None:
-    seen = [book.book.see(make_event(note=str(n)), time=START, now_seconds=0)[1] for n in range(3)]
-    assert [series.name for series in seen if series] == ["web.0", "web.1", "web.2"]
+    seen = [book.book.see(make_event(note=str(n)), time=START, now_seconds=0) for n in range(3)]
+    assert len({series.name for series in seen if series is not None and series.name.startswith("web.")}) == 3
