@@ -105,8 +105,7 @@ def rank(replica_set: ReplicaSetPods) -> Costs:
     roles = roles_of(replica_set)
     if roles.new:
         return rank_new(replica_set, roles)
-    found = rerank(replica_set, roles)
-    return {} if found is None else found.costs
+    return rerank(replica_set, roles) or {}
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from respread.kube.retry import Retry, WokenLoop
 from respread.planning.victims.policies import PolicySetting
 from respread.prevention.contests import contested_to_record, recalled_contests
 from respread.prevention.deletion_costs import DeletionCosts, Patch, PatchAnswer, PatchResult, Purpose
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostPlanner, View
+from respread.prevention.prevention import Answered, CostPlanner, View
 from respread.prevention.ranks import Avoided, HeldCost
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
@@ -177,7 +177,7 @@ class PreventionLoop:
             await ask(patch, term)
         except Exception:  # noqa: BLE001 - a bug in here must not end what else the operator does
             _log.exception("Setting a pod deletion cost failed", pod=str(patch.pod.key))
-            term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), self._clock())
+            term.prevention.answered(patch, Answered(_NOT_OURS), self._clock())
 
     async def _ask(self, patch: Patch, term: _CostTerm) -> None:
         pod = patch.pod
@@ -218,18 +218,18 @@ class PreventionLoop:
             case PatchResult.APPLIED:
                 self._retry.succeeded()
                 term.made[patch.purpose] += 1
-                term.prevention.answered(patch, Answered(made, SEEN_WITHIN_SECONDS, written=made is not None), now)
+                term.prevention.answered(patch, Answered(made, written=made is not None), now)
                 return
             case PatchResult.ALREADY:
-                term.prevention.answered(patch, Answered(answer.cost, SEEN_WITHIN_SECONDS), now)
+                term.prevention.answered(patch, Answered(answer.cost), now)
                 return
             case PatchResult.FOREIGN | PatchResult.GONE:
                 cost = _NOT_OURS if answer.cost is None else answer.cost
-                term.prevention.answered(patch, Answered(cost, SEEN_WITHIN_SECONDS), now)
+                term.prevention.answered(patch, Answered(cost), now)
                 return
             case PatchResult.INVALID:
                 _log.error("A pod deletion cost was refused", pod=str(patch.pod.key), error=answer.message)
-                term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), now)
+                term.prevention.answered(patch, Answered(_NOT_OURS), now)
                 return
             case PatchResult.NOT_PERMITTED:
                 term.prevention.rest(patch.pod.namespace, now + NOT_PERMITTED_SECONDS)

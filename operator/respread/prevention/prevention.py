@@ -70,9 +70,7 @@ class Answered(NamedTuple):
     """The relevant outcome of a patch."""
 
     cost: HeldCost | None
-    """The cost that the pod is assumed to have now."""
-    seconds: float
-    """For how long, unless the watch confirms it earlier."""
+    """The cost that the pod is assumed to have now, unless the watch shows another within `SEEN_WITHIN_SECONDS`."""
     written: bool = False
     """Whether the API server has confirmed that Respread's cost was written."""
 
@@ -200,7 +198,7 @@ class CostPlanner:
         if answer is None:
             self._assumptions.forget(patch.pod)
         else:
-            self._assumptions.assume(patch.pod, answer.cost, now + answer.seconds)
+            self._assumptions.assume(patch.pod, answer.cost, now + SEEN_WITHIN_SECONDS)
             if answer.written and patch.purpose is Purpose.RANK:
                 self.contests.written(patch.replica_set, patch.pod)
         if patch.replica_set in self._index.by_uid:
@@ -321,14 +319,14 @@ class CostPlanner:
             return None
         avoided = avoided_between(course.at_rest, replica_set, course.selection, moment.time_of_day)
         course.at_rest = replica_set
-        found = rerank(replica_set, roles)
-        if found is None:
+        costs = rerank(replica_set, roles)
+        if costs is None:
             return avoided
         if course.may_rerank > now:
             self._look_again(uid, course.may_rerank)
             return avoided
         course.may_rerank = now + RERANK_INTERVAL_SECONDS
-        patches = self._patches(replica_set, found.costs, Purpose.RERANK, course.selection.policy)
+        patches = self._patches(replica_set, costs, Purpose.RERANK, course.selection.policy)
         self._queue.replace(uid, patches)
         return avoided
 

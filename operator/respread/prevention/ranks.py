@@ -24,7 +24,7 @@ import msgspec
 from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.pod import Pod
 from respread.planning.victims.protection import deletion_cost
-from respread.prevention.replica_set import HARD, CostSelection, ReplicaSetPods, counted_in, layout_of, violation
+from respread.prevention.replica_set import CostSelection, ReplicaSetPods, counted_in, layout_of, violation
 from respread.prevention.search import best_order, insert
 from respread.spread.counts import fewest_evictions
 from respread.spread.group import SpreadGroup
@@ -136,20 +136,6 @@ class Roles(NamedTuple):
     """The costs of the ranked pods."""
 
 
-class Reranking(NamedTuple):
-    """Other costs for pods that already have one."""
-
-    costs: Costs
-    before: int
-    """The total violation with the current costs (see `layout.violation`)."""
-    after: int
-
-    @property
-    def hard(self) -> bool:
-        """Whether it improves a hard constraint."""
-        return self.after // HARD < self.before // HARD
-
-
 def cost_of(pod: Pod) -> HeldCost | None:
     """Return a pod's cost from its annotation."""
     if POD_DELETION_COST not in pod.annotations:
@@ -199,7 +185,7 @@ def rank_new(replica_set: ReplicaSetPods, roles: Roles) -> Costs:
     return _costs(pods, order.pods, roles)
 
 
-def rerank(replica_set: ReplicaSetPods, roles: Roles) -> Reranking | None:
+def rerank(replica_set: ReplicaSetPods, roles: Roles) -> Costs | None:
     """Return costs with which scale-downs violate less, or None if there are none.
 
     Pods that are not Ready are deleted before Ready ones, whatever their cost. So each such band is ordered with all
@@ -209,7 +195,7 @@ def rerank(replica_set: ReplicaSetPods, roles: Roles) -> Reranking | None:
         NoRoomError: costs that somebody else wrote leave no room for ours.
     """
     order: list[Pod] = []
-    before = after = 0
+    helps = False
     everyone = (*roles.first, *roles.ranked, *roles.last)
     for band in sorted({_band(pod) for pod in roles.ranked}):
         ranked = [pod for pod in roles.ranked if _band(pod) == band]
@@ -220,14 +206,10 @@ def rerank(replica_set: ReplicaSetPods, roles: Roles) -> Reranking | None:
         best = best_order(layout) if now else None
         if best is None or best.violation >= now:
             order += ranked
-            after += now
         else:
             order += [ranked[at] for at in best.pods]
-            after += best.violation
-        before += now
-    if after >= before:
-        return None
-    return Reranking(_costs(order, range(len(order)), roles), before, after)
+            helps = True
+    return _costs(order, range(len(order)), roles) if helps else None
 
 
 def _band(pod: Pod) -> tuple[int, bool]:

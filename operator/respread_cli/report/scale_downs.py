@@ -369,7 +369,7 @@ def costs_once_ranked(replica_set: ReplicaSetPods) -> CostOf:
     try:
         costs.update(rank_new(replica_set, roles_of(replica_set)))
         if (better := rerank(replica_set, roles_of(replica_set, ranked))) is not None:
-            costs.update(better.costs)
+            costs.update(better)
     except NoRoomError:
         return cost_of
     return ranked

@@ -186,7 +186,7 @@ class Churn:
             [msgspec.structs.replace(current, annotations=annotations, deletion_cost_is_ours=patch.cost is not None)]
         )
         cost = None if patch.cost is None else HeldCost(patch.cost, ours=True)
-        self.prevention.answered(patch, Answered(cost, 60.0), self._now)
+        self.prevention.answered(patch, Answered(cost), self._now)
 
     def _put(self, pods: Iterable[Pod]) -> None:
         self._state.apply("pods", [(each.key, each) for each in pods])

@@ -14,7 +14,7 @@ from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of
-from respread.prevention.replica_set import HARD, ReplicaSetIndex, ReplicaSetPods
+from respread.prevention.replica_set import ReplicaSetIndex, ReplicaSetPods
 from tests.properties.prevention.replica_set_model import (
     Model,
     ModelNode,
@@ -267,7 +267,7 @@ def test_reranking_twice_changes_nothing(world: World) -> None:
 
 
 @given(worlds((ZONE, HOSTNAME)), st.data())
-def test_reranking_reports_its_gain(world: World, data: st.DataObject) -> None:
+def test_reranking_reaches_the_optimum(world: World, data: st.DataObject) -> None:
     costs = dict(
         zip(
             [each.name for each in world.pods],
@@ -282,7 +282,5 @@ def test_reranking_reports_its_gain(world: World, data: st.DataObject) -> None:
     if found is None:
         assert before == best
         return
-    after = order_under(world, {**costs, **named(current, found.costs)})
+    after = order_under(world, {**costs, **named(current, found)})
     assert world.model.total(after) == best < before
-    assert (found.before, found.after) == tuple(hard * HARD + soft for hard, soft in (before, best))
-    assert found.hard == (best[0] < before[0])

@@ -146,7 +146,7 @@ def test_a_cost_that_can_not_be_replaced_is_retried_after_a_while() -> None:
     cluster = Cluster(*BARE, policies=[replaces()])
     replaced(cluster, 0)
     for patch in cluster.taken():
-        cluster.prevention.answered(patch, Answered(HeldCost(0, ours=False), SEEN_WITHIN_SECONDS), cluster.now)
+        cluster.prevention.answered(patch, Answered(HeldCost(0, ours=False)), cluster.now)
     cluster.put(*(msgspec.structs.replace(pod, annotations=Map({POD_DELETION_COST: "5"})) for pod in cluster.pods))
     assert cluster.taken(after=SEEN_WITHIN_SECONDS - 1) == []
 
@@ -156,7 +156,7 @@ def test_costs_removed_before_the_watch_showed_them_count_once_written_again() -
     for _ in range(2):
         for patch in cluster.taken(after=SEEN_WITHIN_SECONDS + 1):
             cost = HeldCost(patch.cost or 0, ours=True)
-            cluster.prevention.answered(patch, Answered(cost, SEEN_WITHIN_SECONDS, written=True), cluster.now)
+            cluster.prevention.answered(patch, Answered(cost, written=True), cluster.now)
     cluster.look()
     assert cluster.prevention.contests.take_lost() == {"prevents": 3}
 

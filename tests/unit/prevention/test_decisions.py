@@ -96,7 +96,7 @@ class Cluster:
             cost = Map() if patch.cost is None else Map({POD_DELETION_COST: str(patch.cost)})
             self.put(msgspec.structs.replace(patch.pod, annotations=cost, deletion_cost_is_ours=patch.cost is not None))
             held = None if patch.cost is None else HeldCost(patch.cost, ours=True)
-            self.prevention.answered(patch, Answered(held, SEEN_WITHIN_SECONDS), self.now)
+            self.prevention.answered(patch, Answered(held), self.now)
         self.look()
         return found
 
@@ -143,15 +143,13 @@ def test_a_patch_that_the_watch_never_shows_is_decided_again_after_reading_the_p
     cluster = Cluster(*BARE)
     for patch in cluster.taken():
         assert patch.cost is not None
-        cluster.prevention.answered(patch, Answered(HeldCost(patch.cost, ours=True), SEEN_WITHIN_SECONDS), cluster.now)
+        cluster.prevention.answered(patch, Answered(HeldCost(patch.cost, ours=True)), cluster.now)
     assert cluster.taken(after=SEEN_WITHIN_SECONDS - 1) == []
     again = cluster.taken(after=2)
     assert len(again) == 3
     assert all(patch.unseen for patch in again)
     for patch in again:
-        cluster.prevention.answered(
-            patch, Answered(HeldCost(patch.cost or 0, ours=True), SEEN_WITHIN_SECONDS), cluster.now
-        )
+        cluster.prevention.answered(patch, Answered(HeldCost(patch.cost or 0, ours=True)), cluster.now)
     cluster.put(*(web(patch.pod.name, patch.pod.node_name, patch.cost) for patch in again))
     cluster.put(web("web-4", "b2"))
     assert [patch.unseen for patch in cluster.taken(after=1)] == [False]
