@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, Literal
 
 import click
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -65,7 +66,6 @@ from respread_cli.report.skew_report import (
     ORDERS,
     GroupFilter,
     GroupReport,
-    Origin,
     SkewReport,
     SortOrder,
     pending_pods,
@@ -202,12 +202,12 @@ def skew(
         view, spread, predictor = _read(cluster, wanted, defaults, with_policies=more)
         groups = [*filter(wanted.selects, spread.groups.values())]
         protections = protection_reports(view, spread, groups) if more else None
-        origin = Origin(view.source, view.time, (*view.notes, *_unknown_owners(view.snapshot, spread, namespace)))
+        notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
         return skew_report(
+            msgspec.structs.replace(view, notes=notes),
             spread,
             wanted,
-            origin,
-            protections,
+            protections=protections,
             findings=auditor.update(view.snapshot, spread, predictor),
             pending=pending_pods(waiting_pods(view.snapshot, groups), predictor),
             problems=problems,

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from immutables import Map
 
-from respread.api.fields import LabelSelector
-from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
+from respread.api.json_documents import decode_map
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
 from respread.api.reasons import number_of
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node
@@ -117,7 +117,8 @@ class _Candidate(NamedTuple):
     selector: Mapping[str, str]
     shared: bool
     """Whether the selector matches pods of other workloads."""
-    constraint: TopologySpreadConstraint
+    constraint: dict[str, Any]
+    """As in a manifest, without defaults."""
 
 
 def advice_report(
@@ -213,37 +214,17 @@ def _identity(pods: tuple[Pod, ...]) -> dict[str, str]:
 
 def _constraint(
     kind: str, key: str, domains: int, pods: int, labels: Mapping[str, str], preset: Preset
-) -> TopologySpreadConstraint:
-    hard = preset == "hard"
-    when: WhenUnsatisfiable = "DoNotSchedule" if hard else "ScheduleAnyway"
-    revision = _REVISION_LABELS.get(kind)
-    return TopologySpreadConstraint(
-        max_skew=1,
-        topology_key=key,
-        when_unsatisfiable=when,
-        label_selector=LabelSelector(match_labels=Map(labels)),
-        min_domains=min(domains, pods) if hard and key == ZONE else None,
-        node_taints_policy="Honor",
-        match_label_keys=() if revision is None else (revision,),
-    )
-
-
-def manifest_of(constraint: TopologySpreadConstraint) -> dict[str, Any]:
-    """Return a constraint as in a manifest, without defaults."""
-    selector = constraint.label_selector
-    manifest: dict[str, Any] = {
-        "maxSkew": constraint.max_skew,
-        "topologyKey": constraint.topology_key,
-        "whenUnsatisfiable": constraint.when_unsatisfiable,
-        "labelSelector": {"matchLabels": dict(selector.match_labels) if selector is not None else {}},
+) -> dict[str, Any]:
+    hard, revision = preset == "hard", _REVISION_LABELS.get(kind)
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(labels)},
+        **({"minDomains": min(domains, pods)} if hard and key == ZONE else {}),
+        "nodeTaintsPolicy": "Honor",
+        **({} if revision is None else {"matchLabelKeys": [revision]}),
     }
-    if constraint.min_domains is not None:
-        manifest["minDomains"] = constraint.min_domains
-    if constraint.node_taints_policy != "Ignore":
-        manifest["nodeTaintsPolicy"] = constraint.node_taints_policy
-    if constraint.match_label_keys:
-        manifest["matchLabelKeys"] = list(constraint.match_label_keys)
-    return manifest
 
 
 def _costs(view: ReadCluster, predictor: Predictor, found: list[_Candidate]) -> Iterator[tuple[int, PaceReport]]:
@@ -253,10 +234,11 @@ def _costs(view: ReadCluster, predictor: Predictor, found: list[_Candidate]) -> 
     specs: dict[tuple[WorkloadName, int], PodSpec] = {}
     changes: list[tuple[ObjectKey, Pod]] = []
     for each in found:
+        constraint = msgspec.convert(each.constraint, TopologySpreadConstraint, dec_hook=decode_map)
         for pod in each.pods:
             at = each.name, id(pod.spec)
             if at not in specs:
-                specs[at] = msgspec.structs.replace(pod.spec, topology_spread_constraints=(each.constraint,))
+                specs[at] = msgspec.structs.replace(pod.spec, topology_spread_constraints=(constraint,))
             changes.append((pod.key, msgspec.structs.replace(pod, spec=specs[at])))
     state = ClusterState(view.snapshot)
     state.apply("pods", changes)
@@ -270,7 +252,6 @@ def _costs(view: ReadCluster, predictor: Predictor, found: list[_Candidate]) -> 
 
 def _entry(candidate: _Candidate, cost: tuple[int, PaceReport], preset: Preset) -> AdviceEntry:
     evictions, pace = cost
-    constraint = manifest_of(candidate.constraint)
     return AdviceEntry(
         namespace=candidate.name.namespace,
         workload=WorkloadReference.of(candidate.name),
@@ -278,10 +259,10 @@ def _entry(candidate: _Candidate, cost: tuple[int, PaceReport], preset: Preset) 
         topology_key=candidate.key,
         pods=len(candidate.pods),
         counts=dict(candidate.counts),
-        constraint=constraint,
+        constraint=candidate.constraint,
         evictions=evictions,
         pace=pace,
-        patch=(PatchOperation("add", "/spec/template/spec/topologySpreadConstraints", [constraint]),),
+        patch=(PatchOperation("add", "/spec/template/spec/topologySpreadConstraints", [candidate.constraint]),),
         message=_message(candidate, evictions, preset),
     )
 

@@ -17,8 +17,9 @@ from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.budgets import BudgetBook
+from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.quota_refusals import quota_refusals
-from respread_cli.report.skew_report import ClusterReport, Origin
+from respread_cli.report.skew_report import ClusterReport
 from respread_cli.report.target import WorkloadReference
 from respread_cli.report.what_if import HypotheticalOutcome, stays_on_its_node
 
@@ -151,17 +152,16 @@ def workload_losses(
 
 
 def domain_loss_report(
-    before: ClusterSnapshot,
+    view: ReadCluster,
     topology_key: str,
     lost: Iterable[tuple[str, tuple[str, ...], HypotheticalOutcome]],
-    *,
     namespace: str | None,
-    origin: Origin,
 ) -> DomainLossReport:
     """Return the loss of each domain for the output.
 
     `lost` has each domain with its nodes, and what its loss left. With a namespace, it tells of its workloads only.
     """
+    before = view.snapshot
     domains: list[DomainLoss] = []
     losses: dict[str, tuple[WorkloadLoss, ...]] = {}
     for domain, nodes, outcome in lost:
@@ -170,7 +170,9 @@ def domain_loss_report(
         refusals = quota_refusals(before, outcome.snapshot, namespace)
         domains.append(_domain_loss(domain, len(nodes), losses[domain], refusals))
     return DomainLossReport(
-        **origin._asdict(),
+        source=view.source,
+        time=view.time,
+        notes=view.notes,
         topology_key=topology_key,
         domains=tuple(sorted(domains, key=_worst_domain_first)),
         namespaces=_by_namespace(before, losses, namespace),

@@ -130,7 +130,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
     return ExplainReport(
         source=view.source,
         time=view.time,
-        notes=planned.notes,
+        notes=view.notes,
         subjects=tuple(_subjects(target)),
         policies=tuple(
             ExplainedPolicy(**msgspec.structs.asdict(report), conditions=conditions_of(policy, view))
@@ -235,7 +235,7 @@ def _candidates(
 
 
 def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Sequence[SpreadGroup]) -> CandidateReport:
-    verdict, policy = explainer.pod(pod, counting), explainer.policy_of(pod)
+    (fate, why), policy, move = explainer.fate_of(pod, counting), explainer.policy_of(pod), explainer.move_of(pod)
     return CandidateReport(
         namespace=pod.namespace,
         pod=pod.name,
@@ -243,10 +243,10 @@ def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Seque
         node=pod.node_name or None,
         policy=None if policy is None else policy.name,
         too_full_domains=tuple(domain for group in counting if (domain := group.too_full(pod.node_name)) is not None),
-        fate=verdict.fate,
-        reason=verdict.reason,
-        message=verdict.message,
-        move=None if verdict.move is None else move_report(verdict.move, planned.spread),
+        fate=fate,
+        reason=None if isinstance(why, str) else why.reason,
+        message=why if isinstance(why, str) else why.message,
+        move=None if move is None else move_report(move, planned.spread),
     )
 
 

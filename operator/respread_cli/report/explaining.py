@@ -68,16 +68,6 @@ Fate: TypeAlias = Literal["Moves", "MayMove", "Held", "Stays"]
 to."""
 
 
-class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plan does with a pod."""
-
-    fate: Fate
-    reason: Reason | None = None
-    """Why it is held, or why the plan does not evict it although it could."""
-    message: str
-    move: Move | None = None
-
-
 class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An eligible domain."""
 
@@ -171,33 +161,36 @@ class Explainer:
             )
         return verdicts
 
-    def pod(self, pod: Pod, counting: Sequence[SpreadGroup]) -> PodVerdict:
-        """Return what the plan does with a pod. The groups are those that count it."""
-        if (move := self._moves.get(pod.key)) is not None:
-            message = move.why if move.waits is None else f"{move.why}; {move.waits.message}"
-            return PodVerdict(fate="Moves", message=message, move=move)
+    def move_of(self, pod: Pod) -> Move | None:
+        """Return the move that evicts a pod, if the plan has one."""
+        return self._moves.get(pod.key)
+
+    def fate_of(self, pod: Pod, counting: Sequence[SpreadGroup]) -> tuple[Fate, Held | str]:
+        """Return what the plan does with a pod, and why: what holds it, or a message.
+
+        The groups are those that count the pod.
+        """
+        if (move := self.move_of(pod)) is not None:
+            return "Moves", move.why if move.waits is None else f"{move.why}; {move.waits.message}"
         if not pod.node_name:
             prepared = self._placement.predictor.prepare(pod)
             waiting = f"{why_pending(prepared, self._nodes)}. Its workload is left alone until it has a node"
-            return PodVerdict(fate="Held", reason=Reason.IN_MOTION, message=waiting)
+            return "Held", Held(Reason.IN_MOTION, waiting)
         if not counting:
-            return PodVerdict(fate="Stays", message=_why_it_stays(counting, ()))
+            return "Stays", _why_it_stays(counting, ())
         if (held := why_held(pod, self._rules)) is not None:
-            return PodVerdict(fate="Held", reason=held.reason, message=held.message)
-        return self._of_movable(pod, counting)
+            return "Held", held
+        return self._fate_of_movable(pod, counting)
 
-    def _of_movable(self, pod: Pod, counting: Sequence[SpreadGroup]) -> PodVerdict:
+    def _fate_of_movable(self, pod: Pod, counting: Sequence[SpreadGroup]) -> tuple[Fate, Held | str]:
         violated = [group for group in counting if group.violated and group.key in self._plan.policies]
         too_full = [group for group in violated if group.too_full(pod.node_name) is not None]
         if not too_full:
-            return PodVerdict(fate="Stays", message=_why_it_stays(counting, violated))
+            return "Stays", _why_it_stays(counting, violated)
         for group in too_full:
             if (blocked := self._blocked.get(group.key)) is not None:
-                return PodVerdict(fate="MayMove", reason=blocked.reason, message=blocked.message)
-        return PodVerdict(
-            fate="MayMove",
-            message="the plan evicts other pods, which cost less or whose replacements get better nodes",
-        )
+                return "MayMove", blocked
+        return "MayMove", "the plan evicts other pods, which cost less or whose replacements get better nodes"
 
 
 def _why_it_stays(counting: Sequence[SpreadGroup], violated: Sequence[SpreadGroup]) -> str:

@@ -129,7 +129,7 @@ def plan_report(
     It shows only what concerns the namespace, pods with labels that the selector matches, and the target; each is None
     for all.
     """
-    plan, groups, origin = planned.plan, planned.spread.groups, planned.origin
+    view, plan, groups = planned.view, planned.plan, planned.spread.groups
 
     def shown(key: GroupKey) -> bool:
         return (
@@ -145,7 +145,7 @@ def plan_report(
             and (target is None or target.has_moved(move))
         )
 
-    findings = Auditor().update(planned.view.snapshot, planned.spread, planned.predictor)
+    findings = Auditor().update(view.snapshot, planned.spread, planned.predictor)
     states = Counter(
         state_of(violated=groups[key].violated, blocked=None, findings=[each.finding for each in found])
         for key, found in findings.items()
@@ -155,9 +155,11 @@ def plan_report(
     selected = [key for key in plan.policies if shown(key)]
     moves = list(filter(move_shown, plan.moves))
     touched = sorted((key for key in selected if key in plan.counts_after or groups[key].violated), key=str)
-    waiting = waiting_pods(planned.view.snapshot, (group for key, group in groups.items() if shown(key)))
+    waiting = waiting_pods(view.snapshot, (group for key, group in groups.items() if shown(key)))
     return PlanReport(
-        **origin._asdict(),
+        source=view.source,
+        time=view.time,
+        notes=view.notes,
         policies=planned.reports,
         default_policy=planned.default_policy,
         selected=len(selected),

@@ -30,7 +30,6 @@ from respread_cli.read.cluster_view import NOT_INSTALLED, ClusterOptions, ReadCl
 from respread_cli.read.reading import read_for_plan, with_owners
 from respread_cli.read.yaml_documents import read_documents
 from respread_cli.report.quota_refusals import move_refusals
-from respread_cli.report.skew_report import Origin
 
 DEFAULT_POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
 """The policy for a plan if there is none: an empty spec."""
@@ -110,6 +109,7 @@ class Planned(NamedTuple):
     """A plan, and what it was made from."""
 
     view: ReadCluster
+    """With notes about the plan too."""
     setting: PolicySetting
     reports: tuple[PolicyReport, ...]
     """The reports of the policies, in their order."""
@@ -121,8 +121,6 @@ class Planned(NamedTuple):
     plan: Plan
     in_flight: tuple[Move, ...]
     """The moves that the operator reports and whose replacement is not Ready yet."""
-    notes: tuple[str, ...]
-    """Other sentences for the user."""
 
     @property
     def governing(self) -> PolicyIndex:
@@ -138,11 +136,6 @@ class Planned(NamedTuple):
     def pace(self, moves: Sequence[Move]) -> PaceReport:
         """Return how long some of its moves take beside those in flight."""
         return pace_report(self.view.snapshot, self.setting.policies, moves, self.in_flight if moves else ())
-
-    @property
-    def origin(self) -> Origin:
-        """A description of its source."""
-        return Origin(self.view.source, self.view.time, self.notes)
 
 
 def plan_cluster_of(
@@ -230,8 +223,13 @@ class Planning:
         )
         model.predictor.view.advance(view.snapshot)
         default_policy = not (self._given or view.policies)
+        notes = (
+            *(note for note in view.notes if not default_policy or note != NOT_INSTALLED),
+            *_notes(reports, default_policy=default_policy),
+            *move_refusals(view.snapshot, plan.moves),
+        )
         return Planned(
-            view=view,
+            view=msgspec.structs.replace(view, notes=notes),
             setting=setting,
             reports=reports,
             default_policy=default_policy,
@@ -239,11 +237,6 @@ class Planning:
             predictor=model.predictor,
             plan=plan,
             in_flight=in_flight.moves,
-            notes=(
-                *(note for note in view.notes if not default_policy or note != NOT_INSTALLED),
-                *_notes(reports, default_policy=default_policy),
-                *move_refusals(view.snapshot, plan.moves),
-            ),
         )
 
     def _policies(self, view: ReadCluster) -> tuple[Policy, ...]:

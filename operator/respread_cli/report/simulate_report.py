@@ -188,7 +188,9 @@ class Simulator:
         outcomes = {each: _outcome(run, shown, planned, namespace) for each, run in runs.items()}
         outcome = runs["as it is"].outcome
         return SimulationReport(
-            **planned.origin._asdict(),
+            source=view.source,
+            time=view.time,
+            notes=view.notes,
             added_nodes=outcome.added,
             removed_nodes=changes.remove,
             restored_nodes=changes.restore,
@@ -219,8 +221,7 @@ class Simulator:
             CommandError: no node has such a label, or it may be one of several, or there are too many domains.
             CanceledError: it was canceled.
         """
-        snapshot = planned.view.snapshot
-        key, domains = domains_of(typed, snapshot, MOST_DOMAINS)
+        key, domains = domains_of(typed, planned.view.snapshot, MOST_DOMAINS)
         self._spread(planned)
 
         def lost() -> Iterator[tuple[str, tuple[str, ...], HypotheticalOutcome]]:
@@ -229,7 +230,7 @@ class Simulator:
                 what_if.remove_nodes(nodes)
                 yield domain, nodes, what_if.outcome()
 
-        return domain_loss_report(snapshot, key, lost(), namespace=namespace, origin=planned.origin)
+        return domain_loss_report(planned.view, key, lost(), namespace)
 
     def _what_if(self, planned: Planned, ranking: Ranking, cancellation: Cancellation) -> WhatIf:
         return WhatIf(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 from immutables import Map
@@ -25,6 +25,7 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Plugin, Unknown
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
+from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.scale_downs import ProtectionReport
 from respread_cli.report.target import WorkloadReference, is_pattern, workload_matches
 
@@ -41,16 +42,6 @@ _ORDER: Final[Mapping[AuditState, int]] = {
     "Ineffective": 2,
     "Holds": 3,
 }
-
-
-class Origin(NamedTuple):
-    """What a report was made from."""
-
-    source: str
-    """What was read."""
-    time: datetime
-    notes: tuple[str, ...] = ()
-    """What the person should know besides, a sentence each."""
 
 
 class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -115,6 +106,7 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What was read."""
     time: datetime
     notes: tuple[str, ...] = ()
+    """What the person should know besides, a sentence each."""
 
 
 class SkewReport(ClusterReport, frozen=True, kw_only=True, rename="camel"):
@@ -202,11 +194,11 @@ def short_topology_key(key: str) -> str:
 
 
 def skew_report(
+    view: ReadCluster,
     spread: Spread,
     wanted: GroupFilter,
-    origin: Origin,
-    protections: tuple[ProtectionReport, ...] | None = None,
     *,
+    protections: tuple[ProtectionReport, ...] | None = None,
     findings: Findings = Map(),
     pending: tuple[PendingPods, ...] = (),
     problems: bool = False,
@@ -225,7 +217,9 @@ def skew_report(
         groups.sort(key=place)
     shown = groups[:limit]
     return SkewReport(
-        **origin._asdict(),
+        source=view.source,
+        time=view.time,
+        notes=view.notes,
         violated=sum(group.violated for group in groups),
         worst_skew=max((group.skew for group in groups), default=0),
         unsatisfiable=sum(group.state == "Unsatisfiable" for group in groups),

@@ -196,7 +196,7 @@ class Overviews:
         return Overview(
             source=planned.view.source,
             time=planned.view.time,
-            notes=planned.notes,
+            notes=planned.view.notes,
             summary=_sentence(rows, len(plan.moves), planned.pace(plan.moves)),
             violated=len(violated),
             hard_violated=sum(row.group.when_unsatisfiable == "DoNotSchedule" for row in violated),

@@ -27,7 +27,6 @@ from respread_cli.report.scale_downs import protection_reports
 from respread_cli.report.skew_report import (
     GroupFilter,
     GroupReport,
-    Origin,
     SkewReport,
     SortOrder,
     skew_report,
@@ -38,9 +37,11 @@ from tests.spreads import spread_of
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec
 
+VIEW = ReadCluster(snapshot=ClusterSnapshot(), time=NOW, source="a test")
+
 
 def report_of(spread: Spread, **wanted: object) -> SkewReport:
-    return skew_report(spread, GroupFilter(**wanted), Origin("a test", NOW))  # type: ignore[arg-type]  # by name
+    return skew_report(VIEW, spread, GroupFilter(**wanted))  # type: ignore[arg-type]  # by name
 
 
 def workload(name: str, counts: Mapping[str, int], *, when: str = "DoNotSchedule", **fields: object) -> list[Pod]:
@@ -99,7 +100,7 @@ def test_a_constraint_that_cannot_work_comes_with_cause_cure_and_command(capsys:
     snapshot = cluster([node(zone, zone) for zone in ("a", "b", "c")], placed)
     spread = spread_of(snapshot)
     findings = Auditor().update(snapshot, spread)
-    report = skew_report(spread, GroupFilter(), Origin("a test", NOW), findings=findings, problems=True)
+    report = skew_report(VIEW, spread, GroupFilter(), findings=findings, problems=True)
     assert [(group.state, group.violated) for group in report.groups] == [("Ineffective", False)]
     (finding,) = report.groups[0].findings
     assert finding.command == (
@@ -212,7 +213,7 @@ def test_an_unknown_name_is_reported_and_an_unmatched_pattern_is_not() -> None:
 
 
 def ordered(order: SortOrder, limit: int | None = None) -> SkewReport:
-    return skew_report(three_zones(), GroupFilter(), Origin("a test", NOW), order=order, limit=limit)
+    return skew_report(VIEW, three_zones(), GroupFilter(), order=order, limit=limit)
 
 
 @pytest.mark.parametrize(
