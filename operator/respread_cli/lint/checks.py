@@ -13,9 +13,9 @@ import msgspec
 
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.objects import DecodeError, PodDisruptionBudget
-from respread.cluster.pod import PodSpec, TopologySpreadConstraint
+from respread.cluster.pod import TopologySpreadConstraint
 from respread.cluster.selectors import compile_selector
-from respread.planning.audit.rules import judge
+from respread.planning.audit.rules import judge, only_value
 from respread.planning.audit.subject import KnownNodes, Subject, subjects_of
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.group import template_of
@@ -160,7 +160,8 @@ def _sentence(text: str) -> str:
 def _in_one_domain(constraint: _Constraint) -> LintFinding | None:
     """Return why most pods of a template that names one domain stay Pending, if the nodes are not known."""
     value, subject, pods = constraint.value, constraint.subject, constraint.template.pods
-    domain = only_domain(constraint.template.pod.spec, value.topology_key)
+    spec, key = constraint.template.pod.spec, value.topology_key
+    domain = spec.node_selector.get(key, only_value(spec.node_affinity, key))
     too_many = pods is None or pods > value.max_skew
     if domain is None or subject.nodes is not None or not constraint.hard or not too_many:
         return None
@@ -182,21 +183,6 @@ def _in_one_domain(constraint: _Constraint) -> LintFinding | None:
             "Remove minDomains, or let the pods run in more domains.",
         )
     return None
-
-
-def only_domain(spec: PodSpec, key: str) -> str | None:
-    """Return the only value of a node label that a pod spec's node selector and affinity allow, None if not known."""
-    if (selected := spec.node_selector.get(key)) is not None:
-        return selected
-    if spec.node_affinity is None:
-        return None
-    allowed: set[str] = set()
-    for term in spec.node_affinity.node_selector_terms:
-        values = [set(each.values) for each in term.match_expressions if each.key == key and each.operator == "In"]
-        if not values:
-            return None
-        allowed |= set.intersection(*values)
-    return allowed.pop() if len(allowed) == 1 else None
 
 
 def _hurting(constraint: _Constraint, all_of_them: Sequence[_Constraint]) -> Iterator[LintFinding]:

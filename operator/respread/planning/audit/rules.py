@@ -96,7 +96,7 @@ def _one_domain(subject: Subject) -> Finding | None:
     if key.min_domains > 1 or (subject.pods is not None and subject.pods < FEWEST):
         return None
     pinned = key.eligibility.node_selector.get(key.topology_key)
-    domain = pinned or _only_value(key.eligibility.node_affinity, key.topology_key)
+    domain = pinned or only_value(key.eligibility.node_affinity, key.topology_key)
     if subject.nodes is not None:
         there = subject.nodes.domains(key).nodes
         if len(there) != 1:
@@ -329,18 +329,15 @@ _SOFT: Final[Sequence[Rule]] = (
 )
 
 
-def _only_value(affinity: NodeSelector | None, key: str) -> str | None:
-    """Return the only value of a label that node affinity allows; None if there are several, or any."""
-    if affinity is None:
-        return None
-    allowed: set[tuple[str, ...] | None] = set()
-    for term in affinity.node_selector_terms:
-        exact = [each.values for each in term.match_expressions if each.key == key and each.operator == "In"]
-        allowed.add(exact[0] if exact else None)
-    if len(allowed) != 1:
-        return None
-    (values,) = allowed
-    return values[0] if values is not None and len(values) == 1 else None
+def only_value(affinity: NodeSelector | None, key: str) -> str | None:
+    """Return the only value of a node label that node affinity allows; None if there are several, or any."""
+    allowed: set[str] = set()
+    for term in () if affinity is None else affinity.node_selector_terms:
+        values = [set(each.values) for each in term.match_expressions if each.key == key and each.operator == "In"]
+        if not values:
+            return None
+        allowed |= set.intersection(*values)
+    return allowed.pop() if len(allowed) == 1 else None
 
 
 def _all_of(keys: Sequence[str]) -> str:
