@@ -120,12 +120,8 @@ class FoundPolicy(NamedTuple):
     place: SourcePlace
     runs: tuple[DeschedulerRun, ...] = ()
     remarks: tuple[Remark, ...] = ()
-
-
-class _InConfigMap(NamedTuple):
-    policy: FoundPolicy
-    config_map: tuple[str, str]
-    """Its namespace and name."""
+    config_map: tuple[str, str] | None = None
+    """The namespace and name of the ConfigMap that holds it."""
 
 
 def find_policies(files: Iterable[str], reading: Reading) -> list[FoundPolicy]:
@@ -137,7 +133,7 @@ def find_policies(files: Iterable[str], reading: Reading) -> list[FoundPolicy]:
     Raises:
         CommandError: if a file can't be read, or is not YAML.
     """
-    found: list[FoundPolicy | _InConfigMap] = []
+    found: list[FoundPolicy] = []
     runs: list[DeschedulerRun] = []
     for file in files:
         for where, document in read_documents(file):
@@ -149,16 +145,10 @@ def find_policies(files: Iterable[str], reading: Reading) -> list[FoundPolicy]:
             else:
                 found += _policies_in(document, SourcePlace(where), reading)
     mounted = {name for run in runs for name in run.config_maps}
-    named = {each.config_map for each in found if isinstance(each, _InConfigMap)} & mounted
+    named = {each.config_map for each in found} & mounted
     free = tuple(run for run in runs if not run.config_maps & named)
-    policies: list[FoundPolicy] = []
-    for each in found:
-        if isinstance(each, _InConfigMap):
-            own = tuple(run for run in runs if each.config_map in run.config_maps)
-            policies.append(each.policy._replace(runs=own or free))
-        else:
-            policies.append(each if each.runs else each._replace(runs=free))
-    return policies
+    own = (each.runs or tuple(run for run in runs if each.config_map in run.config_maps) for each in found)
+    return [each._replace(runs=mine or free) for each, mine in zip(found, own, strict=True)]
 
 
 def nothing_found(files: Iterable[str]) -> str:
@@ -167,12 +157,12 @@ def nothing_found(files: Iterable[str]) -> str:
     return f"{names}: there is no policy of descheduler in it: {_TAKES}."
 
 
-def _policies_in(document: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> list[FoundPolicy | _InConfigMap]:
+def _policies_in(document: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> list[FoundPolicy]:
     api_version, kind = document.get("apiVersion"), document.get("kind")
     if kind == _POLICY_KIND or str(api_version).partition("/")[0] == GROUP:
         return [FoundPolicy(document, place)]
     if kind == "ConfigMap":
-        return list(_in_config_map(document, place, reading))
+        return _in_config_map(document, place, reading)
     if "apiVersion" in document:
         return []
     if found := _values_in(document, place):
@@ -191,10 +181,10 @@ def _policies_in(document: Mapping[Any, Any], place: SourcePlace, reading: Readi
     return []
 
 
-def _in_config_map(document: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> list[_InConfigMap]:
+def _in_config_map(document: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> list[FoundPolicy]:
     metadata = reading.mapping(document.get("metadata"), place.at("metadata"))
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name"))
-    found: list[_InConfigMap] = []
+    found: list[FoundPolicy] = []
     for key, text in reading.mapping(document.get("data"), place.at("data")).items():
         if not isinstance(text, str) or (key != _POLICY_KEY and _POLICY_KIND not in text):
             continue
@@ -206,7 +196,7 @@ def _in_config_map(document: Mapping[Any, Any], place: SourcePlace, reading: Rea
             continue
         for policy in policies:
             if isinstance(policy, Mapping):
-                found.append(_InConfigMap(FoundPolicy(policy, where), (namespace, name)))
+                found.append(FoundPolicy(policy, where, config_map=(namespace, name)))
             else:
                 reading.mistake(where, f"must be a {_POLICY_KIND}, not {shown(policy)}")
     return found

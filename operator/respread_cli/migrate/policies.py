@@ -83,18 +83,10 @@ def _lines_of_spread(spread: Sourced[SpreadArgs]) -> Iterator[Line]:
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class _PolicyScope(NamedTuple):
-    """The kind of policy that fits, its namespace, and the settings that select."""
-
-    kind: PolicyKind
-    namespace: str
-    """Empty for a ClusterRebalancePolicy."""
-    namespace_places: tuple[SourcePlace, ...]
-    settings: tuple[Setting, ...]
-
-
-def _selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading) -> _PolicyScope:
-    """Return which policy selects the pods of a profile.
+def _selection_of(
+    evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading
+) -> tuple[str, tuple[SourcePlace, ...], tuple[Setting, ...]]:
+    """Return the namespace of the policy that selects the pods of a profile, where it is named, and its settings.
 
     A single included namespace gets a RebalancePolicy of its own. For everything else, a ClusterRebalancePolicy selects
     namespaces by the label with their name.
@@ -112,7 +104,7 @@ def _selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadAr
     by_label = evictor.args.namespace_label_selector
     label_at = evictor.places.get("namespace_label_selector")
     if at and len(included) == 1 and by_label is None:
-        return _PolicyScope("RebalancePolicy", included[0], (at.at("include"),), pods)
+        return included[0], (at.at("include"),), pods
     selectors: list[dict[str, Any]] = [write_value(by_label)] if by_label else []
     places = [label_at] if label_at else []
     for operator, names, field in (("In", included, "include"), ("NotIn", excluded, "exclude")):
@@ -128,7 +120,7 @@ def _selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadAr
             "kube-system, kube-public and kube-node-lease."
         )
     setting = Setting("namespaceSelector", _all_of(selectors), why, tuple(places))
-    return _PolicyScope("ClusterRebalancePolicy", "", (), (setting, *pods))
+    return "", (), (setting, *pods)
 
 
 def _check_names(names: Iterable[str] | None, place: SourcePlace, reading: Reading) -> None:
@@ -188,14 +180,19 @@ _PRIORITY: Final = (
 class Draft(NamedTuple):
     """A policy to be written."""
 
-    kind: PolicyKind
     namespace: str
+    """Empty for a ClusterRebalancePolicy."""
     namespace_places: tuple[SourcePlace, ...]
-    """Where the namespace is named; none for a ClusterRebalancePolicy."""
+    """Where it is named."""
     name: str
     profile: ProfileParts
     settings: tuple[Setting, ...]
     remarks: tuple[Remark, ...]
+
+    @property
+    def kind(self) -> PolicyKind:
+        """The kind of the policy."""
+        return "RebalancePolicy" if self.namespace else "ClusterRebalancePolicy"
 
 
 class Migrated(NamedTuple):
@@ -263,7 +260,8 @@ def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
 def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPolicy], tuple[ProfileParts, ...]]:
     version = found.document.get("apiVersion")
     if version == f"{GROUP}/v1alpha1":
-        return read_v1alpha1(found.document, found.place, reading)
+        common, profile = read_v1alpha1(found.document, found.place, reading)
+        return common, (profile,)
     if version != f"{GROUP}/v1alpha2":
         given = "is required" if version is None else f"{shown(version)} can't be read"
         reading.mistake(found.place.at("apiVersion"), f"{given}: it must be {GROUP}/v1alpha1 or {GROUP}/v1alpha2")
@@ -278,23 +276,15 @@ def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPoli
 
 def _draft(profile: ProfileParts, spread: Sourced[SpreadArgs], shared: Iterable[Line], reading: Reading) -> Draft:
     """Return the policy for a profile. `shared` contains what all policies get from elsewhere."""
-    selection = _selection_of(profile.evictor, spread, reading)
+    namespace, namespace_places, selecting = _selection_of(profile.evictor, spread, reading)
     own: list[Line] = [
         Setting("mode", "DryRun", _MODE),
-        *selection.settings,
+        *selecting,
         *_lines_of_spread(spread),
         *lines_of_evictor(profile.evictor, reading),
     ]
     settings = tuple(line for line in (*own, *shared) if isinstance(line, Setting))
-    return Draft(
-        selection.kind,
-        selection.namespace,
-        selection.namespace_places,
-        _NAME,
-        profile,
-        settings,
-        (*profile.remarks, *_remarks(own)),
-    )
+    return Draft(namespace, namespace_places, _NAME, profile, settings, (*profile.remarks, *_remarks(own)))
 
 
 def _about_evictor(profile: ProfileParts) -> Iterator[Remark]:
@@ -347,15 +337,13 @@ def _names(drafts: Iterable[Draft]) -> list[str]:
 def _priorities(drafts: Iterable[Draft]) -> list[tuple[Setting, ...]]:
     """Return a priority for each of the policies that may select the same pods. The first has the highest."""
     drafts = tuple(drafts)
-    left = Counter((draft.kind, draft.namespace) for draft in drafts)
-    several = {key for key, count in left.items() if count > 1}
+    left = Counter(draft.namespace for draft in drafts)
+    several = {namespace for namespace, count in left.items() if count > 1}
     priorities: list[tuple[Setting, ...]] = []
     for draft in drafts:
-        key = (draft.kind, draft.namespace)
-        left[key] -= 1
-        priorities.append(
-            (Setting("priority", left[key], _PRIORITY, (draft.profile.place,)),) if key in several else ()
-        )
+        left[draft.namespace] -= 1
+        setting = Setting("priority", left[draft.namespace], _PRIORITY, (draft.profile.place,))
+        priorities.append((setting,) if draft.namespace in several else ())
     return priorities
 
 

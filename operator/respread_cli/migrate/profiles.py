@@ -235,16 +235,13 @@ class SpreadParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node_fit: _Flag | None = None
 
 
-class PolicyRead(NamedTuple):
-    """A policy in the terms of v1alpha2."""
+def read_v1alpha1(
+    document: Mapping[str, Any], place: SourcePlace, reading: Reading
+) -> tuple[Sourced[DeschedulerPolicy], ProfileParts]:
+    """Read a policy as descheduler does: a strategy is a profile, and all of them share one DefaultEvictor.
 
-    common: Sourced[DeschedulerPolicy]
-    """What holds for all of it."""
-    profiles: tuple[ProfileParts, ...]
-
-
-def read_v1alpha1(document: Mapping[str, Any], place: SourcePlace, reading: Reading) -> PolicyRead:
-    """Read a policy as descheduler does: a strategy is a profile, and all of them share one DefaultEvictor."""
+    The result has the terms of v1alpha2: what holds for the whole policy, and its profile.
+    """
     policy, places = reading.sourced(V1alpha1Policy, document, place)
     common = {field: getattr(policy, field) for field in _COMMON_FIELDS}
     strategies = reading.mapping(policy.strategies, place.at("strategies"))
@@ -278,10 +275,8 @@ def read_v1alpha1(document: Mapping[str, Any], place: SourcePlace, reading: Read
         spread=_spread(params, spread.at("params")) if found else None,
         remarks=tuple(remarks),
     )
-    return PolicyRead(
-        Sourced(DeschedulerPolicy(**common), {field: at for field, at in places.items() if field in _COMMON_FIELDS}),
-        (profile,),
-    )
+    common_places = {field: at for field, at in places.items() if field in _COMMON_FIELDS}
+    return Sourced(DeschedulerPolicy(**common), common_places), profile
 
 
 def _threshold(params: SpreadParams, place: SourcePlace, reading: Reading) -> Threshold | None:
