@@ -32,7 +32,6 @@ def planned_for(world: World) -> Planned:
         predictor=predictor,
         plan=Planner(predictor).plan(snapshot, spread, setting, now=NOW),
         in_flight=(),
-        notes=(),
     )
 
 

@@ -98,7 +98,7 @@ def ranked(world: World) -> dict[str, int]:
     costs = named(fresh, rank_new(fresh, roles_of(fresh)))
     current = replica_set_of(world, costs)
     again = rerank(current, roles_of(current))
-    return costs if again is None else {**costs, **named(current, again.costs)}
+    return costs if again is None else {**costs, **named(current, again)}
 
 
 def order_under(world: World, costs: Mapping[str, int]) -> list[ModelPod]:
