@@ -46,7 +46,6 @@ MEASURES: Final = {
     "warm": Measure("all feasible nodes, asked again", "ms", 2),
     "many": Measure("all feasible nodes of 1,000 distinct pods", "ms", 1_000),
     "scores": Measure("spread scores of all feasible nodes", "ms"),
-    "fits": Measure("one pod, one node", "µs"),
     "explain": Measure("every rule that rejects one node", "µs"),
     "step": Measure("evict, remove, place, and take back", "µs"),
 }
@@ -139,10 +138,6 @@ def _single(predictor: Predictor) -> dict[str, float]:
         for pod in pods
     ]
 
-    def fits() -> None:
-        for prepared, _, node, _ in questions:
-            prepared.fits(node)
-
     def explain() -> None:
         for prepared, _, node, _ in questions:
             prepared.rejections(node)
@@ -155,7 +150,7 @@ def _single(predictor: Predictor) -> dict[str, float]:
             view.place(pod, node)
             view.revert(mark)
 
-    return {what.__name__: _timed(what)[1] / len(questions) for what in (fits, explain, step)}
+    return {what.__name__: _timed(what)[1] / len(questions) for what in (explain, step)}
 
 
 def _replacement(pod: Pod) -> Pod:

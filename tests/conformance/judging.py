@@ -127,9 +127,9 @@ def _error_differences(case: Case, name: str, rejections: Iterable[Rejection]) -
 
 
 def _feasible_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
-    """Compare the answer for all nodes at once, and the quick answer for each node.
+    """Compare the answer for all nodes at once.
 
-    If a plugin fails on a node, the scheduler ends the scheduling of the pod. Then these answers may be empty too.
+    If a plugin fails on a node, the scheduler ends the scheduling of the pod. Then the answer may be empty too.
     """
     expected = set(case.expected.feasible_nodes or ())
     got = set(prepared.names(prepared.admitted()))
@@ -137,10 +137,6 @@ def _feasible_differences(case: Case, prepared: PreparedPod) -> Iterator[Differe
         return
     for name in sorted(expected ^ got):
         yield Difference(case.id, name, "feasible", "yes" if name in expected else "no", "yes" if name in got else "no")
-    if prepared.unknown is None:
-        for name, node in case.expected.nodes.items():
-            if prepared.fits(name) != node.feasible:
-                yield Difference(case.id, name, "fits", str(node.feasible), str(not node.feasible))
 
 
 def _hard_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:

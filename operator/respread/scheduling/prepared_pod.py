@@ -110,24 +110,10 @@ class PreparedPod:
             return []
         return members(self.admitted(), self._view.table.names)
 
-    def fits(self, node: str) -> bool:
-        """Return whether a node certainly accepts the pod. A node that does not exist does not accept it."""
-        slot = self._view.table.slot_of.get(node)
-        if (
-            slot is None
-            or self.unknown is not None
-            or not (self._statically_feasible & ~self._view.uncertain) >> slot & 1
-        ):
-            return False
-        if not self._passes(slot) or (self._fallible and self._is_given_up()):
-            return False
-        nominated = self._view.nominated.get(slot)
-        return nominated is None or self._fits_beside(slot, nominated)
-
-    def _passes(self, slot: int, left_out: Collection[Plugin] = ()) -> bool:
+    def _passes(self, slot: int, left_out: Collection[Plugin]) -> bool:
         return all(each.reject(slot) is None for each in self._changing if each.plugin not in left_out)
 
-    def _fits_beside(self, slot: int, nominated: Sequence[Pod], left_out: Collection[Plugin] = ()) -> bool:
+    def _fits_beside(self, slot: int, nominated: Sequence[Pod], left_out: Collection[Plugin]) -> bool:
         """Return whether the pod fits a node beside the nominated pods that it could not preempt."""
         view, own = self._view, self.pod
         mark = view.mark()

@@ -74,7 +74,6 @@ def answers(predictor: Predictor, pod: Pod) -> dict[str, Any]:
         "admitted": sorted(prepared.names(prepared.admitted())),
         "without spread": sorted(prepared.names(prepared.admitted(spread=False))),
         "rejections": {name: prepared.rejections(name) for name in names},
-        "fits": {name: prepared.fits(name) for name in names},
         "unknown": prepared.unknown,
         "hard": [(each.constraint, each.domains.all_counts(), each.minimum) for each in prepared.hard_constraints],
         "scores": None
@@ -178,7 +177,6 @@ def test_predictions_for_all_nodes_equal_those_for_each_node(
         rejections = prepared.rejections(name)
         assert (name in admitted) == (not rejections)
         assert prepared.first_rejection(name) == (rejections[0] if rejections else None)
-        assert prepared.fits(name) == (name in admitted and prepared.unknown is None)
     assert set(prepared.feasible_nodes()) == (admitted if prepared.unknown is None else set())
 
 
