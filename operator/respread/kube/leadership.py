@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
@@ -49,39 +49,27 @@ _RELEASED_SECONDS: Final = 1
 _log = get_logger(__name__)
 
 
-class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a Lease is held. The defaults are those of the control plane's own components."""
+class LeaseTimes(msgspec.Struct, frozen=True):
+    """How long a Lease is held. Each time is longer than the next, as safety requires.
+
+    The defaults are those of the control plane's own components.
+    """
 
     lease_seconds: int = 15
     """How long the others wait for a leader that does not renew."""
-    renew_deadline_seconds: float = 10.0
-    """How long after its last renewal a leader continues."""
-    retry_seconds: float = _RETRY_SECONDS
-    """The time from one renewal, or one attempt to get the Lease, to the next."""
 
-    @classmethod
-    def of(cls, lease_seconds: int) -> Self:
-        """Return times in the proportions of the defaults.
+    @property
+    def renew_deadline_seconds(self) -> float:
+        """How long after its last renewal a leader continues."""
+        return self.lease_seconds * 2 / 3
 
-        But a leader looks at the Lease as often as by default: others may have shorter times, and wait no longer.
+    @property
+    def retry_seconds(self) -> float:
+        """The time from one renewal, or one attempt to get the Lease, to the next.
+
+        A leader looks at the Lease at least as often as by default: others may have shorter times, and wait no longer.
         """
-        return cls(
-            lease_seconds=lease_seconds,
-            renew_deadline_seconds=lease_seconds * 2 / 3,
-            retry_seconds=min(lease_seconds * 2 / 15, _RETRY_SECONDS),
-        )
-
-    def __post_init__(self) -> None:
-        """Reject times that could produce two leaders.
-
-        Raises:
-            ValueError: they are not in the order that safety requires.
-        """
-        if not 0 < self.retry_seconds * (1 + _JITTER) < self.renew_deadline_seconds < self.lease_seconds:
-            raise ValueError(
-                f"a Lease held for {self.lease_seconds} s, renewed for {self.renew_deadline_seconds:g} s every "
-                f"{self.retry_seconds:g} s: each has to be longer than the next"
-            )
+        return min(self.lease_seconds * 2 / 15, _RETRY_SECONDS)
 
 
 def seconds_since_boot() -> float:
@@ -104,7 +92,7 @@ class Elector:
         lease: ObjectKey,
         identity: str,
         *,
-        times: LeaseTimes | None = None,
+        times: LeaseTimes = LeaseTimes(),  # noqa: B008 - a value
         clock: Callable[[], float] = seconds_since_boot,
         on_change: Callable[[bool], None] | None = None,
         may_give_up: Callable[[], bool] = lambda: True,
@@ -123,7 +111,7 @@ class Elector:
         """
         self.lease = lease
         self.identity = identity
-        self.times = times or LeaseTimes()
+        self.times = times
         self._requests = requests
         self._clock = clock
         self._on_change = on_change

@@ -189,7 +189,7 @@ def run(
         secure_metrics=secure_metrics,
         leader_election=leader_election,
         lease_name=lease_name,
-        lease_times=LeaseTimes.of(lease_seconds),
+        lease_times=LeaseTimes(lease_seconds),
         lease_namespace=lease_namespace,
         scheduler_configuration=scheduler_configuration,
         namespaced_policies=namespaced_policies == "honor",

@@ -162,7 +162,7 @@ def test_the_lease_does_not_wait_for_connections_that_other_requests_use(tmp_pat
         find = partial(load_access, kubeconfig=str(config))
         access = await asyncio.to_thread(find)
         renewal = Renewal(access, find, time.monotonic)
-        options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes.of(3))
+        options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes(3))
         parts = Parts()
         async with open_requests(access, renewal) as requests:
             path = "/api/v1/namespaces/{namespace}/pods"

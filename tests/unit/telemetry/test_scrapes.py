@@ -30,7 +30,7 @@ from tests.integration.tls_front import Authority
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer
 
-TIMES = LeaseTimes.of(6)  # the Lease must be renewed within four seconds
+TIMES = LeaseTimes(6)  # the Lease must be renewed within four seconds
 SCRAPERS = 200
 COLLECT_SECONDS = 0.5
 PROBE_SECONDS = 5.0
