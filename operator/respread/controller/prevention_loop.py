@@ -22,7 +22,7 @@ from respread.controller.permission import Leading
 from respread.kube.requests import Requests
 from respread.kube.retry import Retry, WokenLoop
 from respread.planning.victims.policies import PolicySetting
-from respread.prevention.contests import contested_to_record, recalled_contests
+from respread.prevention.contests import recalled_contests
 from respread.prevention.deletion_costs import DeletionCosts, Patch, PatchAnswer, PatchResult, Purpose
 from respread.prevention.prevention import Answered, CostPlanner, View
 from respread.prevention.ranks import Avoided, HeldCost
@@ -285,7 +285,7 @@ class PreventionLoop:
         self._told, self._tell_at = contests.version, now + TELL_SECONDS
         for policy, costs in contests.take_lost().items():
             self._metrics.count(COSTS_LOST, costs, policy=policy)
-        before, self.contested = self.contested, contested_to_record(contests.repeated())
+        before, self.contested = self.contested, contests.repeated()
         times = {each.replica_set: each.times for costs in before.values() for each in costs}
         lost = [
             each for costs in self.contested.values() for each in costs if each.times > times.get(each.replica_set, 0)

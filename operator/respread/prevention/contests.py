@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from immutables import Map
@@ -89,15 +89,6 @@ def lost(before: Contest | None, writer: str, *, replacing: bool, now: float, ti
     )
 
 
-class Contested(NamedTuple):
-    """A ReplicaSet whose costs somebody else removes or replaces again and again."""
-
-    replica_set: ReplicaSetPods
-    policy: str
-    """The name of the policy that asks for the costs."""
-    contest: Contest
-
-
 class Contests:
     """Recognizes them from one state of a ReplicaSet to the next."""
 
@@ -167,13 +158,19 @@ class Contests:
         found, self._lost = self._lost, Counter()
         return found
 
-    def repeated(self) -> tuple[Contested, ...]:
-        """Return the ReplicaSets whose costs were lost more than once."""
-        return tuple(
-            Contested(self._seen[uid], policy, contest)
-            for uid, policy in self._policies.items()
-            if (contest := self._known[uid]).repeated
-        )
+    def repeated(self) -> dict[str, tuple[ContestedCosts, ...]]:
+        """Return the ReplicaSets whose costs were lost more than once, by the policies' names.
+
+        Those that were lost most often are first.
+        """
+        found: defaultdict[str, list[ContestedCosts]] = defaultdict(list)
+        for uid, policy in self._policies.items():
+            if (contest := self._known[uid]).repeated:
+                found[policy].append(_recorded(self._seen[uid], contest))
+        return {
+            policy: tuple(sorted(each, key=lambda one: (-one.times, one.namespace, one.name, one.replica_set)))
+            for policy, each in found.items()
+        }
 
     def _taken(
         self, replica_set: ReplicaSetPods, before: ReplicaSetPods | None, may_have_ours: Callable[[Pod], bool]
@@ -195,25 +192,16 @@ class Contests:
 # Records
 
 
-def contested_to_record(contested: Iterable[Contested]) -> dict[str, tuple[ContestedCosts, ...]]:
-    """Return what is recorded, by the policies' names, those that were lost most often first."""
-    found: defaultdict[str, list[ContestedCosts]] = defaultdict(list)
-    for replica_set, policy, contest in contested:
-        found[policy].append(
-            ContestedCosts(
-                namespace=replica_set.namespace,
-                kind=replica_set.workload.kind,
-                name=replica_set.workload.name,
-                replica_set=replica_set.controller.uid,
-                writer=contest.writer[:_LONGEST_WRITER],
-                times=contest.times,
-                until=contest.until_time.replace(microsecond=0),
-            )
-        )
-    return {
-        policy: tuple(sorted(each, key=lambda one: (-one.times, one.namespace, one.name, one.replica_set)))
-        for policy, each in found.items()
-    }
+def _recorded(replica_set: ReplicaSetPods, contest: Contest) -> ContestedCosts:
+    return ContestedCosts(
+        namespace=replica_set.namespace,
+        kind=replica_set.workload.kind,
+        name=replica_set.workload.name,
+        replica_set=replica_set.controller.uid,
+        writer=contest.writer[:_LONGEST_WRITER],
+        times=contest.times,
+        until=contest.until_time.replace(microsecond=0),
+    )
 
 
 def recalled_contests(records: Iterable[Recorded], moment: ClockReading) -> Contests:

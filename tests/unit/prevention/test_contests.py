@@ -16,7 +16,6 @@ from respread.prevention.contests import (
     HURRY_INTERVAL_SECONDS,
     WAIT,
     WAIT_IF_REPLACING,
-    contested_to_record,
     recalled_contests,
 )
 from respread.prevention.deletion_costs import Patch
@@ -65,11 +64,10 @@ def test_repeatedly_removed_costs_are_written_less_and_less_often() -> None:
     counts = [rounds(cluster, seconds) for seconds in (60, 120, 240, 480, 960, 1920)]
     assert sum(counts) <= 9
     assert max(counts[1:]) <= 2
-    (contested,) = cluster.prevention.contests.repeated()
-    assert contested.policy == "prevents"
-    assert contested.contest.times >= 6
-    assert contested.contest.until_time.tzinfo is not None
-    assert cluster.prevention.contests.take_lost() == {"prevents": 3 * contested.contest.times}
+    (contested,) = cluster.prevention.contests.repeated()["prevents"]
+    assert contested.times >= 6
+    assert contested.until.tzinfo is not None
+    assert cluster.prevention.contests.take_lost() == {"prevents": 3 * contested.times}
     # Respread never stops completely.
     assert rounds(cluster, DAY_SECONDS, step=60) >= DAY_SECONDS / WAIT.longest_seconds / 2
 
@@ -80,16 +78,16 @@ def test_a_cost_that_is_removed_once_is_written_again_soon_without_a_report() ->
     removed(cluster, written[:1])
     assert cluster.carry_out(after=1) == []
     assert names(cluster.carry_out(after=WAIT.first_seconds)) == {written[0].pod.name}
-    assert cluster.prevention.contests.repeated() == ()
+    assert cluster.prevention.contests.repeated() == {}
 
 
 def test_costs_that_last_are_no_longer_contested() -> None:
     cluster = Cluster(*BARE)
     rounds(cluster, 100)
     assert names(cluster.carry_out(after=WAIT.longest_seconds)) == EVERYONE
-    assert cluster.prevention.contests.repeated() != ()
+    assert cluster.prevention.contests.repeated() != {}
     assert cluster.carry_out(after=FORGOTTEN_SECONDS) == []
-    assert cluster.prevention.contests.repeated() == ()
+    assert cluster.prevention.contests.repeated() == {}
 
 
 def test_costs_are_written_at_once_when_pods_are_deleted_but_not_each_time() -> None:
@@ -126,8 +124,8 @@ def test_costs_that_another_writer_replaces_are_kept_and_reported() -> None:
         replaced(cluster, 7)
         assert cluster.carry_out(after=1000) == []
         cluster.put(*BARE)
-    (contested,) = cluster.prevention.contests.repeated()
-    assert contested.contest.writer == "karpenter"
+    (contested,) = cluster.prevention.contests.repeated()["prevents"]
+    assert contested.writer == "karpenter"
 
 
 def test_a_policy_may_let_respread_replace_them_about_once_a_minute() -> None:
@@ -166,7 +164,7 @@ def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
     for _ in range(4):
         removed(cluster, cluster.carry_out(after=1000))
         cluster.look(after=1)
-    remembered = contested_to_record(cluster.prevention.contests.repeated())
+    remembered = cluster.prevention.contests.repeated()
     (contested,) = remembered["prevents"]
     assert (contested.kind, contested.times) == ("ReplicaSet", 4)
 
@@ -176,5 +174,5 @@ def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
     record = decode_record(encode_record(Recorded(contested_costs=remembered["prevents"])))
     new.prevention = CostPlanner(new.now, recalled_contests([record], moment))
     assert new.taken(after=1) == []
-    assert [each.contest.times for each in new.prevention.contests.repeated()] == [4]
+    assert [each.times for each in new.prevention.contests.repeated()["prevents"]] == [4]
     assert names(new.carry_out(after=8 * WAIT.first_seconds)) == EVERYONE
