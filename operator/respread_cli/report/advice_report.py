@@ -20,7 +20,7 @@ from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint, WorkloadName, workload_of
 from respread.cluster.selectors import selector_of_labels
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.planning.audit.finding import PatchOperation
+from respread.planning.audit.finding import PASSING_LABELS, PatchOperation
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
 from respread.scheduling.filters.node_affinity import matches_node_affinity
@@ -44,19 +44,6 @@ _REVISION_LABELS: Final[Mapping[str, str]] = {
 _SPREADABLE: Final = frozenset(
     {"CloneSet", "Deployment", "ReplicaSet", "ReplicationController", "Rollout", "StatefulSet"}
 )
-_PASSING_LABELS: Final = frozenset(
-    {
-        "app.kubernetes.io/managed-by",
-        "app.kubernetes.io/version",
-        "apps.kubernetes.io/pod-index",
-        "controller-revision-hash",
-        "helm.sh/chart",
-        "pod-template-hash",
-        "rollouts-pod-template-hash",
-        "statefulset.kubernetes.io/pod-name",
-    }
-)
-"""Labels that differ between the revisions or pods of a workload."""
 _ORDER: Final[Mapping[Concentration, int]] = {"OneNode": 0, "OneZone": 1, "Uneven": 2}
 _SEVERAL: Final = 2
 _POLICY: Final = Policy(
@@ -209,7 +196,7 @@ def _counts(key: str, spec: PodSpec, pods: Iterable[Pod], nodes: Mapping[str, No
 def _identity(pods: tuple[Pod, ...]) -> dict[str, str]:
     """Return the labels that all pods have, in all revisions."""
     shared = set(pods[0].labels.items()).intersection(*(set(each.labels.items()) for each in pods))
-    return {key: value for key, value in sorted(shared) if key not in _PASSING_LABELS}
+    return {key: value for key, value in sorted(shared) if key not in PASSING_LABELS}
 
 
 def _constraint(

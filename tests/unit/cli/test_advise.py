@@ -83,6 +83,15 @@ def test_nodes_are_spread_over_where_there_is_one_zone(tmp_path: Path) -> None:
     assert "minDomains" not in entry["constraint"]
 
 
+def test_labels_that_will_differ_select_no_pods(tmp_path: Path) -> None:
+    """The API server copies the zone of the node to a pod that it binds."""
+    items = [*NODES, *pods("web", "a1", "a2")]
+    for each in items[len(NODES) :]:
+        each["metadata"]["labels"] |= {ZONE: "zone-a", "version": "v1"}
+    (entry,) = advise(tmp_path, items)["workloads"]
+    assert entry["constraint"]["labelSelector"] == {"matchLabels": {"app": "web"}}
+
+
 def test_labels_that_others_have_are_said(tmp_path: Path) -> None:
     items = [*NODES, *pods("web", "a1", "a2"), *pods("api", "b1", "c1")]
     for each in items[len(NODES) :]:

@@ -126,7 +126,7 @@ PER_POD_LABELS: Final = frozenset(
     }
 )
 """Labels that differ between the pods of a workload."""
-_PASSING_LABELS: Final = PER_POD_LABELS | {
+PASSING_LABELS: Final = PER_POD_LABELS | {
     "app.kubernetes.io/managed-by",
     "app.kubernetes.io/version",
     "batch.kubernetes.io/controller-uid",
@@ -204,4 +204,4 @@ def identity_of(labels: Labels) -> dict[str, str]:
     for keys in _IDENTITIES:
         if all(key in labels for key in keys):
             return {key: labels[key] for key in keys}
-    return {key: value for key, value in sorted(labels.items()) if key not in _PASSING_LABELS}
+    return {key: value for key, value in sorted(labels.items()) if key not in PASSING_LABELS}
