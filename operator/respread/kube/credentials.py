@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import os
 import ssl
@@ -119,11 +118,6 @@ class FixedIdentity:
 
     def __init__(self, value: str | None = None) -> None:
         self._value = value
-
-    @classmethod
-    def of_password(cls, username: str, password: str) -> FixedIdentity:
-        """Create the credentials for a password."""
-        return cls("Basic " + base64.b64encode(f"{username}:{password}".encode()).decode("ascii"))
 
     def authorization(self) -> str | None:
         """Return the value."""

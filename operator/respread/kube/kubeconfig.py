@@ -241,7 +241,7 @@ def _identity(base: Path, user: _User) -> Identity:
     if user.token and user.token.strip():
         return FixedIdentity(f"Bearer {user.token.strip()}")
     if user.username and user.password:
-        return FixedIdentity.of_password(user.username, user.password)
+        return FixedIdentity("Basic " + base64.b64encode(f"{user.username}:{user.password}".encode()).decode("ascii"))
     return FixedIdentity()
 
 

@@ -250,7 +250,6 @@ def read_budget(manifest: Manifest, decoder: Decoder) -> Budget | LintFinding:
             rule="Unreadable",
             field=parse_path(error.path),
             message=f"The API server rejects it: {error.message}.",
-            cure="",
         )
     assert isinstance(budget, PodDisruptionBudget)  # noqa: S101 - the decoder of budgets
     return Budget(budget, manifest)

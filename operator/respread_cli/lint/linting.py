@@ -81,7 +81,7 @@ def _read(manifest: Manifest, found: _Found, default_namespace: str) -> None:
 
 
 def _policy_finding(field: str, message: str) -> LintFinding:
-    return LintFinding(rule="InvalidPolicy", field=parse_path(field), message=f"{message}.", cure="")
+    return LintFinding(rule="InvalidPolicy", field=parse_path(field), message=f"{message}.")
 
 
 def _add_budgets_of(cluster: ClusterSnapshot, found: _Found) -> None:

@@ -53,7 +53,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     field: FieldPath
     message: str
     """What is wrong, as sentences."""
-    cure: str
+    cure: str = ""
     """What to do, as a sentence; empty if the message says it."""
     patch: tuple[PatchOperation, ...] = ()
     """The smallest change of the object that cures it; empty if there is a choice, or no such change."""
@@ -250,5 +250,5 @@ def switched_off(manifest: Manifest) -> tuple[frozenset[str], list[LintFinding]]
             else:
                 message = f"It switches off a rule that does not exist: {unknown_rule(rule)}"
                 field = (*metadata, "annotations", ANNOTATION)
-                findings.append(LintFinding(rule="UnknownRule", field=field, message=message, cure=""))
+                findings.append(LintFinding(rule="UnknownRule", field=field, message=message))
     return frozenset(RULES) if ALL in rules else frozenset(rules), findings

@@ -162,14 +162,12 @@ def _template(manifest: Manifest, kind: _Kind, scaling: Scaling, decoder: Decode
             rule="RejectedConstraint" if CONSTRAINTS in path else "Unreadable",
             field=(*kind.template, *path),
             message=f"The API server rejects it: {error.message}.",
-            cure="",
         )
     except (TypeError, ValueError) as error:
         return LintFinding(
             rule="Unreadable",
             field=kind.template,
             message=f"It can't be sent to the API server: {error}.",
-            cure="",
         )
     assert isinstance(pod, Pod)  # noqa: S101 - the decoder of pods
     if kind.template:
