@@ -192,7 +192,7 @@ class DeletionOrder(NamedTuple):
     pods: list[int]
     """The first to be deleted first."""
     violation: int
-    """As returned by `layout.violation`."""
+    """As returned by `violation`."""
 
 
 def greedy_order(layout: Layout) -> DeletionOrder:

@@ -23,9 +23,6 @@ from respread_cli.report.skew_report import ClusterReport
 from respread_cli.report.target import WorkloadReference
 from respread_cli.report.what_if import HypotheticalOutcome, stays_on_its_node
 
-MOST_DOMAINS: Final = 64
-"""The loss of more domains than this is not simulated: one after another, each takes up to some seconds."""
-
 
 class Damage(StrEnum):
     """What the loss of nodes does to a workload, the worst first."""
@@ -154,7 +151,7 @@ def workload_losses(
 def domain_loss_report(
     view: ReadCluster,
     topology_key: str,
-    lost: Iterable[tuple[str, tuple[str, ...], HypotheticalOutcome]],
+    lost: Iterable[tuple[str, Collection[str], HypotheticalOutcome]],
     namespace: str | None,
 ) -> DomainLossReport:
     """Return the loss of each domain for the output.

@@ -16,6 +16,8 @@ from respread_cli.report.scale_downs import NEVER_SCALED
 from respread_cli.report.skew_report import short_topology_key
 from respread_cli.report.target import WorkloadReference, close_to, did_you_mean, is_pattern, workload_matches
 
+MOST_DOMAINS: Final = 64
+"""The loss of more domains than this is not simulated: one after another, each takes up to some seconds."""
 _SLASHES_WITH_NAMESPACE: Final = 2
 """In `shop/deploy/web`."""
 
@@ -150,55 +152,51 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot, verb: str) -> list[str]:
     key, equals, value = typed.partition("=")
     if not equals or not key or not value:
         raise CommandError(f"{option} {typed}: say a topology key and a value, as in {option} zone=c.")
-    if not (meant := _keys_meant(key, snapshot)):
+    if not (meant := _domains_meant(key, snapshot)):
         raise CommandError(f"{option} {typed}: no node has a label {key}.")
-    found = {
-        label: sorted(name for name, node in snapshot.nodes.items() if node.labels.get(label) == value)
-        for label in meant
-    }
-    nodes = {tuple(names) for names in found.values() if names}
-    if not nodes:
-        values = sorted(
-            {node.labels[label] for label in meant for node in snapshot.nodes.values() if label in node.labels}
-        )
+    found = [domains[value] for domains in meant.values() if value in domains]
+    if not found:
+        values = sorted({each for domains in meant.values() for each in domains})
         raise CommandError(f"{option} {typed}: no node has {key}={value}. The values of {key} are {listed(values)}.")
-    if len(nodes) > 1:
+    if any(each != found[0] for each in found):
         raise CommandError(f"{option} {typed}: {key} may be {' or '.join(meant)}: write the whole key.")
-    return list(nodes.pop())
+    return found[0]
 
 
-def domains_of(typed: str, snapshot: ClusterSnapshot, most: int) -> tuple[str, dict[str, tuple[str, ...]]]:
+def domains_of(typed: str, snapshot: ClusterSnapshot) -> tuple[str, dict[str, list[str]]]:
     """Return the whole topology key that is meant, and the names of the nodes of each of its domains.
 
-    A key, or the part of it after the last slash, is typed. There may be at most `most` domains.
+    A key, or the part of it after the last slash, is typed.
 
     Raises:
         CommandError: no node has such a label, or it may be one of several, or there are too many domains.
     """
-    meant = _keys_meant(typed, snapshot)
-    by_key: dict[str, dict[str, tuple[str, ...]]] = {}
-    for label in meant:
-        nodes: dict[str, list[str]] = {}
-        for name in sorted(snapshot.nodes):
-            if (value := snapshot.nodes[name].labels.get(label)) is not None:
-                nodes.setdefault(value, []).append(name)
-        by_key[label] = {value: tuple(names) for value, names in sorted(nodes.items())}
-    if not by_key:
+    meant = _domains_meant(typed, snapshot)
+    if not meant:
         raise CommandError(f"--each-domain {typed}: no node has a label {typed}.")
-    key, domains = next(iter(by_key.items()))
-    if any(other != domains for other in by_key.values()):
+    key, domains = next(iter(meant.items()))
+    if any(other != domains for other in meant.values()):
         raise CommandError(f"--each-domain {typed}: {typed} may be {' or '.join(meant)}: write the whole key.")
-    if len(domains) > most:
+    if len(domains) > MOST_DOMAINS:
         raise CommandError(
-            f"--each-domain {typed}: nodes have {len(domains)} values of {key}, and {most} are the most."
+            f"--each-domain {typed}: nodes have {len(domains)} values of {key}, and {MOST_DOMAINS} are the most."
         )
-    return key, domains
+    return key, dict(sorted(domains.items()))
 
 
-def _keys_meant(key: str, snapshot: ClusterSnapshot) -> list[str]:
-    """Return the node labels that a word may mean: the one of that name, or those with it after the last slash."""
+def _domains_meant(key: str, snapshot: ClusterSnapshot) -> dict[str, dict[str, list[str]]]:
+    """Return the nodes, sorted, of each value of the labels that a word may mean.
+
+    It means the label of that name, else those with it after the last slash.
+    """
     keys = {label for node in snapshot.nodes.values() for label in node.labels}
-    return [key] if key in keys else sorted(label for label in keys if short_topology_key(label) == key)
+    meant = [key] if key in keys else sorted(label for label in keys if short_topology_key(label) == key)
+    found: dict[str, dict[str, list[str]]] = {label: {} for label in meant}
+    for name, node in sorted(snapshot.nodes.items()):
+        for label in meant:
+            if (value := node.labels.get(label)) is not None:
+                found[label].setdefault(value, []).append(name)
+    return found
 
 
 def _models(typed: str, snapshot: ClusterSnapshot) -> list[Node]:

@@ -21,7 +21,6 @@ from respread.scheduling.predictor import Predictor
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 from respread_cli.report.domain_loss import (
-    MOST_DOMAINS,
     Damage,
     DomainLossReport,
     WorkloadLoss,
@@ -221,10 +220,10 @@ class Simulator:
             CommandError: no node has such a label, or it may be one of several, or there are too many domains.
             CanceledError: it was canceled.
         """
-        key, domains = domains_of(typed, planned.view.snapshot, MOST_DOMAINS)
+        key, domains = domains_of(typed, planned.view.snapshot)
         self._spread(planned)
 
-        def lost() -> Iterator[tuple[str, tuple[str, ...], HypotheticalOutcome]]:
+        def lost() -> Iterator[tuple[str, list[str], HypotheticalOutcome]]:
             for domain, nodes in domains.items():
                 what_if = self._what_if(planned, "as it is", cancellation)
                 what_if.remove_nodes(nodes)
