@@ -38,7 +38,7 @@ _FEW_DOMAINS: Final = 64
 class PreparedPod:
     """Where a pod may go on the current view. It can be asked again after every step on the view."""
 
-    __slots__ = ("_changing", "_fallible", "_filters", "_statically_feasible", "_view", "constraints", "pod", "unknown")
+    __slots__ = ("_changing", "_fallible", "_filters", "_view", "constraints", "pod", "statically_feasible", "unknown")
 
     def __init__(
         self,
@@ -61,19 +61,15 @@ class PreparedPod:
         self.constraints = constraints
         """The effective topology spread constraints."""
         self._fallible = [each for each in self._filters if isinstance(each, (NodeVolumeLimits, VolumeBinding))]
-        self._statically_feasible = view.table.every
+        self.statically_feasible = view.table.every
+        """The nodes that pass the filters which no step of a plan changes, such as affinity, taints and cordons."""
         for each in self._filters:
             if each.plugin in _STATIC:
-                self._statically_feasible = each.admit(self._statically_feasible)
+                self.statically_feasible = each.admit(self.statically_feasible)
         quick = [each for each in self._filters if each.plugin not in _STATIC and each.plugin not in _COSTLY]
         self._changing = (*quick, *(each for each in self._filters if each.plugin in _COSTLY))
 
     # Which nodes
-
-    @property
-    def statically_feasible(self) -> NodeSet:
-        """The nodes that pass the filters which no step of a plan changes, such as affinity, taints and cordons."""
-        return self._statically_feasible
 
     def admitted(self, *, spread: bool = True, terms: bool = True, certainly: bool = True) -> NodeSet:
         """Return the nodes that all filters accept, even if something about the pod is unknown.
@@ -82,7 +78,7 @@ class PreparedPod:
         `spread` includes PodTopologySpread, and `terms` InterPodAffinity. `certainly` excludes nodes with objects that
         can't be decoded.
         """
-        nodes = self._statically_feasible & ~self._view.uncertain if certainly else self._statically_feasible
+        nodes = self.statically_feasible & ~self._view.uncertain if certainly else self.statically_feasible
         left_out = _left_out(spread=spread, terms=terms)
         for each in self._changing:
             if not nodes:
@@ -98,7 +94,7 @@ class PreparedPod:
 
     def admitted_by_spread(self) -> NodeSet:
         """Return the nodes that would accept the pod if they had room: by the static filters and PodTopologySpread."""
-        nodes = self._statically_feasible
+        nodes = self.statically_feasible
         for each in self._changing:
             if each.plugin == "PodTopologySpread":
                 nodes = each.admit(nodes)
@@ -221,7 +217,7 @@ class PreparedPod:
 
     def lets_on(self, slot: int) -> bool:
         """Return whether a node accepts the pod on the current view, ignoring spread and nominated pods."""
-        return bool(self._statically_feasible >> slot & 1) and self._passes(slot, _SPREAD)
+        return bool(self.statically_feasible >> slot & 1) and self._passes(slot, _SPREAD)
 
     # Which of them is wanted most
 

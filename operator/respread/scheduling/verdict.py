@@ -80,15 +80,11 @@ class Filter(Protocol):
 class RejectsEverywhere:
     """A filter that rejects the pod before it considers any node (the scheduler's PreFilter)."""
 
-    __slots__ = ("_rejection",)
+    __slots__ = ("_rejection", "plugin")
 
     def __init__(self, rejection: Rejection) -> None:
         self._rejection = rejection
-
-    @property
-    def plugin(self) -> Plugin:
-        """The plugin that it predicts."""
-        return self._rejection.plugin
+        self.plugin: Plugin = rejection.plugin
 
     def admit(self, nodes: NodeSet) -> NodeSet:  # noqa: ARG002 - a filter is given nodes to choose from
         """Return no node."""
