@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from respread.cluster.decode.decoder import Decoder
-from respread.cluster.objects import DecodeError, PodDisruptionBudget
+from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import TopologySpreadConstraint
 from respread.cluster.selectors import compile_selector
 from respread.planning.audit.rules import judge, only_value
@@ -20,8 +20,8 @@ from respread.planning.audit.subject import KnownNodes, Subject, subjects_of
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.group import template_of
 from respread_cli.lint.manifests import Manifest
-from respread_cli.lint.rules import LintFinding, parse_path, patch_of, pointer
-from respread_cli.lint.workloads import CONSTRAINTS, PodTemplate
+from respread_cli.lint.rules import LintFinding, patch_of, pointer
+from respread_cli.lint.workloads import CONSTRAINTS, PodTemplate, decoded_by
 
 ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 _SEVERAL: Final = 2
@@ -243,14 +243,9 @@ def read_budget(manifest: Manifest, decoder: Decoder) -> Budget | LintFinding:
         "metadata": {"name": manifest.name, "namespace": manifest.namespace},
         "spec": manifest.at(("spec",)) or {},
     }
-    try:
-        budget = decoder.decode_object("poddisruptionbudgets", msgspec.json.encode(wire))
-    except DecodeError as error:
-        return LintFinding(
-            rule="Unreadable",
-            field=parse_path(error.path),
-            message=f"The API server rejects it: {error.message}.",
-        )
+    budget = decoded_by(decoder, "poddisruptionbudgets", wire, ())
+    if isinstance(budget, LintFinding):
+        return budget
     assert isinstance(budget, PodDisruptionBudget)  # noqa: S101 - the decoder of budgets
     return Budget(budget, manifest)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -143,6 +143,21 @@ def templates_of(manifest: Manifest, scaling: Scaling, decoder: Decoder) -> Iter
             yield _template(manifest, kind, scaling, decoder)
 
 
+def decoded_by(decoder: Decoder, resource: str, wire: dict[str, Any], at: FieldPath) -> object:
+    """Return an object as the operator decodes it, or a finding: what the API server would reject in it.
+
+    `at` is where it is in its manifest.
+    """
+    try:
+        return decoder.decode_object(resource, msgspec.json.encode(wire))
+    except DecodeError as error:
+        path = parse_path(error.path)
+        rule = "RejectedConstraint" if CONSTRAINTS in path else "Unreadable"
+        return LintFinding(rule=rule, field=(*at, *path), message=f"The API server rejects it: {error.message}.")
+    except (TypeError, ValueError) as error:
+        return LintFinding(rule="Unreadable", field=at, message=f"It can't be sent to the API server: {error}.")
+
+
 def _template(manifest: Manifest, kind: _Kind, scaling: Scaling, decoder: Decoder) -> PodTemplate | LintFinding:
     metadata = manifest.at((*kind.template, "metadata"))
     metadata = metadata if isinstance(metadata, Mapping) else {}
@@ -154,21 +169,9 @@ def _template(manifest: Manifest, kind: _Kind, scaling: Scaling, decoder: Decode
         "metadata": {"name": manifest.name or "pod", "namespace": manifest.namespace, **shared},
         "spec": manifest.at((*kind.template, "spec")),
     }
-    try:
-        pod = decoder.decode_object("pods", msgspec.json.encode(wire))
-    except DecodeError as error:
-        path = parse_path(error.path)
-        return LintFinding(
-            rule="RejectedConstraint" if CONSTRAINTS in path else "Unreadable",
-            field=(*kind.template, *path),
-            message=f"The API server rejects it: {error.message}.",
-        )
-    except (TypeError, ValueError) as error:
-        return LintFinding(
-            rule="Unreadable",
-            field=kind.template,
-            message=f"It can't be sent to the API server: {error}.",
-        )
+    pod = decoded_by(decoder, "pods", wire, kind.template)
+    if isinstance(pod, LintFinding):
+        return pod
     assert isinstance(pod, Pod)  # noqa: S101 - the decoder of pods
     if kind.template:
         owner = OwnerReference(manifest.api_version, manifest.kind, manifest.name, "")

@@ -40,6 +40,19 @@ def test_valid_policies_produce_no_output(tmp_path: Path) -> None:
     assert done.stderr == "3 objects checked, 0 errors, 0 warnings.\n"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nspec: {selector: {matchLabels: {yes: a}}}\n",
+        "apiVersion: v1\nkind: Pod\nmetadata: {labels: {yes: a}}\nspec: {containers: []}\n",
+    ],
+)
+def test_an_object_that_is_no_json_is_reported(tmp_path: Path, text: str) -> None:
+    done = lint(tmp_path, text)
+    assert done.exit_code == 1, done.output
+    assert "It can't be sent to the API server" in done.stdout
+
+
 def test_mistakes_in_all_files_documents_and_fields_are_reported_in_one_run(tmp_path: Path) -> None:
     wrong = """
 apiVersion: respread.dev/v1alpha1
