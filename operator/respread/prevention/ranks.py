@@ -237,7 +237,7 @@ def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf =
     return sorted(replica_set.pods, key=lambda pod: (*known(pod), _age_class(pod, now), pod.uid))
 
 
-def known_order(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Callable[[Pod], tuple[int, ...]]:
+def known_order(replica_set: ReplicaSetPods, cost_of: CostOf) -> Callable[[Pod], tuple[int, ...]]:
     """Return the sort key before age: of two pods that differ in it, the lower one is certainly deleted first."""
     on_node = Counter(pod.node_name for pod in (*replica_set.pods, *replica_set.siblings))
 

@@ -59,13 +59,6 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What is wrong with it. Such a policy evicts nothing."""
 
 
-def policy_report(policy: Policy, wrong: Iterable[str] = ()) -> PolicyReport:
-    """Return the report of a policy; `wrong` are problems found besides its own."""
-    return PolicyReport(
-        name=policy.name, mode=policy.spec.mode, wrong=(*(str(problem) for problem in policy.problems), *wrong)
-    )
-
-
 class PaceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An estimate of how long evictions take at the policies' limits."""
 
@@ -206,7 +199,9 @@ class Planning:
             CommandError: a policy in a file is invalid.
         """
         policies = self._policies(view)
-        reports = tuple(policy_report(policy, _wrong(policy, view)) for policy in policies)
+        reports = tuple(
+            PolicyReport(name=policy.name, mode=policy.spec.mode, wrong=_wrong(policy, view)) for policy in policies
+        )
         if self._given:
             _refuse(reports)
         setting, model = PolicySetting(policies, view.priority_classes), self._model
@@ -243,15 +238,15 @@ class Planning:
         return tuple(filter(self._options.counts, self._given or view.policies or (DEFAULT_POLICY,)))
 
 
-def _wrong(policy: Policy, view: ReadCluster) -> list[str]:
-    """Return what is wrong with a policy in this cluster."""
+def _wrong(policy: Policy, view: ReadCluster) -> tuple[str, ...]:
+    """Return what is wrong with a policy, by itself or in this cluster."""
     if policy.problems:
-        return []
+        return tuple(map(str, policy.problems))
     try:
         threshold_value(policy.spec.victims.priority_threshold, view.priority_classes)
     except ValueError as error:
-        return [str(error)]
-    return []
+        return (str(error),)
+    return ()
 
 
 def _refuse(policies: Iterable[PolicyReport]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
@@ -74,12 +74,11 @@ class WorkloadPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def workloads_of(
-    snapshot: ClusterSnapshot, spread: Spread, namespaces: Collection[str] | None = None
+    snapshot: ClusterSnapshot, spread: Spread, namespaces: Iterable[str]
 ) -> Mapping[WorkloadName, WorkloadPods]:
-    """Return every workload that has pods. Namespaces are None for all."""
-    chosen = snapshot.pods_by_labels
-    if namespaces is not None:
-        chosen = Map({name: chosen[name] for name in namespaces if name in chosen})
+    """Return every workload of some namespaces that has pods."""
+    there = snapshot.pods_by_labels
+    chosen = Map({name: there[name] for name in namespaces if name in there})
     pods: dict[WorkloadName, list[Pod]] = {}
     groups: dict[WorkloadName, list[SpreadGroup]] = {}
     for namespace, by_labels in chosen.items():

@@ -13,7 +13,7 @@ from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.index import Spread
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.explain_report import ConstraintReport, ExplainReport, explain_report
-from respread_cli.report.planned import Planned, policy_report
+from respread_cli.report.planned import Planned, PolicyReport
 from respread_cli.report.target import find_target
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.small_worlds import NOW, SMALL, World, policy_of, snapshot_of, worlds
@@ -26,7 +26,7 @@ def planned_for(world: World) -> Planned:
     return Planned(
         view=ReadCluster(snapshot=snapshot, policies=(policy,), time=NOW, source="a world"),
         setting=setting,
-        reports=(policy_report(policy),),
+        reports=(PolicyReport(name=policy.name, mode=policy.spec.mode),),
         default_policy=False,
         spread=spread,
         predictor=predictor,

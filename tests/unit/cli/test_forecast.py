@@ -62,7 +62,7 @@ def snapshot_of(*pods: Pod) -> ClusterSnapshot:
 
 
 def only(snapshot: ClusterSnapshot) -> WorkloadPods:
-    (found,) = workloads_of(snapshot, spread_of(snapshot)).values()
+    (found,) = workloads_of(snapshot, spread_of(snapshot), snapshot.pods_by_labels).values()
     return found
 
 
@@ -213,7 +213,7 @@ def test_an_unknown_controller_has_no_forecast() -> None:
 def test_workloads_are_listed_by_name_without_terminating_pods() -> None:
     leaving = web(9, "b1", deletion_timestamp=NOW)
     snapshot = snapshot_of(*RANKED, leaving, pod("lone", "a1", spec(), namespace="shop", controller=None))
-    found = workloads_of(snapshot, spread_of(snapshot))
+    found = workloads_of(snapshot, spread_of(snapshot), snapshot.pods_by_labels)
     assert {str(name) for name in found} == {"ReplicaSet/web", "Pod/lone"}
     assert len(found[WorkloadName("ReplicaSet", "default", "web")].pods) == 3
     assert [str(name) for name in workloads_of(snapshot, spread_of(snapshot), {"shop"})] == ["Pod/lone"]
@@ -231,7 +231,9 @@ def test_default_constraints_are_treated_as_constraints_of_the_pod() -> None:
     (changed,) = changes.changed
     (group,) = changed.groups
     assert group.key.topology_key == ZONE
-    (workload,) = workloads_of(state.snapshot, spread_of(state.snapshot, defaults)).values()
+    (workload,) = workloads_of(
+        state.snapshot, spread_of(state.snapshot, defaults), state.snapshot.pods_by_labels
+    ).values()
     assert counts(foretell(workload, 2, NOW, "with costs")) == {"a": 1, "b": 1, "c": 0}
 
 
