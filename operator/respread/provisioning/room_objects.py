@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -188,22 +188,20 @@ class _List(msgspec.Struct):
     items: list[_Object]
 
 
-class RoomObjects:
+class _RoomObjects:
     """The objects of one kind that have the label of a room."""
 
-    def __init__(self, requests: Requests, path: str) -> None:
-        """Create it. The path is that of the kind, with `{namespace}`."""
+    _path: ClassVar[str]
+
+    def __init__(self, requests: Requests, image: str) -> None:
+        """Create it. The image is of the pods' container, which does nothing until it is stopped."""
         self._requests = requests
-        self._path = path
+        self._image = image
 
     async def list(self, namespace: str) -> RoomAnswer:
         """List all of them."""
         names = {"namespace": namespace}
         return await self._ask("GET", self._path, names, query={"labelSelector": PLACEHOLDER_LABEL})
-
-    async def post(self, manifest: Mapping[str, Any], namespace: str) -> RoomAnswer:
-        """Create one. One that is there already stays as it is, and its UID is not known."""
-        return await self._ask("POST", self._path, {"namespace": namespace}, body=manifest)
 
     async def delete(self, room_id: str, uid: str, namespace: str) -> RoomAnswer:
         """Delete that of a room, and what it owns. None of that UID is as good."""
@@ -258,42 +256,34 @@ def _failure(response: Response) -> RoomAnswer:
     return RoomAnswer(result=Result.FAILED if may_pass else Result.REFUSED, message=message, sent=response.sent)
 
 
-_PLACEHOLDERS_PATH: Final = "/apis/apps/v1/namespaces/{namespace}/deployments"
-
-
-class Placeholders(RoomObjects):
+class Placeholders(_RoomObjects):
     """The placeholder Deployments of a cluster."""
 
-    def __init__(self, requests: Requests, image: str) -> None:
-        """Create it. The image is of the container, which does nothing until it is stopped."""
-        super().__init__(requests, _PLACEHOLDERS_PATH)
-        self._image = image
+    _path = "/apis/apps/v1/namespaces/{namespace}/deployments"
 
     async def create(self, room: WantedRoom, namespace: str) -> RoomAnswer:
         """Create that of a room. One that is there already stays as it is, and its UID is not known."""
-        return await self.post(placeholder(room, namespace, self._image), namespace)
+        body = placeholder(room, namespace, self._image)
+        return await self._ask("POST", self._path, {"namespace": namespace}, body=body)
 
 
-_BUFFERS_PATH: Final = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{namespace}/capacitybuffers"
 _TEMPLATES: Final = "/api/v1/namespaces/{namespace}/podtemplates"
 
 
-class Buffers(RoomObjects):
+class Buffers(_RoomObjects):
     """The CapacityBuffers of a cluster that ask for room, each with its PodTemplate, which goes with it."""
 
-    def __init__(self, requests: Requests, image: str) -> None:
-        """Create it. The image is of the templates' container. No pod is made of them."""
-        super().__init__(requests, _BUFFERS_PATH)
-        self._templates = RoomObjects(requests, _TEMPLATES)
-        self._image = image
+    _path = "/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{namespace}/capacitybuffers"
 
     async def create(self, room: WantedRoom, namespace: str) -> RoomAnswer:
-        """Create that of a room, and its PodTemplate.
+        """Create that of a room, and its PodTemplate, of which no pod is made.
 
         One that is there already stays as it is, and its UID is not known. The buffer comes first, so that its template
         can belong to it and is deleted with it. An autoscaler waits for the template, and takes up no buffer without.
         """
-        made = await self.post(buffer(room, namespace), namespace)
+        names = {"namespace": namespace}
+        made = await self._ask("POST", self._path, names, body=buffer(room, namespace))
         if uid := made.uids.get(room.key.id, ""):
-            await self._templates.post(buffer_template(room, namespace, self._image, uid), namespace)
+            template = buffer_template(room, namespace, self._image, uid)
+            await self._ask("POST", _TEMPLATES, names, body=template)
         return made
