@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 61_010),  # (300, 44,000)
-        ("operator/respread", 190, 42_640),  # (-, 31,000)
+        ("operator", 278, 61_000),  # (300, 44,000)
+        ("operator/respread", 190, 42_630),  # (-, 31,000)
         ("tests", 448, 75_340),  # (-, 75,000)
     ],
 )
