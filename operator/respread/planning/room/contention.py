@@ -73,16 +73,20 @@ class _Opened(NamedTuple):
     """Those pods, by identity. Each may then land anywhere."""
     number: int = 0
     """How many they are."""
-    places: int = 0
-    """How many of them the left nodes can take."""
+    places: Mapping[int, int] = Map()
+    """How many of them each left node can take, by slot."""
 
     def beside(self, left: NodeSet, found: Mapping[int, Demand], leaving: Leaving) -> _Opened:
         """Return it with more nodes that are left, and the pods to which these open."""
-        left, demands = self.left | left, {**self.demands, **found}
+        demands = {**self.demands, **found}
         if not demands:
-            return self._replace(left=left)
-        places = (max(leaving.places(slot, each.prepared) for each in demands.values()) for slot in slots_of(left))
-        return _Opened(left, demands, sum(each.number for each in demands.values()), sum(places))
+            return self._replace(left=self.left | left)
+        changed = left if len(demands) == len(self.demands) else self.left | left
+        places = {
+            slot: max(leaving.places(slot, each.prepared) for each in demands.values()) for slot in slots_of(changed)
+        }
+        number = sum(each.number for each in demands.values())
+        return _Opened(self.left | left, demands, number, {**self.places, **places})
 
     def landing(self, demand: Demand) -> int:
         """Return how many of these pods may land on a node that opens to them, at most.
@@ -92,7 +96,7 @@ class _Opened(NamedTuple):
         """
         if demand.nodes or len(demand.prepared.hard_constraints) != 1:
             return demand.number
-        return min(demand.number, self.places)
+        return min(demand.number, sum(self.places.values()))
 
 
 class Contention:
