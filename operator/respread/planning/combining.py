@@ -71,12 +71,12 @@ def queue_of(placement: Placement, motion: Motion, tasks: Sequence[Task], now: d
     snapshot = placement.view.snapshot
     planned = [pod for task in tasks for pod in task.coming]
     theirs = {pod.uid for pod in planned}
-    deleted = snapshot.leaving_pods.values()
+    deleted = [pod for _, pod in sorted(snapshot.leaving_pods.items())]
     leaving = Leaving(placement, deleted)
     # Whoever deletes them.
     replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod) and pod.uid not in theirs}
     replaced.update({pod.uid: pod for pod in (*motion.moving.besides(tasks), *motion.lost) if pod.node_name})
-    pending = [pod for pod in snapshot.waiting_pods.values() if pod.uid not in theirs]
+    pending = [pod for _, pod in sorted(snapshot.waiting_pods.items()) if pod.uid not in theirs]
     return Queue(leaving, demands_in(placement, pending, replaced.values(), leaving, now, planned))
 
 

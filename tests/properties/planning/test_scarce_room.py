@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -34,12 +38,12 @@ from tests.properties.planning.tight_worlds import TightWorld
 from tests.spreads import spread_of
 from tests.worlds import ZONE, cluster, constraint, node, pod, spec, taint
 
+ROOT = Path(__file__).parents[3]
 PARTS = range(4) if factor() > 1 else (2,)
 WORLDS = 20
 """The number of clusters for each part. `make test-all` runs 25 times as many."""
 FIGURES_OF = range(100, 150)
-BUSY = tuple(seed for seed in range(80) if seed not in {17, 58})
-"""In the others, sets of names decide between equal steps, in an order that is another one in each process."""
+BUSY = range(80)
 BUSY_PARTS = 8
 BUSY_SHARE = 0.3
 WIDE = Policy(
@@ -321,14 +325,14 @@ class BusyFigures(NamedTuple):
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
-        (0, BusyFigures(13, 3, 13, 18, 8, (18, 4, 3), 998)),
-        (1, BusyFigures(19, 3, 19, 38, 10, (6, 12, 1, 4), 15_886)),
-        (2, BusyFigures(14, 0, 14, 23, 10, (1, 9, 2, 6), 6_952)),
-        (3, BusyFigures(24, 6, 22, 44, 12, (3, 3, 3, 1, 2), 42_658)),
-        (4, BusyFigures(15, 5, 15, 21, 6, (12, 4, 1, 11), 7_782)),
-        (5, BusyFigures(12, 5, 12, 20, 6, (10, 4, 3), 7_719)),
-        (6, BusyFigures(13, 6, 12, 22, 6, (3, 6, 6, 2, 3), 3_458)),
-        (7, BusyFigures(11, 7, 11, 22, 4, (13, 2, 1), 191)),
+        (0, BusyFigures(11, 5, 11, 21, 6, (2, 18, 5), 508)),
+        (1, BusyFigures(13, 2, 13, 18, 7, (10, 2, 5), 16_172)),
+        (2, BusyFigures(16, 4, 16, 24, 9, (5, 12, 2, 4), 6_943)),
+        (3, BusyFigures(20, 3, 19, 44, 11, (2, 10, 1, 4), 348)),
+        (4, BusyFigures(15, 3, 14, 25, 8, (1, 4, 5, 1, 5), 25_215)),
+        (5, BusyFigures(18, 3, 18, 31, 9, (2, 6, 1, 7), 25_420)),
+        (6, BusyFigures(18, 11, 18, 31, 6, (1, 11, 3, 1, 6), 591)),
+        (7, BusyFigures(13, 4, 12, 19, 8, (14, 7, 3, 2), 10_451)),
     ],
 )
 def test_plans_beside_moves_in_flight_and_pending_pods_come_to_the_same(
@@ -351,5 +355,26 @@ def test_plans_beside_moves_in_flight_and_pending_pods_come_to_the_same(
         blocked=tuple(blocked[reason] for reason in sorted(blocked)),
         looks=looks["all"],
     )
-    assert found._replace(looks=expected.looks) == expected
-    assert found.looks == pytest.approx(expected.looks, rel=0.001), "the order of sets decides some ties"
+    assert found == expected
+
+
+_SHOW_PLANS = """
+from tests.plans import plan_cluster
+from tests.properties.planning.test_scarce_room import NOW, WIDE, _Busy
+for seed in (17, 24, 43, 57, 58, 76):
+    busy = _Busy.of(seed)
+    plan = plan_cluster(busy.snapshot, [WIDE], now=NOW, under_way=busy.under_way)
+    print([(move.pod.name, move.wave, move.nodes, move.waits) for move in plan.moves], plan.blocked)
+"""
+
+
+def test_a_plan_does_not_depend_on_the_order_of_sets() -> None:
+    """It is another one in each process: a new leader goes on with what the last one has begun."""
+
+    def plans(hash_seed: int) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+        return subprocess.run(
+            [sys.executable, "-c", _SHOW_PLANS], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert plans(1) == plans(4) == plans(5)
