@@ -98,9 +98,9 @@ def test_each_pod_that_is_let_in_opens_other_domains_to_one_more(room: int, move
     assert at_once(planned(nodes, *many, *apps)) == moves
 
 
-@pytest.mark.parametrize("name", range(8))
+@pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
 @pytest.mark.parametrize(("room", "moves"), [(2, 0), (3, 1)])
-def test_a_pod_that_is_let_in_by_one_that_is_let_in_reserves_room(name: int, room: int, moves: int) -> None:
+def test_a_pod_that_is_let_in_by_one_that_is_let_in_reserves_room(order: str, room: int, moves: int) -> None:
     """The first waits for the room of the move, the second for the first, and the third for the second."""
 
     def following(app: str, **fields: Any) -> PodSpec:
@@ -119,8 +119,10 @@ def test_a_pod_that_is_let_in_by_one_that_is_let_in_reserves_room(name: int, roo
         for app, count in zip(("first", "second"), of_each, strict=True)
         for number in range(count)
     ]
-    # In which order they are looked at depends on the hashes of their names.
-    pending = [pod(f"{app}-{name}", "", of, labels=Map(app=app), creation_timestamp=NOW) for app, of in waiting.items()]
+    pending = [
+        pod(name, "", of, labels=Map(app=app), creation_timestamp=NOW)
+        for name, (app, of) in zip(order, waiting.items(), strict=True)
+    ]
     nodes = [
         node("a1", "a", pods=12),
         node("b1", "b", taints=(taint(),), labels=elsewhere),
@@ -508,3 +510,16 @@ def test_a_large_pod_that_can_only_go_elsewhere_takes_no_room() -> None:
     ]
     plan = plan_cluster(cluster(nodes, [*application("web"), *others]), [POLICY], now=NOW)
     assert [each.wave for each in plan.moves] == [0]
+
+
+@pytest.mark.parametrize(("room", "moves"), [(1, 0), (2, 1)])
+def test_room_is_kept_in_each_zone_that_may_be_the_only_one_which_anti_affinity_leaves(room: int, moves: int) -> None:
+    """Zone a has room for each of the pods that wait, but not for both."""
+    apart = waiting("apart", node_selector=Map(pool="both"), **far_from("other"))
+    other = waiting("other", node_selector=Map({ZONE: "a"}))
+    in_both = {"pool": "both"}
+    in_a = [node(f"a{at}", "a", labels=in_both) for at in (1, 2, 3)]
+    in_c = [node("c1", "c", pods=room, labels=in_both), node("c2", "c")]
+    nodes = [*in_a, node("b1", "b"), *in_c]
+    assert at_once(planned(nodes, other, apart, *application("web"))) == moves
+    assert at_once(planned(nodes, other, *application("web"))) == 1, "the other one takes no room there"

@@ -290,21 +290,22 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
     for each in demands:
         follows = _may_follow(each, kinds)
         others = _counted(each, kinds.get(each.pod.namespace, Counter()))
-        apart = _keeping_off(placement, each, looking, repelling)
+        apart, closing_more = _keeping_off(placement, each, looking, repelling)
         if not follows and not others:
-            yield each._replace(closing=apart) if apart else each
+            yield each._replace(closing=apart, parts=_by_domain(each.sure, closing_more))
             continue
         open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
         hard = [placement.table.column(one.constraint.topology_key) for one in each.prepared.hard_constraints]
         larger = [column for column in hard if not _is_of_one_each(column, nodes)]
         affinity = map(placement.table.column, each.prepared.affinity_keys if follows else ())
+        opening = (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)
         yield each._replace(
             nodes=nodes,
             now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
-            parts=_by_domain(nodes, (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)),
+            parts=_by_domain(nodes, (*opening[:1], *closing_more)),
             closing=apart + (others if len(larger) < len(hard) else 0),
         )
 
@@ -348,15 +349,22 @@ def _counts_labels(demand: Demand, labels: Labels) -> bool:
     return any(each.constraint.selector.matches(labels) for each in demand.prepared.hard_constraints)
 
 
-def _keeping_off(placement: Placement, demand: Demand, demands: Sequence[Demand], repelling: Sequence[Demand]) -> int:
-    """Return how many other waiting pods may keep one off a node by anti-affinity, whichever of both has it."""
+def _keeping_off(
+    placement: Placement, demand: Demand, demands: Sequence[Demand], repelling: Sequence[Demand]
+) -> tuple[int, Sequence[LabelColumn]]:
+    """Return how many other waiting pods may keep one off a node by anti-affinity, whichever of both has it.
+
+    And the labels of which they may close a domain with several nodes to it.
+    """
     others = demands if demand.pod.spec.pod_anti_affinity else repelling
-    return sum(
-        other.number - (other is demand)
-        for other in others
-        if len(others) > _MOST_SIBLINGS
-        or any(placement.table.column(key).is_of_nodes for key in _keys_apart(demand, other))
-    )
+    number, larger = 0, dict[str, LabelColumn]()
+    for other in others:
+        more = other.number - (other is demand)
+        columns = {key: placement.table.column(key) for key in _keys_apart(demand, other)} if more else {}
+        if len(others) > _MOST_SIBLINGS or any(column.is_of_nodes for column in columns.values()):
+            number += more
+        larger.update((key, column) for key, column in columns.items() if not column.is_of_nodes)
+    return number, [larger[key] for key in sorted(larger)]
 
 
 def _keys_apart(one: Demand | _Leaving, other: Demand | _Leaving) -> set[str]:
@@ -370,10 +378,13 @@ def _keys_apart(one: Demand | _Leaving, other: Demand | _Leaving) -> set[str]:
 
 
 def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn]) -> tuple[NodeSet, ...] | None:
-    """Return nodes by their values of the first label; None if there is none, or no node has it."""
+    """Return nodes by their values of labels; None if there are none, or no node has them."""
     if not columns:
         return None
-    return tuple(part for domain in columns[0].nodes_with.values() if (part := domain & nodes)) or None
+    parts = [nodes]
+    for column in columns:
+        parts = [there for part in parts for domain in column.nodes_with.values() if (there := part & domain)]
+    return tuple(parts) or None
 
 
 def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:
