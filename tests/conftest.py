@@ -22,7 +22,9 @@ test runs if a selected test needs them, so that no test's time limit can interr
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import re
 import secrets
@@ -42,6 +44,7 @@ from respread_sandbox.components import CONTROLLER_MANAGER, KWOK
 from respread_sandbox.supervised import last_lines
 from tests.integration.reused_sandbox import ReusedSandbox, start_reused_sandbox
 from tests.properties.instances import factor
+from tests.virtual_time import VirtualTimeLoop
 
 # There is no time limit for the examples of a property, because a busy machine is no fault of the code.
 settings.register_profile("respread", deadline=None, max_examples=100 if factor() > 1 else 50)
@@ -121,6 +124,18 @@ def order_of_file(fixtures: set[str], seconds: float) -> int:
     if shared_by := [name for name in SHARED_FIXTURES if name in fixtures]:
         return FILE_ORDER.index(shared_by[0])
     return FILE_ORDER.index("long" if seconds >= LONG_SECONDS else "short")
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest itself can't
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine function in an event loop of its own, in which waiting takes no time if it has that mark."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    loop_factory = VirtualTimeLoop if pyfuncitem.get_closest_marker("virtual_time") else None
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the last test that used it

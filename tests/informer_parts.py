@@ -27,6 +27,13 @@ class Parts:
         """Return the informer of a kind."""
         return next(informer for informer in self.informers.all if informer.kind.resource == resource)
 
+    def list(self, *items: dict[str, Any], version: int = 100) -> Informer:
+        """Apply a list of pods of a single page, and return their informer."""
+        informer = self.informer("pods")
+        informer.begin_list()
+        informer.take_page(page(*items, version=version))
+        return informer
+
     def event(self, resource: str, body: dict[str, Any], *, deleted: bool = False) -> None:
         """Apply a watch event in the same way as Kopf."""
         informer = self.informer(resource)

@@ -66,26 +66,22 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(proxy: FaultProxy, tmp_path: Path) -> None:
+async def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(proxy: FaultProxy, tmp_path: Path) -> None:
     proxy.bookmark_seconds = 0.2
+    async with watching(proxy, tmp_path) as health:
 
-    async def scenario() -> None:
-        async with watching(proxy, tmp_path) as health:
+        def failing() -> set[str]:
+            return {check.name for check in health.watch_checks() if not check.passed}
 
-            def failing() -> set[str]:
-                return {check.name for check in health.watch_checks() if not check.passed}
-
-            for kind in KINDS:
-                await until(lambda: not failing())
-                proxy.silent = {kind.path}
-                await until(lambda kind=kind: failing() == {f"watch-{kind.resource}"})  # type: ignore[misc]  # no types for defaults
-                proxy.silent = set()
+        for kind in KINDS:
             await until(lambda: not failing())
+            proxy.silent = {kind.path}
+            await until(lambda kind=kind: failing() == {f"watch-{kind.resource}"})  # type: ignore[misc]  # no types for defaults
+            proxy.silent = set()
+        await until(lambda: not failing())
 
-    asyncio.run(scenario())
 
-
-def test_kinds_are_listed_again_if_their_idle_watches_are_cut_before_a_bookmark(
+async def test_kinds_are_listed_again_if_their_idle_watches_are_cut_before_a_bookmark(
     proxy: FaultProxy, tmp_path: Path
 ) -> None:
     """A load balancer may cut connections after 35 s, and the API server sends a bookmark every minute."""
@@ -94,9 +90,6 @@ def test_kinds_are_listed_again_if_their_idle_watches_are_cut_before_a_bookmark(
     def lists() -> Counter[str]:
         return Counter(each.path for each in proxy.asked if not each.is_watch and each.method == "GET")
 
-    async def scenario() -> None:
-        async with watching(proxy, tmp_path):
-            before = lists()
-            await until(lambda: all(lists()[kind.path] >= before[kind.path] + 2 for kind in KINDS))
-
-    asyncio.run(scenario())
+    async with watching(proxy, tmp_path):
+        before = lists()
+        await until(lambda: all(lists()[kind.path] >= before[kind.path] + 2 for kind in KINDS))

@@ -141,7 +141,7 @@ class TestBudget:
         run_with_requests(sandbox, scenario)
 
 
-def test_a_cancelled_eviction_counts_as_possibly_made() -> None:
+async def test_a_cancelled_eviction_counts_as_possibly_made() -> None:
     victim, other = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
     stub = StubApiServer()
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
@@ -161,23 +161,19 @@ def test_a_cancelled_eviction_counts_as_possibly_made() -> None:
     for rules in ("limitranges", "resourcequotas"):
         stub.on("GET", f"/namespaces/default/{rules}", answering({"metadata": {}, "items": []}))
     stub.on("POST", "/pods/a/eviction", hanging)
-
-    async def scenario() -> None:
-        async with stub.running() as requests:
-            carrying = Carrying(requests)
-            making = asyncio.create_task(carrying.carry_out([move(victim)], cluster([], [victim, other])))
-            while ("POST", "/api/v1/namespaces/default/pods/a/eviction") not in stub.requests:
-                assert not making.done(), making.result()
-                await asyncio.sleep(0.01)
-            making.cancel()
-            await asyncio.wait([making])
-            (flight,) = carrying.in_flight.in_flight
-            assert flight.phase is MovePhase.SENT
-
-    asyncio.run(scenario())
+    async with stub.running() as requests:
+        carrying = Carrying(requests)
+        making = asyncio.create_task(carrying.carry_out([move(victim)], cluster([], [victim, other])))
+        while ("POST", "/api/v1/namespaces/default/pods/a/eviction") not in stub.requests:
+            assert not making.done(), making.result()
+            await asyncio.sleep(0.01)
+        making.cancel()
+        await asyncio.wait([making])
+        (flight,) = carrying.in_flight.in_flight
+        assert flight.phase is MovePhase.SENT
 
 
-def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> None:
+async def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> None:
     a, b = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC)
     before, after = cluster([], [a, b]), cluster([], [b])
     stub = StubApiServer()
@@ -193,22 +189,19 @@ def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> 
         await carrying.look_after(after)
         return [each.outcome for each in carrying.update(after)]
 
-    async def scenario() -> None:
-        async with stub.running() as requests:
-            carrying = Carrying(requests, clock=lambda: now)
-            send(carrying.journal, move(a), before)
-            carrying.journal.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
-            wanting(2)
-            for at in (1, 5.9, 6, 7, 15.9, 16):
-                assert await reconcile(carrying, at) == []
-            assert len(stub.requests) == 2  # after 5 s without it, and after as much time as before, and 5 s
-            wanting(1)
-            assert await reconcile(carrying, 35.9) == []
-            assert await reconcile(carrying, 36) == [Outcome.UNKNOWN]
-            assert await reconcile(carrying, 60) == []
-            assert len(stub.requests) == 3
-
-    asyncio.run(scenario())
+    async with stub.running() as requests:
+        carrying = Carrying(requests, clock=lambda: now)
+        send(carrying.journal, move(a), before)
+        carrying.journal.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
+        wanting(2)
+        for at in (1, 5.9, 6, 7, 15.9, 16):
+            assert await reconcile(carrying, at) == []
+        assert len(stub.requests) == 2  # after 5 s without it, and after as much time as before, and 5 s
+        wanting(1)
+        assert await reconcile(carrying, 35.9) == []
+        assert await reconcile(carrying, 36) == [Outcome.UNKNOWN]
+        assert await reconcile(carrying, 60) == []
+        assert len(stub.requests) == 3
 
 
 def test_a_replacement_that_a_scale_down_has_deleted_is_looked_up_at_once() -> None:

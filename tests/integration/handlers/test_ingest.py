@@ -8,7 +8,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,6 @@ def own_cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
     return start_sandbox(API_SERVER_ONLY)
 
 
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
-
-
 def pods_of(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
@@ -75,24 +71,21 @@ def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: st
             await watches.until(lambda: not watches.problems())  # the API server may reject its first watch with 429
 
     try:
-        run(scenario)
+        asyncio.run(scenario())
     finally:
         cluster.api.request("DELETE", f"{pods_of(team)}?gracePeriodSeconds=0")
 
 
-def test_created_changed_and_deleted_objects_are_stored(cluster: Sandbox, team: str) -> None:
-    async def scenario() -> None:
-        async with running_watches(cluster.kubeconfig) as watches:
-            key, path = ObjectKey(team, "web"), f"{pods_of(team)}/web"
-            await request(cluster, "POST", pods_of(team), pod("web"))
-            await watches.until(lambda: watches.pods(team) == {"web"})
-            ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-            await request(cluster, "PATCH", f"{path}/status", ready)
-            await watches.until(lambda: watches.informers.state.snapshot.pods[key].ready)
-            await request(cluster, "DELETE", f"{path}?gracePeriodSeconds=0")
-            await watches.until(lambda: not watches.pods(team))
-
-    run(scenario)
+async def test_created_changed_and_deleted_objects_are_stored(cluster: Sandbox, team: str) -> None:
+    async with running_watches(cluster.kubeconfig) as watches:
+        key, path = ObjectKey(team, "web"), f"{pods_of(team)}/web"
+        await request(cluster, "POST", pods_of(team), pod("web"))
+        await watches.until(lambda: watches.pods(team) == {"web"})
+        ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+        await request(cluster, "PATCH", f"{path}/status", ready)
+        await watches.until(lambda: watches.informers.state.snapshot.pods[key].ready)
+        await request(cluster, "DELETE", f"{path}?gracePeriodSeconds=0")
+        await watches.until(lambda: not watches.pods(team))
 
 
 def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -> None:
@@ -179,27 +172,24 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
             assert read(watches) == expected
 
     try:
-        run(scenario)
+        asyncio.run(scenario())
     finally:
         for path, body in objects:
             cluster.api.request("DELETE", f"{path}/{body['metadata']['name']}")
 
 
-def test_a_finished_pod_is_removed(cluster: Sandbox, team: str) -> None:
-    async def scenario() -> None:
-        async with running_watches(cluster.kubeconfig) as watches:
-            for name in ("web", "job"):
-                await request(cluster, "POST", pods_of(team), pod(name))
-            await watches.until(lambda: watches.pods(team) == {"web", "job"})
-            await request(cluster, "PATCH", f"{pods_of(team)}/job/status", {"status": {"phase": "Succeeded"}})
-            await watches.until(lambda: watches.pods(team) == {"web"})
-        async with running_watches(cluster.kubeconfig) as watches:
-            assert watches.pods(team) == {"web"}
-
-    run(scenario)
+async def test_a_finished_pod_is_removed(cluster: Sandbox, team: str) -> None:
+    async with running_watches(cluster.kubeconfig) as watches:
+        for name in ("web", "job"):
+            await request(cluster, "POST", pods_of(team), pod(name))
+        await watches.until(lambda: watches.pods(team) == {"web", "job"})
+        await request(cluster, "PATCH", f"{pods_of(team)}/job/status", {"status": {"phase": "Succeeded"}})
+        await watches.until(lambda: watches.pods(team) == {"web"})
+    async with running_watches(cluster.kubeconfig) as watches:
+        assert watches.pods(team) == {"web"}
 
 
-def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandbox, team: str) -> None:
+async def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandbox, team: str) -> None:
     path = f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies"
     name = f"{team}/web"
 
@@ -207,50 +197,41 @@ def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandb
         while "rebalancepolicies" not in await watches.informers.changes.wait():
             pass
 
-    async def scenario() -> None:
-        async with running_watches(cluster.kubeconfig) as watches:
-            policies = watches.informers.policies
-            await request(cluster, "POST", path, _policy("RebalancePolicy", "web"))
-            await policies_changed(watches)  # the event of its creation may still be pending
-            while name not in policies.policies:
-                await policies_changed(watches)
-            before = policies.policies[name]
-            await request(cluster, "PATCH", f"{path}/web/status", {"status": {"observedGeneration": 1}})
-            await watches.until(lambda: policies.statuses[name].observed_generation == 1)
-            assert policies.policies[name] is before
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(policies_changed(watches), 0.05)
-            await request(cluster, "DELETE", f"{path}/web")
-            await watches.until(lambda: name not in policies.policies)
-
-    run(scenario)
+    async with running_watches(cluster.kubeconfig) as watches:
+        policies = watches.informers.policies
+        await request(cluster, "POST", path, _policy("RebalancePolicy", "web"))
+        await policies_changed(watches)  # the event of its creation may still be pending
+        while name not in policies.policies:
+            await policies_changed(watches)
+        before = policies.policies[name]
+        await request(cluster, "PATCH", f"{path}/web/status", {"status": {"observedGeneration": 1}})
+        await watches.until(lambda: policies.statuses[name].observed_generation == 1)
+        assert policies.policies[name] is before
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(policies_changed(watches), 0.05)
+        await request(cluster, "DELETE", f"{path}/web")
+        await watches.until(lambda: name not in policies.policies)
 
 
-def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> None:
+async def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> None:
     """Kopf adds no finalizer, annotation or status, so an uninstalled operator leaves nothing behind."""
-
-    async def scenario() -> None:
-        async with running_watches(cluster.kubeconfig) as watches:
-            created = await request(cluster, "POST", pods_of(team), pod("web"))
-            await request(
-                cluster,
-                "POST",
-                f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies",
-                _policy("RebalancePolicy", "web"),
-            )
-            await watches.until(
-                lambda: watches.pods(team) == {"web"} and f"{team}/web" in watches.informers.policies.policies
-            )
-            await asyncio.sleep(0.3)
-            now = await request(cluster, "GET", f"{pods_of(team)}/web")
-            assert now["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
-            policy = await request(
-                cluster, "GET", f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies/web"
-            )
-            assert "finalizers" not in policy["metadata"]
-            assert not any("kopf" in name for name in policy["metadata"].get("annotations", {}))
-
-    run(scenario)
+    async with running_watches(cluster.kubeconfig) as watches:
+        created = await request(cluster, "POST", pods_of(team), pod("web"))
+        await request(
+            cluster,
+            "POST",
+            f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies",
+            _policy("RebalancePolicy", "web"),
+        )
+        await watches.until(
+            lambda: watches.pods(team) == {"web"} and f"{team}/web" in watches.informers.policies.policies
+        )
+        await asyncio.sleep(0.3)
+        now = await request(cluster, "GET", f"{pods_of(team)}/web")
+        assert now["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+        policy = await request(cluster, "GET", f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies/web")
+        assert "finalizers" not in policy["metadata"]
+        assert not any("kopf" in name for name in policy["metadata"].get("annotations", {}))
 
 
 def _policy(kind: str, name: str) -> dict[str, Any]:
@@ -265,7 +246,7 @@ def _policy(kind: str, name: str) -> dict[str, Any]:
 # -- failures ------------------------------------------------------------------------------------------------------
 
 
-def test_a_malformed_object_does_not_affect_the_others(
+async def test_a_malformed_object_does_not_affect_the_others(
     cluster: Sandbox, team: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An API server of a later version may store such an object, here with an unknown value of whenUnsatisfiable.
@@ -276,42 +257,35 @@ def test_a_malformed_object_does_not_affect_the_others(
     strange = pod("strange", topologySpreadConstraints=[constraint])
     strange["metadata"] |= {"namespace": team, "uid": "3f2b1e9a-0000-4000-8000-000000000001"}
     fault = f"pods {team}/strange: spec.topologySpreadConstraints"
-
-    async def scenario() -> None:
-        etcd = Etcd(cluster)
-        async with running_watches(cluster.kubeconfig) as watches:
-            await etcd.put(f"/registry/pods/{team}/strange", strange)
-            await request(cluster, "POST", pods_of(team), pod("web"))
-            await watches.until(lambda: watches.pods(team) == {"web", "strange"})
-            await watches.until(lambda: bool(watches.informers.by_kind[PODS].undecodable))
-        async with running_watches(cluster.kubeconfig) as watches:
-            assert watches.pods(team) == {"web", "strange"}
-            assert list(watches.informers.by_kind[PODS].undecodable) == [ObjectKey(team, "strange")]
-            await request(cluster, "DELETE", f"{pods_of(team)}/strange?gracePeriodSeconds=0")
-            await watches.until(lambda: not watches.informers.by_kind[PODS].undecodable)
-
-    run(scenario)
+    etcd = Etcd(cluster)
+    async with running_watches(cluster.kubeconfig) as watches:
+        await etcd.put(f"/registry/pods/{team}/strange", strange)
+        await request(cluster, "POST", pods_of(team), pod("web"))
+        await watches.until(lambda: watches.pods(team) == {"web", "strange"})
+        await watches.until(lambda: bool(watches.informers.by_kind[PODS].undecodable))
+    async with running_watches(cluster.kubeconfig) as watches:
+        assert watches.pods(team) == {"web", "strange"}
+        assert list(watches.informers.by_kind[PODS].undecodable) == [ObjectKey(team, "strange")]
+        await request(cluster, "DELETE", f"{pods_of(team)}/strange?gracePeriodSeconds=0")
+        await watches.until(lambda: not watches.informers.by_kind[PODS].undecodable)
     assert fault in caplog.text
     assert "Negotiate" in caplog.text
 
 
-def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(cluster: Sandbox, team: str) -> None:
-    async def scenario() -> None:
-        for name in ("web", "gone"):
-            await request(cluster, "POST", pods_of(team), pod(name))
-        async with running_watches(cluster.kubeconfig) as watches:
-            assert watches.pods(team) == {"web", "gone"}
-            cluster.stop_component("kube-apiserver")
-            etcd = Etcd(cluster)
-            await etcd.delete(f"/registry/pods/{team}/gone")
-            await etcd.compact()
-            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
-            await watches.until(lambda: watches.pods(team) == {"web"})
-            assert watches.relists("pods") >= 1
-            await request(cluster, "POST", pods_of(team), pod("new"))
-            await watches.until(lambda: watches.pods(team) == {"web", "new"})
-
-    run(scenario)
+async def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(cluster: Sandbox, team: str) -> None:
+    for name in ("web", "gone"):
+        await request(cluster, "POST", pods_of(team), pod(name))
+    async with running_watches(cluster.kubeconfig) as watches:
+        assert watches.pods(team) == {"web", "gone"}
+        cluster.stop_component("kube-apiserver")
+        etcd = Etcd(cluster)
+        await etcd.delete(f"/registry/pods/{team}/gone")
+        await etcd.compact()
+        await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+        await watches.until(lambda: watches.pods(team) == {"web"})
+        assert watches.relists("pods") >= 1
+        await request(cluster, "POST", pods_of(team), pod("new"))
+        await watches.until(lambda: watches.pods(team) == {"web", "new"})
 
 
 def test_an_aggregated_api_that_is_down_does_not_concern_the_watches(cluster: Sandbox, team: str) -> None:
@@ -335,7 +309,7 @@ def test_an_aggregated_api_that_is_down_does_not_concern_the_watches(cluster: Sa
     cluster.api.request("POST", services, {"metadata": {"name": name}, "spec": spec})
     try:
         wait_until(lambda: not _is_missing(cluster, "/apis/metrics.k8s.io/v1beta1"), "the API to be registered")
-        run(scenario)
+        asyncio.run(scenario())
     finally:
         cluster.api.request("DELETE", f"{services}/{name}")
 
@@ -349,7 +323,7 @@ def _is_missing(cluster: Sandbox, path: str) -> bool:
 
 
 @pytest.mark.long
-def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed(
+async def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed(
     own_cluster: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The backup is older than the version to watch from, so the watch starts and delivers nothing."""
@@ -369,69 +343,57 @@ def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed(
         shutil.rmtree(data)
         shutil.copytree(backup, data)
 
-    async def scenario() -> None:
-        await request(own_cluster, "POST", pods_of("default"), pod("kept"))
-        await asyncio.to_thread(restart, lambda: shutil.copytree(data, backup))
-        for number in range(50):
-            await request(own_cluster, "POST", pods_of("default"), pod(f"lost-{number}"))
-        async with running_watches(own_cluster.kubeconfig) as watches:
-            assert len(watches.pods("default")) == 51
-            await asyncio.to_thread(restart, restore)
-            await watches.until(lambda: watches.pods("default") == {"kept"})
-            await request(own_cluster, "POST", pods_of("default"), pod("new"))
-            await watches.until(lambda: watches.pods("default") == {"kept", "new"})
-
-    run(scenario)
+    await request(own_cluster, "POST", pods_of("default"), pod("kept"))
+    await asyncio.to_thread(restart, lambda: shutil.copytree(data, backup))
+    for number in range(50):
+        await request(own_cluster, "POST", pods_of("default"), pod(f"lost-{number}"))
+    async with running_watches(own_cluster.kubeconfig) as watches:
+        assert len(watches.pods("default")) == 51
+        await asyncio.to_thread(restart, restore)
+        await watches.until(lambda: watches.pods("default") == {"kept"})
+        await request(own_cluster, "POST", pods_of("default"), pod("new"))
+        await watches.until(lambda: watches.pods("default") == {"kept", "new"})
 
 
-def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, team: str) -> None:
-    async def scenario() -> None:
-        async with running_watches(cluster.kubeconfig) as watches:
-            cluster.stop_component("kube-apiserver")
-            await asyncio.sleep(3)  # long enough for several attempts
-            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
-            await request(cluster, "POST", pods_of(team), pod("web"))
-            await watches.until(lambda: watches.pods(team) == {"web"})
-            await watches.until(lambda: not watches.problems())  # the API server may still answer 429 for other kinds
-
-    run(scenario)
+async def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, team: str) -> None:
+    async with running_watches(cluster.kubeconfig) as watches:
+        cluster.stop_component("kube-apiserver")
+        await asyncio.sleep(3)  # long enough for several attempts
+        await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+        await request(cluster, "POST", pods_of(team), pod("web"))
+        await watches.until(lambda: watches.pods(team) == {"web"})
+        await watches.until(lambda: not watches.problems())  # the API server may still answer 429 for other kinds
 
 
-def test_a_list_with_an_expired_continue_token_is_started_again(
+async def test_a_list_with_an_expired_continue_token_is_started_again(
     start_sandbox: Callable[[SandboxOptions], Sandbox],
 ) -> None:
     """Kopf would end the process on the 410, which this API server sends because it caches no old pages."""
     own_cluster = start_sandbox(
         msgspec.structs.replace(API_SERVER_ONLY, apiserver_flags=("--feature-gates=ListFromCacheSnapshot=false",))
     )
+    for name in ("api", "db", "web"):
+        await request(own_cluster, "POST", pods_of("default"), pod(name))
+    watches = Watches(own_cluster.kubeconfig)
+    access = watches.load()
 
-    async def scenario() -> None:
-        for name in ("api", "db", "web"):
-            await request(own_cluster, "POST", pods_of("default"), pod(name))
-        watches = Watches(own_cluster.kubeconfig)
-        access = watches.load()
+    async def page(session: aiohttp.ClientSession, rest: str) -> dict[str, Any]:
+        query = f"?limit=1&continue={rest}" if rest else "?limit=1"
+        async with session.request("get", f"{access.endpoint.server}/api/v1/pods{query}") as response:
+            body: dict[str, Any] = await response.json()
+            return body
 
-        async def page(session: aiohttp.ClientSession, rest: str) -> dict[str, Any]:
-            query = f"?limit=1&continue={rest}" if rest else "?limit=1"
-            async with session.request("get", f"{access.endpoint.server}/api/v1/pods{query}") as response:
-                body: dict[str, Any] = await response.json()
-                return body
-
-        async with open_session(
-            access, {informer.kind.path: informer for informer in watches.informers.all}
-        ) as session:
-            first = metadata = (await page(session, ""))["metadata"]
-            await request(own_cluster, "DELETE", f"{pods_of('default')}/api?gracePeriodSeconds=0")
-            await Etcd(own_cluster).compact()
-            while rest := metadata.get("continue"):
-                metadata = (await page(session, rest))["metadata"]
-        assert metadata["resourceVersion"] != first["resourceVersion"]
-        assert watches.pods("default") == {"db", "web"}
-
-    run(scenario)
+    async with open_session(access, {informer.kind.path: informer for informer in watches.informers.all}) as session:
+        first = metadata = (await page(session, ""))["metadata"]
+        await request(own_cluster, "DELETE", f"{pods_of('default')}/api?gracePeriodSeconds=0")
+        await Etcd(own_cluster).compact()
+        while rest := metadata.get("continue"):
+            metadata = (await page(session, rest))["metadata"]
+    assert metadata["resourceVersion"] != first["resourceVersion"]
+    assert watches.pods("default") == {"db", "web"}
 
 
-def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(cluster: Sandbox, team: str) -> None:
+async def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(cluster: Sandbox, team: str) -> None:
     rules = [
         {"apiGroups": ["", "storage.k8s.io", "scheduling.k8s.io", "respread.dev"], "resources": ["*"], "verbs": ["*"]}
     ]
@@ -439,84 +401,67 @@ def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(cluster: Sa
     subject = {"kind": "ServiceAccount", "name": "reader", "namespace": team}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": team}
     group = "/apis/rbac.authorization.k8s.io/v1"
-
-    async def scenario() -> None:
-        await request(cluster, "POST", f"/api/v1/namespaces/{team}/serviceaccounts", {"metadata": {"name": "reader"}})
-        await request(cluster, "POST", f"{group}/clusterroles", role)
-        binding = {"metadata": {"name": team}, "roleRef": reference, "subjects": [subject]}
-        await request(cluster, "POST", f"{group}/clusterrolebindings", binding)
-        kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
-        async with running_watches(kubeconfig, synced=False) as watches:
-            await watches.until(lambda: list(watches.problems()) == ["poddisruptionbudgets"])
-            await watches.until(lambda: "not allowed" in watches.problems()["poddisruptionbudgets"])
-            problem = watches.problems()["poddisruptionbudgets"]
-            assert problem.startswith("not allowed to list and watch poddisruptionbudgets.policy: grant both")
-            assert f'User "system:serviceaccount:{team}:reader" cannot list resource "poddisruptionbudgets"' in problem
-            granted = [*rules, {"apiGroups": ["policy"], "resources": ["*"], "verbs": ["*"]}]
-            await request(cluster, "PUT", f"{group}/clusterroles/{team}", {**role, "rules": granted})
-            await watches.synced()
-            await watches.until(lambda: not watches.problems())  # the API server may reject its first watch with 429
-
-    run(scenario)
+    await request(cluster, "POST", f"/api/v1/namespaces/{team}/serviceaccounts", {"metadata": {"name": "reader"}})
+    await request(cluster, "POST", f"{group}/clusterroles", role)
+    binding = {"metadata": {"name": team}, "roleRef": reference, "subjects": [subject]}
+    await request(cluster, "POST", f"{group}/clusterrolebindings", binding)
+    kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
+    async with running_watches(kubeconfig, synced=False) as watches:
+        await watches.until(lambda: list(watches.problems()) == ["poddisruptionbudgets"])
+        await watches.until(lambda: "not allowed" in watches.problems()["poddisruptionbudgets"])
+        problem = watches.problems()["poddisruptionbudgets"]
+        assert problem.startswith("not allowed to list and watch poddisruptionbudgets.policy: grant both")
+        assert f'User "system:serviceaccount:{team}:reader" cannot list resource "poddisruptionbudgets"' in problem
+        granted = [*rules, {"apiGroups": ["policy"], "resources": ["*"], "verbs": ["*"]}]
+        await request(cluster, "PUT", f"{group}/clusterroles/{team}", {**role, "rules": granted})
+        await watches.synced()
+        await watches.until(lambda: not watches.problems())  # the API server may reject its first watch with 429
 
 
-def test_an_expired_token_is_renewed(cluster: Sandbox, team: str) -> None:
+async def test_an_expired_token_is_renewed(cluster: Sandbox, team: str) -> None:
     accounts = f"/api/v1/namespaces/{team}/serviceaccounts"
     binding = {
         "metadata": {"name": team},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": team}],
     }
-
-    async def scenario() -> None:
+    await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
+    await request(cluster, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
+    async with running_watches(kubeconfig) as watches:
+        await request(cluster, "DELETE", f"{accounts}/reader")  # its tokens become invalid
         await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
-        await request(cluster, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-        kubeconfig = await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
-        async with running_watches(kubeconfig) as watches:
-            await request(cluster, "DELETE", f"{accounts}/reader")  # its tokens become invalid
-            await request(cluster, "POST", accounts, {"metadata": {"name": "reader"}})
-            cluster.stop_component("kube-apiserver")
-            await asyncio.to_thread(cluster.start_component, "kube-apiserver")
-            await asyncio.sleep(2)  # repeated requests with the old token
-            await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
-            await request(cluster, "POST", pods_of(team), pod("web"))
-            await watches.until(lambda: watches.pods(team) == {"web"})
-
-    run(scenario)
+        cluster.stop_component("kube-apiserver")
+        await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+        await asyncio.sleep(2)  # repeated requests with the old token
+        await asyncio.to_thread(cluster.kubeconfig_for_service_account, team, "reader")
+        await request(cluster, "POST", pods_of(team), pod("web"))
+        await watches.until(lambda: watches.pods(team) == {"web"})
 
 
-def test_the_crds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with running_watches(own_cluster.kubeconfig, synced=False) as watches:
-            await watches.until(lambda: "not installed" in watches.problems()["clusterrebalancepolicies"])
-            assert "kubectl apply -f crds/" in watches.problems()["rebalancepolicies"]
-            await asyncio.to_thread(own_cluster.apply, CRDS)
-            await watches.synced()
-
-    run(scenario)
+async def test_the_crds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_watches(own_cluster.kubeconfig, synced=False) as watches:
+        await watches.until(lambda: "not installed" in watches.problems()["clusterrebalancepolicies"])
+        assert "kubectl apply -f crds/" in watches.problems()["rebalancepolicies"]
+        await asyncio.to_thread(own_cluster.apply, CRDS)
+        await watches.synced()
     assert "are not installed in version respread.dev/v1alpha1: kubectl apply -f crds/" in caplog.text
 
 
-def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: Sandbox) -> None:
+async def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: Sandbox) -> None:
     own_cluster.apply(CRDS)
     wait_until_served(own_cluster, "respread.dev/v1alpha1", "clusterrebalancepolicies")
     path = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
-
-    async def scenario() -> None:
-        await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "default"))
-        async with running_watches(own_cluster.kubeconfig) as watches:
-            assert set(watches.informers.policies.policies) == {"default"}
-            await asyncio.to_thread(own_cluster.kubectl, "delete", "crd", "--all")
-            await watches.until(lambda: not watches.informers.policies.policies)
-            await watches.until(
-                lambda: "kubectl apply -f crds/" in watches.problems().get("clusterrebalancepolicies", "")
-            )
-            await asyncio.to_thread(own_cluster.apply, CRDS)
-            await watches.until(lambda: not watches.problems())
-            await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "again"))
-            await watches.until(lambda: set(watches.informers.policies.policies) == {"again"})
-
-    run(scenario)
+    await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "default"))
+    async with running_watches(own_cluster.kubeconfig) as watches:
+        assert set(watches.informers.policies.policies) == {"default"}
+        await asyncio.to_thread(own_cluster.kubectl, "delete", "crd", "--all")
+        await watches.until(lambda: not watches.informers.policies.policies)
+        await watches.until(lambda: "kubectl apply -f crds/" in watches.problems().get("clusterrebalancepolicies", ""))
+        await asyncio.to_thread(own_cluster.apply, CRDS)
+        await watches.until(lambda: not watches.problems())
+        await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "again"))
+        await watches.until(lambda: set(watches.informers.policies.policies) == {"again"})
 
 
 # -- stopping ------------------------------------------------------------------------------------------------------
@@ -525,40 +470,30 @@ AT_ONCE_SECONDS = 10
 """The maximum time on a busy machine. Waiting for the end of a watch would take minutes."""
 
 
-def test_the_watches_stop_at_once(cluster: Sandbox) -> None:
-    async def scenario() -> None:
-        watches = Watches(cluster.kubeconfig)
-        running = asyncio.create_task(watches.run())
-        await watches.synced()
-        start = time.monotonic()
-        watches.stop.set()
-        await running
-        assert time.monotonic() - start < AT_ONCE_SECONDS
-
-    run(scenario)
+async def test_the_watches_stop_at_once(cluster: Sandbox) -> None:
+    watches = Watches(cluster.kubeconfig)
+    running = asyncio.create_task(watches.run())
+    await watches.synced()
+    start = time.monotonic()
+    watches.stop.set()
+    await running
+    assert time.monotonic() - start < AT_ONCE_SECONDS
 
 
-def test_the_watches_stop_at_once_while_waiting_for_the_crds(own_cluster: Sandbox) -> None:
-    async def scenario() -> None:
-        watches = Watches(own_cluster.kubeconfig)
-        running = asyncio.create_task(watches.run())
-        await watches.until(lambda: "not installed" in watches.problems()["clusterrebalancepolicies"])
-        start = time.monotonic()
-        watches.stop.set()
-        await running
-        assert time.monotonic() - start < AT_ONCE_SECONDS
-
-    run(scenario)
+async def test_the_watches_stop_at_once_while_waiting_for_the_crds(own_cluster: Sandbox) -> None:
+    watches = Watches(own_cluster.kubeconfig)
+    running = asyncio.create_task(watches.run())
+    await watches.until(lambda: "not installed" in watches.problems()["clusterrebalancepolicies"])
+    start = time.monotonic()
+    watches.stop.set()
+    await running
+    assert time.monotonic() - start < AT_ONCE_SECONDS
 
 
-def test_a_signal_is_reported_and_does_not_stop_the_watches(cluster: Sandbox, team: str) -> None:
+async def test_a_signal_is_reported_and_does_not_stop_the_watches(cluster: Sandbox, team: str) -> None:
     """Evictions must end before the watches."""
-
-    async def scenario() -> None:
-        async with running_watches(cluster.kubeconfig) as watches:
-            os.kill(os.getpid(), signal.SIGTERM)
-            await watches.until(watches.signalled.is_set)
-            await request(cluster, "POST", pods_of(team), pod("web"))
-            await watches.until(lambda: watches.pods(team) == {"web"})
-
-    run(scenario)
+    async with running_watches(cluster.kubeconfig) as watches:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await watches.until(watches.signalled.is_set)
+        await request(cluster, "POST", pods_of(team), pod("web"))
+        await watches.until(lambda: watches.pods(team) == {"web"})

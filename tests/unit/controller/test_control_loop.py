@@ -251,30 +251,27 @@ def test_counters_of_a_deleted_policy_are_dropped() -> None:
     assert counted == [None, 1]
 
 
-def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop()
     turns: list[float] = []
     ages: list[float] = []
 
-    async def scenario() -> None:
-        async def reconcile() -> float:
-            turns.append(loop.seconds)
-            ages.append(loop.heartbeat.age_seconds)
-            loop.seconds += 1
-            if len(turns) < 3:
-                raise ZeroDivisionError("a bug")
-            loop.loop.stop()
-            return loop.seconds
+    async def reconcile() -> float:
+        turns.append(loop.seconds)
+        ages.append(loop.heartbeat.age_seconds)
+        loop.seconds += 1
+        if len(turns) < 3:
+            raise ZeroDivisionError("a bug")
+        loop.loop.stop()
+        return loop.seconds
 
-        async def pause(_waiting: Waiting, seconds: float) -> None:
-            loop.seconds += seconds
-            await asyncio.sleep(0)
+    async def pause(_waiting: Waiting, seconds: float) -> None:
+        loop.seconds += seconds
+        await asyncio.sleep(0)
 
-        monkeypatch.setattr(loop.loop, "reconcile", reconcile)
-        monkeypatch.setattr(Waiting, "pause", pause)
-        await loop.loop.run()
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(loop.loop, "reconcile", reconcile)
+    monkeypatch.setattr(Waiting, "pause", pause)
+    await loop.loop.run()
     assert len(turns) == 3
     assert turns[1] - turns[0] == 3  # a second for the reconcile, two of waiting
     assert turns[2] - turns[1] == 5
@@ -318,22 +315,18 @@ def test_time_without_the_cpu_is_not_computing_time() -> None:
     assert thread.take_seconds() < 0.25
 
 
-def test_stopping_ends_the_loop_at_once_and_no_move_begins() -> None:
+async def test_stopping_ends_the_loop_at_once_and_no_move_begins() -> None:
     loop = Loop()
-
-    async def scenario() -> None:
-        running = asyncio.create_task(loop.loop.run())
-        await asyncio.sleep(0.2)
-        assert not running.done()
-        loop.loop.stop()
-        async with asyncio.timeout(BEAT_SECONDS / 2):
-            await running
-
-    asyncio.run(scenario())
+    running = asyncio.create_task(loop.loop.run())
+    await asyncio.sleep(0.2)
+    assert not running.done()
+    loop.loop.stop()
+    async with asyncio.timeout(BEAT_SECONDS / 2):
+        await running
 
 
 @pytest.mark.parametrize("how", ["computes", "waits"])
-def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+async def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """A hanging reconcile does not fail, so it is not retried, and the server still answers probes."""
     loop = Loop()
     loop.set_policies(policy("one"), version=200)
@@ -357,26 +350,23 @@ def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pyte
         report = loop.parts.health.live(loop.heartbeat)
         return [check.name for check in report.checks if not check.passed]
 
-    async def scenario() -> None:
-        async with server_of(lambda: loop.parts.health.live(loop.heartbeat)) as status_of_livez:
-            running = asyncio.create_task(loop.loop.run())
-            await asyncio.sleep(0.2)
-            assert await status_of_livez() == 200
-            loop.seconds += LOOP_LIMIT_SECONDS
-            assert failing() == []
-            loop.seconds += 1
-            assert failing() == ["control-loop"]
-            assert await status_of_livez() == 503
-            goes_on.set()
-            waits_on.set()
-            async with asyncio.timeout(60):
-                while failing():  # noqa: ASYNC110 - there is no event for it
-                    await asyncio.sleep(0.01)
-            assert await status_of_livez() == 200
-            loop.loop.stop()
-            await running
-
-    asyncio.run(scenario())
+    async with server_of(lambda: loop.parts.health.live(loop.heartbeat)) as status_of_livez:
+        running = asyncio.create_task(loop.loop.run())
+        await asyncio.sleep(0.2)
+        assert await status_of_livez() == 200
+        loop.seconds += LOOP_LIMIT_SECONDS
+        assert failing() == []
+        loop.seconds += 1
+        assert failing() == ["control-loop"]
+        assert await status_of_livez() == 503
+        goes_on.set()
+        waits_on.set()
+        async with asyncio.timeout(60):
+            while failing():  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+        assert await status_of_livez() == 200
+        loop.loop.stop()
+        await running
 
 
 @asynccontextmanager
@@ -548,34 +538,31 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
     assert asyncio.run(loop.loop.reconcile()) == pytest.approx(due_at_seconds, abs=0.01)
 
 
-def test_nothing_is_evicted_while_a_watch_is_stale(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.virtual_time
+async def test_nothing_is_evicted_while_a_watch_is_stale(caplog: pytest.LogCaptureFixture) -> None:
     cluster = SimulatedCluster(1, limits={})
-
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        await loop.reconcile()
-        await asyncio.sleep(6)  # the quiet period is over, and another status is due
-        now = [0.0]
-        health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
-        cluster.parts.informers.health = health
-        now[0] = STALE_SECONDS + 1
-        for kind in health.kinds:
-            if kind != "nodes":
-                health.heard(kind)
-        await loop.reconcile()
-        assert cluster.acting.journal.ledger.chosen == ()
-        (violation,) = cluster.written[-1]["violations"]
-        assert violation["reason"] == "ApiUnavailable"
-        assert "nothing was heard of nodes" in violation["message"]
-        before = len(cluster.written)
-        now[0] += 60
-        await asyncio.sleep(60)
-        await loop.reconcile()
-        assert len(cluster.written) == before, "the message stays the same, or the status would be written all the time"
-        now[0] = STALE_SECONDS
-        await loop.reconcile()
-        assert len(cluster.acting.journal.ledger.chosen) == 1
-        await cluster.acting.aclose()
-
-    run_in_virtual_time(scenario())
+    loop = cluster.control_loop()
+    await loop.reconcile()
+    await asyncio.sleep(6)  # the quiet period is over, and another status is due
+    now = [0.0]
+    health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
+    cluster.parts.informers.health = health
+    now[0] = STALE_SECONDS + 1
+    for kind in health.kinds:
+        if kind != "nodes":
+            health.heard(kind)
+    await loop.reconcile()
+    assert cluster.acting.journal.ledger.chosen == ()
+    (violation,) = cluster.written[-1]["violations"]
+    assert violation["reason"] == "ApiUnavailable"
+    assert "nothing was heard of nodes" in violation["message"]
+    before = len(cluster.written)
+    now[0] += 60
+    await asyncio.sleep(60)
+    await loop.reconcile()
+    assert len(cluster.written) == before, "the message stays the same, or the status would be written all the time"
+    now[0] = STALE_SECONDS
+    await loop.reconcile()
+    assert len(cluster.acting.journal.ledger.chosen) == 1
+    await cluster.acting.aclose()
     assert caplog.text.count("Nothing is evicted for now") == 1

@@ -441,29 +441,25 @@ def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> No
     ("others", "seconds", "asked"),
     [(2, UNANSWERED_SECONDS, 2), (1, UNANSWERED_SECONDS, 1), (2, UNANSWERED_SECONDS - 0.1, 1)],
 )
-def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
+async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
     others: int, seconds: float, asked: int
 ) -> None:
     world = Cluster(policy())
     world.stub.on("POST", EVICTION, dropping)
     nodes = [node("node-1", "a"), node("node-2", "b")]
     spread = spread_of(cluster(nodes, pods({"node-1": others}, spec(constraint()))))
-
-    async def scenario() -> None:
-        async with world.stub.running() as requests:
-            acting = world.acting(requests)
-            moves = [move(A, groups=tuple(spread.groups))]
-            await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-            assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
-            world.seconds += seconds
-            conclusions = Conclusions(acting, world.parts.metrics, lambda: world.seconds)
-            conclusions.ask_again(world.snapshot, spread, world.parts.informers.policies.policies)
-            while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
-                await asyncio.sleep(0.01)
-            assert len(acting.journal.ledger) == 1
-            await acting.aclose()
-
-    asyncio.run(scenario())
+    async with world.stub.running() as requests:
+        acting = world.acting(requests)
+        moves = [move(A, groups=tuple(spread.groups))]
+        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+        assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
+        world.seconds += seconds
+        conclusions = Conclusions(acting, world.parts.metrics, lambda: world.seconds)
+        conclusions.ask_again(world.snapshot, spread, world.parts.informers.policies.policies)
+        while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
+            await asyncio.sleep(0.01)
+        assert len(acting.journal.ledger) == 1
+        await acting.aclose()
     assert world.asked.count("POST eviction") == asked
 
 
@@ -479,92 +475,78 @@ def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
     ],
     ids=["there", "replaced", "gone", "unread", "lost", "chosen again"],
 )
-def test_an_eviction_without_an_answer_is_judged_by_its_pod(
+async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
     found: Answering, *, is_chosen_again: bool, counted: int, doubts: bool
 ) -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     world.stub.on("POST", EVICTION, dropping)
+    async with world.stub.running() as requests:
+        acting, moves = world.acting(requests), [move(A)]
+        await world.give_up_on(acting, moves)
+        world.seconds = acting.journal.ledger.next_due()
 
-    async def scenario() -> tuple[int, bool]:
-        async with world.stub.running() as requests:
-            acting, moves = world.acting(requests), [move(A)]
-            await world.give_up_on(acting, moves)
-            world.seconds = acting.journal.ledger.next_due()
+        async def read(request: web.Request) -> web.StreamResponse:
+            if is_chosen_again:
+                acting.lanes.start(tuple(moves), asyncio.sleep(0.1))
+            return await found(request)
 
-            async def read(request: web.Request) -> web.StreamResponse:
-                if is_chosen_again:
-                    acting.lanes.start(tuple(moves), asyncio.sleep(0.1))
-                return await found(request)
-
-            world.stub.on("GET", "/pods/a", read)
-            await asyncio.gather(*acting.follow_up.find_out())
-            count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
-            await acting.aclose()
-            return count, acting.journal.doubts(moves[0])
-
-    assert asyncio.run(scenario()) == (counted, doubts)
+        world.stub.on("GET", "/pods/a", read)
+        await asyncio.gather(*acting.follow_up.find_out())
+        count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
+        await acting.aclose()
+        assert (count, acting.journal.doubts(moves[0])) == (counted, doubts)
 
 
 @pytest.mark.parametrize(("replicas", "wanted"), [(2, True), (1, False)])
-def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late(replicas: int, *, wanted: bool) -> None:
+async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late(
+    replicas: int, *, wanted: bool
+) -> None:
     world = Cluster(policy())
     gone = cluster([node("node-1", "a")], [B])
-
-    async def scenario() -> list[bool]:
-        async with world.stub.running() as requests:
-            acting, moves = world.acting(requests), [move(A)]
-            await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-            ledger, _ = acting.journal.ledger.updated(gone, world.seconds, lambda *_: Outcome.IMPROVED)
-            acting.journal.followed(ledger, gone)
-            world.replica_set["spec"]["replicas"] = replicas
-            assert acting.follow_up.look_after(gone) == []
-            world.seconds += LATE_SECONDS
-            await asyncio.gather(*acting.follow_up.look_after(gone))
-            found = [each.wanted for each in acting.journal.ledger.in_flight]
-            await acting.aclose()
-            return found
-
-    assert asyncio.run(scenario()) == [wanted]
+    async with world.stub.running() as requests:
+        acting, moves = world.acting(requests), [move(A)]
+        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+        ledger, _ = acting.journal.ledger.updated(gone, world.seconds, lambda *_: Outcome.IMPROVED)
+        acting.journal.followed(ledger, gone)
+        world.replica_set["spec"]["replicas"] = replicas
+        assert acting.follow_up.look_after(gone) == []
+        world.seconds += LATE_SECONDS
+        await asyncio.gather(*acting.follow_up.look_after(gone))
+        found = [each.wanted for each in acting.journal.ledger.in_flight]
+        await acting.aclose()
+        assert found == [wanted]
 
 
-def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:
+async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:
     world = Cluster(policy())
     again: list[object] = []
+    async with world.stub.running() as requests:
+        acting, moves = world.acting(requests), [move(A)]
+        batch = world.batch(acting, moves)
 
-    async def scenario() -> None:
-        async with world.stub.running() as requests:
-            acting, moves = world.acting(requests), [move(A)]
-            batch = world.batch(acting, moves)
+        async def slowly(_: web.Request) -> web.StreamResponse:
+            world.seconds += 2 * UNANSWERED_SECONDS
+            again.extend(acting.follow_up.ask_again(batch, lambda _: True))
+            return web.json_response({}, status=201)
 
-            async def slowly(_: web.Request) -> web.StreamResponse:
-                world.seconds += 2 * UNANSWERED_SECONDS
-                again.extend(acting.follow_up.ask_again(batch, lambda _: True))
-                return web.json_response({}, status=201)
-
-            world.stub.on("POST", EVICTION, slowly)
-            await asyncio.gather(*acting.evictions.begin(moves, batch))
-            assert acting.journal.history.evicted == {"default": 1}
-            await acting.aclose()
-
-    asyncio.run(scenario())
+        world.stub.on("POST", EVICTION, slowly)
+        await asyncio.gather(*acting.evictions.begin(moves, batch))
+        assert acting.journal.history.evicted == {"default": 1}
+        await acting.aclose()
     assert again == []
 
 
-def test_a_doubtful_move_that_is_chosen_again_and_held_stays_doubtful() -> None:
+async def test_a_doubtful_move_that_is_chosen_again_and_held_stays_doubtful() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     world.stub.on("POST", EVICTION, dropping)
-
-    async def scenario() -> tuple[int, bool]:
-        async with world.stub.running() as requests:
-            acting, moves = world.acting(requests), [move(A)]
-            await world.give_up_on(acting, moves)
-            world.leads = False
-            await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-            await acting.aclose()
-            count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
-            return count, acting.journal.doubts(moves[0])
-
-    assert asyncio.run(scenario()) == (1, True)
+    async with world.stub.running() as requests:
+        acting, moves = world.acting(requests), [move(A)]
+        await world.give_up_on(acting, moves)
+        world.leads = False
+        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+        await acting.aclose()
+        count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
+        assert (count, acting.journal.doubts(moves[0])) == (1, True)
 
 
 @pytest.mark.parametrize("is_controller", [True, False])
@@ -584,7 +566,7 @@ def test_any_owner_of_a_controller_that_is_not_known_holds_the_move(*, is_contro
     assert world.evict()[0], "the known one alone holds nothing"
 
 
-def test_all_that_are_refused_after_the_first_of_a_step_are_owed() -> None:
+async def test_all_that_are_refused_after_the_first_of_a_step_are_owed() -> None:
     third = msgspec.structs.replace(A, name="c", uid="uid-c")
     world = Cluster(policy())
     world.snapshot = cluster([node("node-1", "a")], [A, B, third])
@@ -602,19 +584,16 @@ def test_all_that_are_refused_after_the_first_of_a_step_are_owed() -> None:
     for name in ("b", "c"):
         world.stub.on("POST", f"/pods/{name}/eviction", refused)
 
-    async def scenario() -> list[bool]:
-        async with world.stub.running() as requests:
-            acting = world.acting(requests)
-            step = [move(each, component=1) for each in (A, B, third)]
-            await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
-            owed = [each.is_owed for each in acting.journal.ledger.in_flight]
-            await acting.aclose()
-            return owed
-
-    assert asyncio.run(scenario()) == [False, True, True]
+    async with world.stub.running() as requests:
+        acting = world.acting(requests)
+        step = [move(each, component=1) for each in (A, B, third)]
+        await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
+        owed = [each.is_owed for each in acting.journal.ledger.in_flight]
+        await acting.aclose()
+        assert owed == [False, True, True]
 
 
-def test_an_owed_eviction_counts_when_it_is_made() -> None:
+async def test_an_owed_eviction_counts_when_it_is_made() -> None:
     """The second eviction of a step of two is refused at first."""
     world = Cluster(policy(limits={"perHour": 5}))
     statuses = [201, 409]
@@ -624,23 +603,19 @@ def test_an_owed_eviction_counts_when_it_is_made() -> None:
         return web.json_response({"kind": "Status", "message": "it has changed"}, status=status)
 
     world.stub.on("POST", "/pods/b/eviction", refused_once)
-
-    async def scenario() -> list[int]:
-        async with world.stub.running() as requests:
-            acting = world.acting(requests)
-            step = [move(each, component=1) for each in (A, B)]
-            batch = world.batch(acting, step)
-            await asyncio.gather(*acting.evictions.begin(step, batch))
-            counts = [acting.journal.history.history.count_in_last_hour("default", 0)]
-            assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [True]
-            assert acting.follow_up.next_ask() == world.seconds + OWED_SECONDS
-            world.seconds += OWED_SECONDS
-            await asyncio.gather(*acting.follow_up.ask_again(batch, lambda _: True))
-            assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [False]
-            await acting.aclose()
-            return [*counts, acting.journal.history.history.count_in_last_hour("default", 0)]
-
-    assert asyncio.run(scenario()) == [2, 2]
+    async with world.stub.running() as requests:
+        acting = world.acting(requests)
+        step = [move(each, component=1) for each in (A, B)]
+        batch = world.batch(acting, step)
+        await asyncio.gather(*acting.evictions.begin(step, batch))
+        counts = [acting.journal.history.history.count_in_last_hour("default", 0)]
+        assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [True]
+        assert acting.follow_up.next_ask() == world.seconds + OWED_SECONDS
+        world.seconds += OWED_SECONDS
+        await asyncio.gather(*acting.follow_up.ask_again(batch, lambda _: True))
+        assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [False]
+        await acting.aclose()
+        assert [*counts, acting.journal.history.history.count_in_last_hour("default", 0)] == [2, 2]
 
 
 def test_limit_ranges_that_can_t_be_read_are_requested_once_for_all_moves() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from respread.cluster.meta import OwnerReference
 from respread.controller.lanes import Lanes
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
-from tests.virtual_time import run_in_virtual_time
 from tests.worlds import pod
 
 
@@ -16,27 +17,24 @@ def move_of(name: str, app: str) -> Move:
     return move(pod(name, "a1", SPEC, controller=OwnerReference("apps/v1", "ReplicaSet", app, f"uid-{app}")))
 
 
-def test_steps_of_one_controller_wait_for_each_other() -> None:
+@pytest.mark.virtual_time
+async def test_steps_of_one_controller_wait_for_each_other() -> None:
     made: list[tuple[str, int]] = []
+    now = asyncio.get_running_loop().time
+    lanes, started = Lanes(now), now()
 
-    async def scenario() -> None:
-        now = asyncio.get_running_loop().time
-        lanes, started = Lanes(now), now()
+    async def life(step: tuple[Move, ...]) -> None:
+        async with lanes.turn(step):
+            made.append((step[0].pod.name, round(now() - started)))
+            await asyncio.sleep(2)
 
-        async def life(step: tuple[Move, ...]) -> None:
-            async with lanes.turn(step):
-                made.append((step[0].pod.name, round(now() - started)))
-                await asyncio.sleep(2)
-
-        steps = [
-            (move_of("web-1", "web"),),
-            (move_of("web-2", "web"), move_of("db-1", "db")),
-            (move_of("db-2", "db"),),
-            (move_of("cache-1", "cache"),),
-        ]
-        await asyncio.gather(*(lanes.start(step, life(step)) for step in steps))
-
-    run_in_virtual_time(scenario())
+    steps = [
+        (move_of("web-1", "web"),),
+        (move_of("web-2", "web"), move_of("db-1", "db")),
+        (move_of("db-2", "db"),),
+        (move_of("cache-1", "cache"),),
+    ]
+    await asyncio.gather(*(lanes.start(step, life(step)) for step in steps))
     assert made == [("web-1", 0), ("cache-1", 0), ("web-2", 2), ("db-2", 4)]
 
 

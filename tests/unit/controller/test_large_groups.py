@@ -12,7 +12,6 @@ import pytest
 from respread.eviction.owners.last_look import MOST_CONTROLLERS
 from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import ZONE, ZONES, SimulatedCluster
-from tests.virtual_time import run_in_virtual_time
 
 LARGE, SMALL = "app-0", "app-1"
 
@@ -50,22 +49,19 @@ def _with_tier(app: str, pod: dict[str, Any]) -> None:
         pod["spec"]["topologySpreadConstraints"] = [{**constraint, **selector}] if app == LARGE else []
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("others", "moves"), [(MOST_CONTROLLERS - 1, {LARGE: 2, SMALL: 1}), (MOST_CONTROLLERS + 2, {SMALL: 1})]
 )
-def test_a_group_of_too_many_controllers_is_reported_and_others_are_restored(
+async def test_a_group_of_too_many_controllers_is_reported_and_others_are_restored(
     others: int, moves: dict[str, int]
 ) -> None:
     cluster = Crowded(others)
-
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(300)
-        loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+    loop = cluster.control_loop()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(300)
+    loop.stop()
+    await running
     assert Counter(app for _, app in cluster.evicted) == moves
     said = [(each["reason"], each["message"]) for each in cluster.written[-1]["violations"]]
     if LARGE in moves:

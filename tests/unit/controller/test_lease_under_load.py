@@ -103,45 +103,41 @@ async def probe(address: ListenAddress, seconds: list[float]) -> None:
             await asyncio.sleep(0.2)
 
 
-def test_renewals_and_probes_are_in_time_under_load() -> None:
+async def test_renewals_and_probes_are_in_time_under_load() -> None:
     server = Noting()
     line = Line(server)
     plans: list[int] = []
     changes: list[bool] = []
     probes: list[float] = []
-
-    async def scenario() -> None:
-        planned = asyncio.Event()
-        passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
-        elector = Elector(
-            line,
-            ObjectKey("respread", "respread"),
-            "me",
-            times=TIMES,
-            on_change=changes.append,
-            is_first=lambda: True,
-        )
-        local, registry = ListenAddress("127.0.0.1", 0), CollectorRegistry()
-        with ThreadPoolExecutor(1) as thread:
-            async with serve_telemetry(local, registry=registry, live=passed, ready=passed) as address:
-                works = (elector.run(), keep_planning(thread, plans, planned), bring_events(), probe(address, probes))
-                tasks = [asyncio.create_task(work) for work in works]
-                await asyncio.sleep(LOAD_SECONDS)
-                async with asyncio.timeout(120):  # for the first plan on a slow machine
-                    await planned.wait()
-                assert changes == [True]  # acquired and never lost
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(scenario())
+    planned = asyncio.Event()
+    passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
+    elector = Elector(
+        line,
+        ObjectKey("respread", "respread"),
+        "me",
+        times=TIMES,
+        on_change=changes.append,
+        is_first=lambda: True,
+    )
+    local, registry = ListenAddress("127.0.0.1", 0), CollectorRegistry()
+    with ThreadPoolExecutor(1) as thread:
+        async with serve_telemetry(local, registry=registry, live=passed, ready=passed) as address:
+            works = (elector.run(), keep_planning(thread, plans, planned), bring_events(), probe(address, probes))
+            tasks = [asyncio.create_task(work) for work in works]
+            await asyncio.sleep(LOAD_SECONDS)
+            async with asyncio.timeout(120):  # for the first plan on a slow machine
+                await planned.wait()
+            assert changes == [True]  # acquired and never lost
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
     assert sum(plans) > 0
     intervals = [later - earlier for earlier, later in pairwise(server.renewed)]
     assert max(intervals) < TIMES.renew_deadline_seconds / 2
     assert max(probes) < PROBE_SECONDS
 
 
-def test_the_lease_does_not_wait_for_connections_that_other_requests_use(tmp_path: Path) -> None:
+async def test_the_lease_does_not_wait_for_connections_that_other_requests_use(tmp_path: Path) -> None:
     """As where an API server answers slowly, and hundreds of controllers are read before evictions."""
     lease = LeaseServer()
 
@@ -151,35 +147,32 @@ def test_the_lease_does_not_wait_for_connections_that_other_requests_use(tmp_pat
         response = lease.handle(request.method, await request.json() if request.can_read_body else None)
         return web.Response(body=response.body, status=response.status_code, content_type="application/json")
 
-    async def scenario() -> None:
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(application, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        config = write_kubeconfig(tmp_path / "config", {"token": "t"}, server=f"http://{host}:{port}")
-        find = partial(load_access, kubeconfig=str(config))
-        access = await asyncio.to_thread(find)
-        renewal = Renewal(access, find, time.monotonic)
-        options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes(3))
-        parts = Parts()
-        async with open_requests(access, renewal) as requests:
-            path = "/api/v1/namespaces/{namespace}/pods"
-            reading = [
-                asyncio.create_task(requests.send("GET", path, {"namespace": "shop"}, timeout_seconds=600.0))
-                for _ in range(2 * CONNECTIONS)
-            ]
-            await asyncio.sleep(0.5)
-            async with leadership_of(
-                options, "test", access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
-            ) as leadership:
-                async with asyncio.timeout(60):
-                    while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody
-                        await asyncio.sleep(0.1)
-            for each in reading:
-                each.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
-        await runner.cleanup()
-
-    asyncio.run(scenario())
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    config = write_kubeconfig(tmp_path / "config", {"token": "t"}, server=f"http://{host}:{port}")
+    find = partial(load_access, kubeconfig=str(config))
+    access = await asyncio.to_thread(find)
+    renewal = Renewal(access, find, time.monotonic)
+    options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes(3))
+    parts = Parts()
+    async with open_requests(access, renewal) as requests:
+        path = "/api/v1/namespaces/{namespace}/pods"
+        reading = [
+            asyncio.create_task(requests.send("GET", path, {"namespace": "shop"}, timeout_seconds=600.0))
+            for _ in range(2 * CONNECTIONS)
+        ]
+        await asyncio.sleep(0.5)
+        async with leadership_of(
+            options, "test", access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
+        ) as leadership:
+            async with asyncio.timeout(60):
+                while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody
+                    await asyncio.sleep(0.1)
+        for each in reading:
+            each.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+    await runner.cleanup()

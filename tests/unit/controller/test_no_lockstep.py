@@ -15,6 +15,8 @@ from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 
+pytestmark = pytest.mark.virtual_time
+
 
 def limits(in_flight: int) -> dict[str, Any]:
     """Return limits that allow this many moves in flight anywhere."""
@@ -106,30 +108,26 @@ def test_a_slow_eviction_does_not_delay_other_workloads() -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "DryRun"])
-def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -> None:
+async def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -> None:
     cluster = SimulatedCluster(100, limits=limits(50), eviction_seconds=3.0)
-
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        async with asyncio.timeout(60):
-            while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.01)
-        assert len(cluster.acting.journal.ledger.chosen) > 0
-        if how == "stopped":
-            loop.stop()
-        else:
-            cluster.policy = switched(cluster.policy)
-            cluster.parts.event("clusterrebalancepolicies", cluster.policy)
-        sent = len(cluster.asked)
-        await asyncio.sleep(30)
-        assert len(cluster.asked) == sent
-        assert len(cluster.evicted) == sent, "what was sent is answered"
-        assert cluster.acting.journal.ledger.chosen == ()
+    loop = cluster.control_loop()
+    running = asyncio.create_task(loop.run())
+    async with asyncio.timeout(60):
+        while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.01)
+    assert len(cluster.acting.journal.ledger.chosen) > 0
+    if how == "stopped":
         loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+    else:
+        cluster.policy = switched(cluster.policy)
+        cluster.parts.event("clusterrebalancepolicies", cluster.policy)
+    sent = len(cluster.asked)
+    await asyncio.sleep(30)
+    assert len(cluster.asked) == sent
+    assert len(cluster.evicted) == sent, "what was sent is answered"
+    assert cluster.acting.journal.ledger.chosen == ()
+    loop.stop()
+    await running
 
 
 @pytest.mark.parametrize("api_server", ["answers", "is silent"])
@@ -166,21 +164,17 @@ def switched(policy: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {**policy["spec"], "mode": "DryRun"}}
 
 
-def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> None:
+async def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> None:
     """The record before evictions does not overwrite the newer report of the reconcile."""
     cluster = SimulatedCluster(3, limits=limits(10))
     cluster.ready_seconds = 3600.0
-
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(12)
-        assert cluster.written[-1]["summary"]["inFlight"] == 3
-        assert len(cluster.recorded[-1]["movesInFlight"]) == 3
-        loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+    loop = cluster.control_loop()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(12)
+    assert cluster.written[-1]["summary"]["inFlight"] == 3
+    assert len(cluster.recorded[-1]["movesInFlight"]) == 3
+    loop.stop()
+    await running
 
 
 @pytest.mark.parametrize("workloads", [1, 2])

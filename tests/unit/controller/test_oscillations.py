@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.unit.controller.simulated_cluster import ZONE, ZONES, SimulatedCluster
-from tests.virtual_time import run_in_virtual_time
 
 APP = "app-0"
 HOUR = 3600.0
@@ -120,6 +119,7 @@ async def a_hurried_consolidation(cluster: OscillatingCluster) -> None:
     cluster.cordon("c", cordoned=False)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     "swing",
     [
@@ -129,27 +129,23 @@ async def a_hurried_consolidation(cluster: OscillatingCluster) -> None:
         a_hurried_consolidation,
     ],
 )
-def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hour(
+async def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hour(
     swing: Callable[[OscillatingCluster], Awaitable[None]],
 ) -> None:
     cluster = OscillatingCluster()
+    loop = cluster.control_loop()
+    running = asyncio.create_task(loop.run())
 
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
+    async def go_on() -> None:
+        while True:
+            await swing(cluster)
+            await asyncio.sleep(SWING_SECONDS)
 
-        async def go_on() -> None:
-            while True:
-                await swing(cluster)
-                await asyncio.sleep(SWING_SECONDS)
-
-        swinging = asyncio.create_task(go_on())
-        await asyncio.sleep(HOURS * HOUR)
-        swinging.cancel()
-        loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+    swinging = asyncio.create_task(go_on())
+    await asyncio.sleep(HOURS * HOUR)
+    swinging.cancel()
+    loop.stop()
+    await running
     assert cluster.most_in_an_hour() <= MOST
     assert len(cluster.asked) >= HOURS * 5, "it does not wait without an end"
     assert any(f"ReplicaSet/{APP} in shop" in message for message in cluster.conditions("Oscillating"))

@@ -27,8 +27,9 @@ from respread.scheduling.configuration import SelectingOwner
 from respread.spread.index import Spread
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts
-from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster
+
+pytestmark = pytest.mark.virtual_time
 
 PATHS = {"/apis/apps/v1": ("ReplicaSet", "StatefulSet"), "/api/v1": ("ReplicationController",)}
 
@@ -105,21 +106,18 @@ def selects(workload: Workload) -> dict[str, str]:
     return {} if workload.selector is None else dict(workload.selector.match_labels)
 
 
-def test_a_wanted_owner_is_read_once_and_wakes_the_control_loop() -> None:
-    async def scenario() -> None:
-        async with Setup("web", "api") as setup:
-            assert not setup.reader.want([owner("web")])
-            await asyncio.wait_for(setup.parts.informers.changes.wait(), 1)
-            assert selects(setup.known()["web"]) == {"app": "web"}
-            assert setup.known()["web"].replicas == Workload(namespace="", name="").replicas
-            assert setup.reader.want([owner("web")])
-            await asyncio.sleep(10 * READ_AGAIN_SECONDS)
-            assert setup.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
-            assert not setup.reader.want([owner("web"), owner("api")])
-            await asyncio.sleep(1)
-            assert setup.server.asked[1:] == ["/apis/apps/v1/namespaces/shop/replicasets/api"]
-
-    run_in_virtual_time(scenario())
+async def test_a_wanted_owner_is_read_once_and_wakes_the_control_loop() -> None:
+    async with Setup("web", "api") as setup:
+        assert not setup.reader.want([owner("web")])
+        await asyncio.wait_for(setup.parts.informers.changes.wait(), 1)
+        assert selects(setup.known()["web"]) == {"app": "web"}
+        assert setup.known()["web"].replicas == Workload(namespace="", name="").replicas
+        assert setup.reader.want([owner("web")])
+        await asyncio.sleep(10 * READ_AGAIN_SECONDS)
+        assert setup.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
+        assert not setup.reader.want([owner("web"), owner("api")])
+        await asyncio.sleep(1)
+        assert setup.server.asked[1:] == ["/apis/apps/v1/namespaces/shop/replicasets/api"]
 
 
 @pytest.mark.parametrize(
@@ -129,188 +127,152 @@ def test_a_wanted_owner_is_read_once_and_wakes_the_control_loop() -> None:
         ("ReplicationController", "replication_controllers", "/api/v1/namespaces/shop/replicationcontrollers/web"),
     ],
 )
-def test_every_kind_is_read_from_its_path(kind: str, resource: str, path: str) -> None:
-    async def scenario() -> None:
-        async with Setup() as setup:
-            plain = {"app": "web"}
-            setup.server.objects["web"] = manifest("web", plain if kind == "ReplicationController" else None)
-            setup.reader.want([owner("web", kind)])
-            await asyncio.sleep(1)
-            assert setup.server.asked == [path]
-            assert selects(setup.known(resource)["web"]) == plain
-
-    run_in_virtual_time(scenario())
+async def test_every_kind_is_read_from_its_path(kind: str, resource: str, path: str) -> None:
+    async with Setup() as setup:
+        plain = {"app": "web"}
+        setup.server.objects["web"] = manifest("web", plain if kind == "ReplicationController" else None)
+        setup.reader.want([owner("web", kind)])
+        await asyncio.sleep(1)
+        assert setup.server.asked == [path]
+        assert selects(setup.known(resource)["web"]) == plain
 
 
-def test_thousands_of_owners_are_read_a_few_at_a_time_and_reported_meanwhile() -> None:
-    async def scenario() -> None:
-        names = [f"web-{number}" for number in range(1000)]
-        async with Setup(*names) as setup:
-            setup.reader.want(map(owner, names))
-            await setup.parts.informers.changes.wait()
-            assert 0 < len(setup.known()) < 1000
-            await asyncio.sleep(60)
-            assert len(setup.known()) == 1000
-            assert len(setup.server.asked) == 1000
-            assert setup.server.most_at_once == AT_ONCE
-
-    run_in_virtual_time(scenario())
+async def test_thousands_of_owners_are_read_a_few_at_a_time_and_reported_meanwhile() -> None:
+    names = [f"web-{number}" for number in range(1000)]
+    async with Setup(*names) as setup:
+        setup.reader.want(map(owner, names))
+        await setup.parts.informers.changes.wait()
+        assert 0 < len(setup.known()) < 1000
+        await asyncio.sleep(60)
+        assert len(setup.known()) == 1000
+        assert len(setup.server.asked) == 1000
+        assert setup.server.most_at_once == AT_ONCE
 
 
-def test_an_owner_that_is_no_longer_wanted_is_forgotten() -> None:
-    async def scenario() -> None:
-        async with Setup("web", "api") as setup:
-            setup.reader.want([owner("web"), owner("api")])
-            await asyncio.sleep(1)
-            setup.reader.want([owner("api")])
-            assert set(setup.known()) == {"api"}
-            setup.reader.want([owner("web"), owner("api")])
-            await asyncio.sleep(1)
-            assert set(setup.known()) == {"web", "api"}
-
-    run_in_virtual_time(scenario())
+async def test_an_owner_that_is_no_longer_wanted_is_forgotten() -> None:
+    async with Setup("web", "api") as setup:
+        setup.reader.want([owner("web"), owner("api")])
+        await asyncio.sleep(1)
+        setup.reader.want([owner("api")])
+        assert set(setup.known()) == {"api"}
+        setup.reader.want([owner("web"), owner("api")])
+        await asyncio.sleep(1)
+        assert set(setup.known()) == {"web", "api"}
 
 
-def test_an_owner_that_is_no_longer_wanted_when_it_is_read_is_not_kept() -> None:
-    async def scenario() -> None:
-        async with Setup("web") as setup:
-            setup.reader.want([owner("web")])
-            await asyncio.sleep(0.05)
-            setup.reader.want([])
-            await asyncio.sleep(1)
-            assert setup.known() == {}
-            assert setup.reader.want([])
-
-    run_in_virtual_time(scenario())
+async def test_an_owner_that_is_no_longer_wanted_when_it_is_read_is_not_kept() -> None:
+    async with Setup("web") as setup:
+        setup.reader.want([owner("web")])
+        await asyncio.sleep(0.05)
+        setup.reader.want([])
+        await asyncio.sleep(1)
+        assert setup.known() == {}
+        assert setup.reader.want([])
 
 
-def test_a_recreated_owner_of_the_same_name_is_read_again() -> None:
-    async def scenario() -> None:
-        async with Setup("web") as setup:
-            setup.reader.want([owner("web", uid="one")])
-            await asyncio.sleep(1)
-            setup.server.objects["web"] = manifest("web", {"matchLabels": {"app": "other"}})
-            setup.reader.want([owner("web", uid="two")])
-            await asyncio.sleep(1)
-            assert selects(setup.known()["web"]) == {"app": "other"}
-
-    run_in_virtual_time(scenario())
+async def test_a_recreated_owner_of_the_same_name_is_read_again() -> None:
+    async with Setup("web") as setup:
+        setup.reader.want([owner("web", uid="one")])
+        await asyncio.sleep(1)
+        setup.server.objects["web"] = manifest("web", {"matchLabels": {"app": "other"}})
+        setup.reader.want([owner("web", uid="two")])
+        await asyncio.sleep(1)
+        assert selects(setup.known()["web"]) == {"app": "other"}
 
 
-def test_a_missing_owner_selects_nothing_until_it_exists() -> None:
-    async def scenario() -> None:
-        async with Setup() as setup:
-            setup.reader.want([owner("web")])
-            await asyncio.sleep(1)
-            assert setup.known()["web"].selector is None
-            assert setup.reader.want([owner("web")])
-            setup.server.objects["web"] = manifest("web")
-            await asyncio.sleep(READ_AGAIN_SECONDS)
-            assert selects(setup.known()["web"]) == {"app": "web"}
-
-    run_in_virtual_time(scenario())
+async def test_a_missing_owner_selects_nothing_until_it_exists() -> None:
+    async with Setup() as setup:
+        setup.reader.want([owner("web")])
+        await asyncio.sleep(1)
+        assert setup.known()["web"].selector is None
+        assert setup.reader.want([owner("web")])
+        setup.server.objects["web"] = manifest("web")
+        await asyncio.sleep(READ_AGAIN_SECONDS)
+        assert selects(setup.known()["web"]) == {"app": "web"}
 
 
-def test_selectors_of_replication_controllers_may_change() -> None:
-    async def scenario() -> None:
-        async with Setup() as setup:
-            setup.server.objects["web"] = manifest("web", {"app": "web"})
-            setup.reader.want([owner("web", "ReplicationController")])
-            await asyncio.sleep(1)
-            setup.server.objects["web"] = manifest("web", {"app": "other"})
-            await asyncio.sleep(READ_AGAIN_SECONDS)
-            assert selects(setup.known("replication_controllers")["web"]) == {"app": "other"}
-
-    run_in_virtual_time(scenario())
+async def test_selectors_of_replication_controllers_may_change() -> None:
+    async with Setup() as setup:
+        setup.server.objects["web"] = manifest("web", {"app": "web"})
+        setup.reader.want([owner("web", "ReplicationController")])
+        await asyncio.sleep(1)
+        setup.server.objects["web"] = manifest("web", {"app": "other"})
+        await asyncio.sleep(READ_AGAIN_SECONDS)
+        assert selects(setup.known("replication_controllers")["web"]) == {"app": "other"}
 
 
-def test_a_forbidden_owner_stays_unknown_and_others_are_read() -> None:
-    async def scenario() -> None:
-        async with Setup("api", "web") as setup:
-            setup.server.refusals["web"] = 403
-            assert not setup.reader.want([owner("web"), owner("api")])
-            await asyncio.sleep(1)
-            assert set(setup.known()) == {"api"}
-            assert setup.reader.want([owner("web"), owner("api")]), "it was asked for, and there is no more to wait for"
-            assert len(setup.server.asked) == 2
-            del setup.server.refusals["web"]
-            await asyncio.sleep(READ_AGAIN_SECONDS)
-            assert set(setup.known()) == {"api", "web"}
-
-    run_in_virtual_time(scenario())
+async def test_a_forbidden_owner_stays_unknown_and_others_are_read() -> None:
+    async with Setup("api", "web") as setup:
+        setup.server.refusals["web"] = 403
+        assert not setup.reader.want([owner("web"), owner("api")])
+        await asyncio.sleep(1)
+        assert set(setup.known()) == {"api"}
+        assert setup.reader.want([owner("web"), owner("api")]), "it was asked for, and there is no more to wait for"
+        assert len(setup.server.asked) == 2
+        del setup.server.refusals["web"]
+        await asyncio.sleep(READ_AGAIN_SECONDS)
+        assert set(setup.known()) == {"api", "web"}
 
 
 @pytest.mark.parametrize("trouble", ["silence", 429, 500, 401])
-def test_after_a_server_error_no_owner_is_read_for_a_while(trouble: str | int) -> None:
-    async def scenario() -> None:
-        names = [f"web-{number}" for number in range(100)]
-        async with Setup(*names) as setup:
-            if isinstance(trouble, int):
-                setup.server.refusals = dict.fromkeys(names, trouble)
-            else:
-                setup.server.silent = True
-            setup.reader.want(map(owner, names))
-            await asyncio.sleep(0.4)
-            assert len(setup.server.asked) == AT_ONCE
-            await asyncio.sleep(120)
-            assert len(setup.server.asked) <= 12 * AT_ONCE
-            setup.server.silent, setup.server.refusals = False, {}
-            await asyncio.sleep(60)
-            assert len(setup.known()) == len(names)
-
-    run_in_virtual_time(scenario())
+async def test_after_a_server_error_no_owner_is_read_for_a_while(trouble: str | int) -> None:
+    names = [f"web-{number}" for number in range(100)]
+    async with Setup(*names) as setup:
+        if isinstance(trouble, int):
+            setup.server.refusals = dict.fromkeys(names, trouble)
+        else:
+            setup.server.silent = True
+        setup.reader.want(map(owner, names))
+        await asyncio.sleep(0.4)
+        assert len(setup.server.asked) == AT_ONCE
+        await asyncio.sleep(120)
+        assert len(setup.server.asked) <= 12 * AT_ONCE
+        setup.server.silent, setup.server.refusals = False, {}
+        await asyncio.sleep(60)
+        assert len(setup.known()) == len(names)
 
 
-def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
-    async def scenario() -> None:
-        async with Setup("api") as setup:
-            setup.server.objects["web"] = manifest("web", {"matchExpressions": [{"key": "", "operator": "Exists"}]})
-            setup.reader.want([owner("web"), owner("api")])
-            await asyncio.sleep(1)
-            assert set(setup.known()) == {"api"}
-
-    run_in_virtual_time(scenario())
+async def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
+    async with Setup("api") as setup:
+        setup.server.objects["web"] = manifest("web", {"matchExpressions": [{"key": "", "operator": "Exists"}]})
+        setup.reader.want([owner("web"), owner("api")])
+        await asyncio.sleep(1)
+        assert set(setup.known()) == {"api"}
 
 
 # The version
 
 
-def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
-    async def scenario() -> None:
-        setup = Setup()
-        version = ServerVersion(setup.server, partial(setup.parts.informers.changes.notify, "version"))
-        asking = asyncio.create_task(version.run())
-        assert not version.asked
-        await setup.parts.informers.changes.wait()
-        assert version.asked
-        assert version.version == ""
-        setup.server.objects["/version"] = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
-        await asyncio.sleep(5)
-        assert version.version == "v1.36.3"
-        setup.server.objects["/version"] = {"gitVersion": "v1.37.0"}
-        await asyncio.sleep(ASK_AGAIN_SECONDS)
-        assert version.version == "v1.37.0"
-        assert setup.parts.informers.changes.take() == {"version"}
-        asking.cancel()
-        await asyncio.wait([asking])
-
-    run_in_virtual_time(scenario())
+async def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
+    setup = Setup()
+    version = ServerVersion(setup.server, partial(setup.parts.informers.changes.notify, "version"))
+    asking = asyncio.create_task(version.run())
+    assert not version.asked
+    await setup.parts.informers.changes.wait()
+    assert version.asked
+    assert version.version == ""
+    setup.server.objects["/version"] = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
+    await asyncio.sleep(5)
+    assert version.version == "v1.36.3"
+    setup.server.objects["/version"] = {"gitVersion": "v1.37.0"}
+    await asyncio.sleep(ASK_AGAIN_SECONDS)
+    assert version.version == "v1.37.0"
+    assert setup.parts.informers.changes.take() == {"version"}
+    asking.cancel()
+    await asyncio.wait([asking])
 
 
-def test_owners_are_read_only_in_namespaces_of_a_policy() -> None:
-    async def scenario() -> None:
-        async with Setup("web", "api") as setup:
-            model = SchedulerModel(owners=setup.reader)
-            elsewhere = SelectingOwner("replicasets", "ReplicaSet", ObjectKey("elsewhere", "web"), "uid")
-            spread = Spread({}, {}, {"shop": frozenset({owner("web")}), "elsewhere": frozenset({elsewhere})})
-            in_shop = Policy(kind="RebalancePolicy", namespace="shop", object_name="mine", spec=PolicySpec())
-            assert model.learn(spread, cluster([], []), PolicyIndex([]))
-            assert not model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
-            await asyncio.sleep(1)
-            assert setup.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
-            assert model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
-
-    run_in_virtual_time(scenario())
+async def test_owners_are_read_only_in_namespaces_of_a_policy() -> None:
+    async with Setup("web", "api") as setup:
+        model = SchedulerModel(owners=setup.reader)
+        elsewhere = SelectingOwner("replicasets", "ReplicaSet", ObjectKey("elsewhere", "web"), "uid")
+        spread = Spread({}, {}, {"shop": frozenset({owner("web")}), "elsewhere": frozenset({elsewhere})})
+        in_shop = Policy(kind="RebalancePolicy", namespace="shop", object_name="mine", spec=PolicySpec())
+        assert model.learn(spread, cluster([], []), PolicyIndex([]))
+        assert not model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
+        await asyncio.sleep(1)
+        assert setup.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
+        assert model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
 
 
 def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> None:

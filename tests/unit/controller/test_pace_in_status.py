@@ -15,6 +15,8 @@ from respread.planning.planner import Planner
 from tests.unit.controller.simulated_cluster import NAMESPACE, SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 
+pytestmark = pytest.mark.virtual_time
+
 READY_SECONDS = 30.0
 WIDE: dict[str, Any] = dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode"), 100)
 
@@ -81,7 +83,7 @@ def test_a_status_contains_an_estimate_of_that_moment(monkeypatch: pytest.Monkey
         assert 0 <= about_to_be <= status["summary"]["inFlight"], status
 
 
-def test_metrics_say_the_same_and_that_limits_are_used() -> None:
+async def test_metrics_say_the_same_and_that_limits_are_used() -> None:
     cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": 4}, zones=["a" * 30])
     cluster.ready_seconds = READY_SECONDS
 
@@ -89,21 +91,18 @@ def test_metrics_say_the_same_and_that_limits_are_used() -> None:
         labels = {"policy_namespace": "", "policy": "default", **labels}
         return cluster.parts.registry.get_sample_value(name, labels)
 
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(2.5 * READY_SECONDS)
-        remaining = metric("respread_remaining_seconds", bound_by="inFlightPerWorkload")
-        assert remaining is not None
-        assert abs(remaining - 4 * READY_SECONDS) <= READY_SECONDS + 5
-        assert metric("respread_limits_used_ratio") == 1.0
-        await asyncio.sleep(600)
-        assert metric("respread_remaining_seconds", bound_by="") == 0.0
-        assert metric("respread_limits_used_ratio") is None
-        loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+    loop = cluster.control_loop()
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(2.5 * READY_SECONDS)
+    remaining = metric("respread_remaining_seconds", bound_by="inFlightPerWorkload")
+    assert remaining is not None
+    assert abs(remaining - 4 * READY_SECONDS) <= READY_SECONDS + 5
+    assert metric("respread_limits_used_ratio") == 1.0
+    await asyncio.sleep(600)
+    assert metric("respread_remaining_seconds", bound_by="") == 0.0
+    assert metric("respread_limits_used_ratio") is None
+    loop.stop()
+    await running
 
 
 def test_evictions_of_a_group_that_backs_off_are_left() -> None:
@@ -123,7 +122,7 @@ def test_evictions_of_a_group_that_backs_off_are_left() -> None:
     assert (pace["evictionsLeft"], pace["remaining"]) == (5, "Unknown")
 
 
-def test_evictions_that_a_budget_holds_while_its_disruptions_are_used_count_as_left() -> None:
+async def test_evictions_that_a_budget_holds_while_its_disruptions_are_used_count_as_left() -> None:
     """The plan has no move then, because no pod may be evicted."""
     cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": "100%"}, zones=["a" * 30])
     cluster.ready_seconds = READY_SECONDS
@@ -138,21 +137,17 @@ def test_evictions_that_a_budget_holds_while_its_disruptions_are_used_count_as_l
             "expectedPods": 30,
         },
     }
-
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        cluster.parts.event("poddisruptionbudgets", budget)
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(2.5 * READY_SECONDS)
-        assert len(cluster.evicted) == 9
-        pace = cluster.written[-1]["pace"]
-        # 20 have to move in all.
-        assert (pace["evictionsLeft"], pace["boundBy"]) == (11, f"PodDisruptionBudget 3 of {NAMESPACE}/web")
-        assert pace["seconds"] == 180  # 14 in five rounds of 30.5 s
-        loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+    loop = cluster.control_loop()
+    cluster.parts.event("poddisruptionbudgets", budget)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(2.5 * READY_SECONDS)
+    assert len(cluster.evicted) == 9
+    pace = cluster.written[-1]["pace"]
+    # 20 have to move in all.
+    assert (pace["evictionsLeft"], pace["boundBy"]) == (11, f"PodDisruptionBudget 3 of {NAMESPACE}/web")
+    assert pace["seconds"] == 180  # 14 in five rounds of 30.5 s
+    loop.stop()
+    await running
 
 
 def test_the_rest_is_estimated_only_when_a_status_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

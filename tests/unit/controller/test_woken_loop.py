@@ -8,7 +8,8 @@ from math import inf
 import pytest
 
 from respread.kube.retry import FAILURE_SECONDS, WokenLoop
-from tests.virtual_time import run_in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Steps:
@@ -36,65 +37,53 @@ class Steps:
         return asyncio.create_task(self.loop.run(self.step))
 
 
-def test_the_next_step_is_taken_at_the_requested_time() -> None:
-    async def scenario() -> list[float]:
-        steps = Steps(2.0, 0.0, 3.0)
-        running = steps.run()
-        await asyncio.sleep(1000)
-        steps.loop.stop()
-        await running
-        return [each - steps.times[0] for each in steps.times]
-
-    assert run_in_virtual_time(scenario()) == pytest.approx([0, 2, 2, 5], abs=0.01)
+async def test_the_next_step_is_taken_at_the_requested_time() -> None:
+    steps = Steps(2.0, 0.0, 3.0)
+    running = steps.run()
+    await asyncio.sleep(1000)
+    steps.loop.stop()
+    await running
+    assert [each - steps.times[0] for each in steps.times] == pytest.approx([0, 2, 2, 5], abs=0.01)
 
 
-def test_a_loop_can_be_woken_between_steps_and_during_one() -> None:
-    async def scenario() -> None:
-        steps = Steps()
-        running = steps.run()
-        await asyncio.sleep(1)
-        steps.loop.wake()
-        steps.loop.wake()
-        steps.step_seconds = 5.0
-        await asyncio.sleep(1)
-        assert len(steps.times) == 2
-        steps.loop.wake()
-        await asyncio.sleep(1)
-        assert len(steps.times) == 2, "the second is still being taken"
-        await asyncio.sleep(5)
-        assert len(steps.times) == 3
-        steps.loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+async def test_a_loop_can_be_woken_between_steps_and_during_one() -> None:
+    steps = Steps()
+    running = steps.run()
+    await asyncio.sleep(1)
+    steps.loop.wake()
+    steps.loop.wake()
+    steps.step_seconds = 5.0
+    await asyncio.sleep(1)
+    assert len(steps.times) == 2
+    steps.loop.wake()
+    await asyncio.sleep(1)
+    assert len(steps.times) == 2, "the second is still being taken"
+    await asyncio.sleep(5)
+    assert len(steps.times) == 3
+    steps.loop.stop()
+    await running
 
 
-def test_a_failed_step_is_reported_and_repeated() -> None:
-    async def scenario() -> None:
-        steps = Steps(ValueError("a bug"), RuntimeError("another"))
-        running = steps.run()
-        await asyncio.sleep(1)
-        assert (len(steps.times), steps.failures) == (1, 1)
-        steps.loop.wake()
-        await asyncio.sleep(1)
-        assert (len(steps.times), steps.failures) == (2, 2)
-        await asyncio.sleep(FAILURE_SECONDS)
-        assert (len(steps.times), steps.failures) == (3, 2)
-        assert not running.done()
-        steps.loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+async def test_a_failed_step_is_reported_and_repeated() -> None:
+    steps = Steps(ValueError("a bug"), RuntimeError("another"))
+    running = steps.run()
+    await asyncio.sleep(1)
+    assert (len(steps.times), steps.failures) == (1, 1)
+    steps.loop.wake()
+    await asyncio.sleep(1)
+    assert (len(steps.times), steps.failures) == (2, 2)
+    await asyncio.sleep(FAILURE_SECONDS)
+    assert (len(steps.times), steps.failures) == (3, 2)
+    assert not running.done()
+    steps.loop.stop()
+    await running
 
 
-def test_no_step_follows_a_stop() -> None:
-    async def scenario() -> None:
-        steps = Steps(0.5)
-        running = steps.run()
-        await asyncio.sleep(0.1)
-        steps.loop.stop()
-        await asyncio.sleep(1)
-        assert running.done()
-        assert len(steps.times) == 1
-
-    run_in_virtual_time(scenario())
+async def test_no_step_follows_a_stop() -> None:
+    steps = Steps(0.5)
+    running = steps.run()
+    await asyncio.sleep(0.1)
+    steps.loop.stop()
+    await asyncio.sleep(1)
+    assert running.done()
+    assert len(steps.times) == 1

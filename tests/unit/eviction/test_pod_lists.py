@@ -22,7 +22,6 @@ from respread.eviction.owners.reading import (
 )
 from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests
-from tests.virtual_time import run_in_virtual_time
 
 
 def reference(name: str) -> OwnerReference:
@@ -76,86 +75,71 @@ async def until_sent(server: Server, requests: int) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_concurrent_callers_share_one_request() -> None:
-    async def scenario() -> None:
-        names_of = [f"c{number}" for number in range(50)]
-        server = Server(*(listed(f"pod-{name}", name) for name in names_of))
-        lists = PodLists(server)
-        first = asked(lists, *names_of[:20])
-        await until_sent(server, 1)
-        others = asked(lists, *names_of[20:])
-        await asyncio.sleep(0.05)
-        assert len(server.selectors) == 1
-        server.lets.set()
-        found = [await task for task in (*first, *others)]
-        assert list(map(names, found)) == [[f"pod-{name}"] for name in names_of]
-        assert len(server.selectors) == 2
-        assert server.selectors[0] == f"pod-template-hash in ({','.join(sorted(names_of[:20]))})"
-
-    asyncio.run(scenario())
+async def test_concurrent_callers_share_one_request() -> None:
+    names_of = [f"c{number}" for number in range(50)]
+    server = Server(*(listed(f"pod-{name}", name) for name in names_of))
+    lists = PodLists(server)
+    first = asked(lists, *names_of[:20])
+    await until_sent(server, 1)
+    others = asked(lists, *names_of[20:])
+    await asyncio.sleep(0.05)
+    assert len(server.selectors) == 1
+    server.lets.set()
+    found = [await task for task in (*first, *others)]
+    assert list(map(names, found)) == [[f"pod-{name}"] for name in names_of]
+    assert len(server.selectors) == 2
+    assert server.selectors[0] == f"pod-template-hash in ({','.join(sorted(names_of[:20]))})"
 
 
-def test_a_caller_never_gets_a_list_from_before_its_call() -> None:
-    async def scenario() -> None:
-        server = Server(listed("one", "c"))
-        lists = PodLists(server)
-        (before,) = asked(lists, "c")
-        await until_sent(server, 1)
-        server.pods = [listed("two", "c")]
-        (after,) = asked(lists, "c")
-        server.lets.set()
-        assert names(await before) == ["one"]
-        assert names(await after) == ["two"]
-
-    asyncio.run(scenario())
+async def test_a_caller_never_gets_a_list_from_before_its_call() -> None:
+    server = Server(listed("one", "c"))
+    lists = PodLists(server)
+    (before,) = asked(lists, "c")
+    await until_sent(server, 1)
+    server.pods = [listed("two", "c")]
+    (after,) = asked(lists, "c")
+    server.lets.set()
+    assert names(await before) == ["one"]
+    assert names(await after) == ["two"]
 
 
-def test_only_pods_that_the_controller_selects_and_owns_count() -> None:
-    async def scenario() -> None:
-        server = Server(
-            listed("its", "c"),
-            listed("anothers", "d", **{"pod-template-hash": "c"}),
-            listed("relabelled", "c", app="x"),
-        )
-        server.lets.set()
-        (task,) = asked(PodLists(server), "c")
-        assert names(await task) == ["its"]
-
-    asyncio.run(scenario())
+async def test_only_pods_that_the_controller_selects_and_owns_count() -> None:
+    server = Server(
+        listed("its", "c"),
+        listed("anothers", "d", **{"pod-template-hash": "c"}),
+        listed("relabelled", "c", app="x"),
+    )
+    server.lets.set()
+    (task,) = asked(PodLists(server), "c")
+    assert names(await task) == ["its"]
 
 
 @pytest.mark.parametrize("selector", [{"app": "db"}, {"pod-template-hash": ""}])
-def test_controllers_that_the_label_does_not_distinguish_are_listed_separately(selector: dict[str, str]) -> None:
-    async def scenario() -> None:
-        server = Server()
-        server.lets.set()
-        labels = {"matchLabels": selector}
-        document = {"metadata": {"name": "db", "uid": "uid-db"}, "spec": {"selector": labels}}
-        found = msgspec.convert(document, type=ControllerObject)
-        assert await PodLists(server).of("shop", reference("db"), found) == ()
-        assert server.selectors == [",".join(f"{key}={value}" for key, value in selector.items())]
-
-    asyncio.run(scenario())
+async def test_controllers_that_the_label_does_not_distinguish_are_listed_separately(selector: dict[str, str]) -> None:
+    server = Server()
+    server.lets.set()
+    labels = {"matchLabels": selector}
+    document = {"metadata": {"name": "db", "uid": "uid-db"}, "spec": {"selector": labels}}
+    found = msgspec.convert(document, type=ControllerObject)
+    assert await PodLists(server).of("shop", reference("db"), found) == ()
+    assert server.selectors == [",".join(f"{key}={value}" for key, value in selector.items())]
 
 
-def test_a_cancelled_caller_does_not_affect_the_others_and_a_failure_reaches_all() -> None:
-    async def scenario() -> None:
-        server = Server(listed("one", "c"), listed("two", "d"))
-        lists = PodLists(server)
-        one, two = asked(lists, "c", "d")
-        await until_sent(server, 1)
-        one.cancel()
-        server.lets.set()
-        assert names(await two) == ["two"]
-        server.status_code = 500
-        refused = await asyncio.gather(*asked(lists, "c", "d"))
-        server.error = NoResponseError("the line is dead", sent=True)
-        dead = await asyncio.gather(*asked(lists, "c", "d"))
-        for held in (*refused, *dead):
-            assert isinstance(held, Held)
-            assert held.reason is Reason.API_UNAVAILABLE
-
-    asyncio.run(scenario())
+async def test_a_cancelled_caller_does_not_affect_the_others_and_a_failure_reaches_all() -> None:
+    server = Server(listed("one", "c"), listed("two", "d"))
+    lists = PodLists(server)
+    one, two = asked(lists, "c", "d")
+    await until_sent(server, 1)
+    one.cancel()
+    server.lets.set()
+    assert names(await two) == ["two"]
+    server.status_code = 500
+    refused = await asyncio.gather(*asked(lists, "c", "d"))
+    server.error = NoResponseError("the line is dead", sent=True)
+    dead = await asyncio.gather(*asked(lists, "c", "d"))
+    for held in (*refused, *dead):
+        assert isinstance(held, Held)
+        assert held.reason is Reason.API_UNAVAILABLE
 
 
 def test_a_list_of_very_large_pods_keeps_a_bounded_part() -> None:
@@ -174,8 +158,9 @@ def test_a_list_of_very_large_pods_keeps_a_bounded_part() -> None:
     assert 20 << 20 < sum(kept) <= MOST_KEPT_BYTES
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("takes", "waits", "reads"), [(0.5, 1.0, 1), (0.5, 1.5, 2), (2.5, 0.0, 2)])
-def test_a_reading_is_as_old_as_its_request(takes: float, waits: float, reads: int) -> None:
+async def test_a_reading_is_as_old_as_its_request(takes: float, waits: float, reads: int) -> None:
     read: list[int] = []
 
     async def slowly() -> int:
@@ -183,33 +168,27 @@ def test_a_reading_is_as_old_as_its_request(takes: float, waits: float, reads: i
         read.append(len(read))
         return len(read)
 
-    async def scenario() -> None:
-        readings: BatchReadings[int] = BatchReadings(asyncio.get_running_loop().time, 2.0)
-        assert await readings.get("web", slowly) == 1
-        await asyncio.sleep(waits)
-        assert readings.known("web") == (1 if reads == 1 else None)
-        assert await readings.get("web", slowly) == reads
-
-    run_in_virtual_time(scenario())
+    readings: BatchReadings[int] = BatchReadings(asyncio.get_running_loop().time, 2.0)
+    assert await readings.get("web", slowly) == 1
+    await asyncio.sleep(waits)
+    assert readings.known("web") == (1 if reads == 1 else None)
+    assert await readings.get("web", slowly) == reads
 
 
-def test_a_failure_serves_for_a_moment() -> None:
+@pytest.mark.virtual_time
+async def test_a_failure_serves_for_a_moment() -> None:
     failed: list[float] = []
+    now = asyncio.get_running_loop().time
+    readings: BatchReadings[int] = BatchReadings(now, 2.0)
 
-    async def scenario() -> None:
-        now = asyncio.get_running_loop().time
-        readings: BatchReadings[int] = BatchReadings(now, 2.0)
+    async def fail() -> Held:
+        await asyncio.sleep(5)
+        failed.append(now())
+        return Held(Reason.API_UNAVAILABLE, "no")
 
-        async def fail() -> Held:
-            await asyncio.sleep(5)
-            failed.append(now())
-            return Held(Reason.API_UNAVAILABLE, "no")
-
-        first, second = await asyncio.gather(readings.get("web", fail), readings.get("web", fail))
-        assert first is second
-        assert readings.known("web") is None
-        await asyncio.sleep(FAILED_SECONDS)
-        assert await readings.get("web", fail) is not first
-
-    run_in_virtual_time(scenario())
+    first, second = await asyncio.gather(readings.get("web", fail), readings.get("web", fail))
+    assert first is second
+    assert readings.known("web") is None
+    await asyncio.sleep(FAILED_SECONDS)
+    assert await readings.get("web", fail) is not first
     assert len(failed) == 2

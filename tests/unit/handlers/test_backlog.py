@@ -24,21 +24,18 @@ def test_the_lag_counts_from_the_last_time_at_which_nothing_was_unread() -> None
     assert backlog.lag_seconds() == 0
 
 
-def test_bytes_in_the_socket_buffer_are_counted() -> None:
-    async def scenario() -> None:
-        here, there = socket.socketpair()
-        with here, there:
-            here.setblocking(False)
-            there.setblocking(False)
-            loop = asyncio.get_running_loop()
-            transport, _ = await loop.create_connection(asyncio.Protocol, sock=here)
-            transport.pause_reading()
-            assert unread_bytes(transport) == 0
-            await loop.sock_sendall(there, b"0123456789")
-            assert unread_bytes(transport) == 10
-            transport.close()
-            await asyncio.sleep(0)
-            assert unread_bytes(transport) == 0
-        assert unread_bytes(None) == 0
-
-    asyncio.run(scenario())
+async def test_bytes_in_the_socket_buffer_are_counted() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        there.setblocking(False)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(asyncio.Protocol, sock=here)
+        transport.pause_reading()
+        assert unread_bytes(transport) == 0
+        await loop.sock_sendall(there, b"0123456789")
+        assert unread_bytes(transport) == 10
+        transport.close()
+        await asyncio.sleep(0)
+        assert unread_bytes(transport) == 0
+    assert unread_bytes(None) == 0

@@ -9,39 +9,30 @@ import pytest
 from respread.handlers.informer import ChangeSignal
 
 
-def test_every_change_is_reported_once() -> None:
-    async def scenario() -> None:
-        changes = ChangeSignal()
-        for resource in ("pods", "pods", "nodes"):
-            changes.notify(resource)
-        assert await changes.wait() == {"pods", "nodes"}
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(changes.wait(), 0.01)
-
-    asyncio.run(scenario())
+async def test_every_change_is_reported_once() -> None:
+    changes = ChangeSignal()
+    for resource in ("pods", "pods", "nodes"):
+        changes.notify(resource)
+    assert await changes.wait() == {"pods", "nodes"}
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(changes.wait(), 0.01)
 
 
-def test_a_change_wakes_the_waiting_task() -> None:
-    async def scenario() -> None:
-        changes = ChangeSignal()
-        waiting = asyncio.create_task(changes.wait())
-        await asyncio.sleep(0)
-        changes.notify("namespaces")
-        assert await asyncio.wait_for(waiting, 30) == {"namespaces"}
-
-    asyncio.run(scenario())
+async def test_a_change_wakes_the_waiting_task() -> None:
+    changes = ChangeSignal()
+    waiting = asyncio.create_task(changes.wait())
+    await asyncio.sleep(0)
+    changes.notify("namespaces")
+    assert await asyncio.wait_for(waiting, 30) == {"namespaces"}
 
 
-def test_changes_are_kept_while_no_task_waits() -> None:
-    async def scenario() -> None:
-        changes = ChangeSignal()
-        changes.notify("pods")
-        assert await changes.wait() == {"pods"}
-        changes.notify("nodes")
-        await asyncio.sleep(0)
-        assert await changes.wait() == {"nodes"}
-
-    asyncio.run(scenario())
+async def test_changes_are_kept_while_no_task_waits() -> None:
+    changes = ChangeSignal()
+    changes.notify("pods")
+    assert await changes.wait() == {"pods"}
+    changes.notify("nodes")
+    await asyncio.sleep(0)
+    assert await changes.wait() == {"nodes"}
 
 
 def test_the_oldest_change_is_pending_until_it_is_planned_for() -> None:

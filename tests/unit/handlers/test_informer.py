@@ -42,11 +42,8 @@ def test_a_page_is_returned_unchanged_but_without_items() -> None:
 
 def test_an_object_missing_in_a_later_list_is_deleted() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web"), pod("api")))
-    informer.begin_list()
-    informer.take_page(page(pod("api"), pod("db"), version=200))
+    parts.list(pod("web"), pod("api"))
+    parts.list(pod("api"), pod("db"), version=200)
     assert set(parts.informers.state.snapshot.pods) == {API, DB}
     assert parts.counted("respread_watch_relists_total", "pods") == 1
 
@@ -56,16 +53,13 @@ def test_an_aborted_list_changes_nothing() -> None:
     informer = parts.informer("pods")
     informer.begin_list()
     informer.take_page(page(pod("web"), rest="more"))
-    informer.begin_list()
-    informer.take_page(page(pod("api")))
+    parts.list(pod("api"))
     assert set(parts.informers.state.snapshot.pods) == {API}
 
 
 def test_each_event_changes_one_object() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web"), version=10))
+    parts.list(pod("web"), version=10)
     parts.event("pods", pod("api", 11))
     parts.event("pods", pod("web", 12, phase="Pending"))
     assert parts.informers.state.snapshot.pods[WEB].phase == "Pending"
@@ -76,9 +70,7 @@ def test_each_event_changes_one_object() -> None:
 
 def test_an_event_from_before_the_list_changes_nothing() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web", 90), version=100))
+    parts.list(pod("web", 90), version=100)
     parts.event("pods", pod("gone", 95))
     parts.event("pods", pod("web", 80), deleted=True)
     assert set(parts.informers.state.snapshot.pods) == {WEB}
@@ -86,38 +78,28 @@ def test_an_event_from_before_the_list_changes_nothing() -> None:
 
 def test_a_replayed_event_does_not_bring_a_deleted_pod_back() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web"), version=10))
+    parts.list(pod("web"), version=10)
     parts.event("pods", pod("web", 11, phase="Pending"))
     parts.event("pods", pod("web", 12), deleted=True)
     parts.event("pods", pod("web", 11, phase="Pending"))
     assert not parts.informers.state.snapshot.pods
 
 
-def test_changes_are_reported_and_repetitions_are_not() -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        informer = parts.informer("pods")
-        informer.begin_list()
-        informer.take_page(page(version=10))  # no objects, but the kind is listed now
-        assert await parts.informers.changes.wait() == {"pods"}
-        parts.event("pods", pod("web", 11))
-        assert await parts.informers.changes.wait() == {"pods"}
-        parts.event("pods", pod("web", 12))  # only its version differs
-        informer.begin_list()
-        informer.take_page(page(pod("web", 12), version=13))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(parts.informers.changes.wait(), 0.01)
-
-    asyncio.run(scenario())
+async def test_changes_are_reported_and_repetitions_are_not() -> None:
+    parts = Parts()
+    parts.list(version=10)  # no objects, but the kind is listed now
+    assert await parts.informers.changes.wait() == {"pods"}
+    parts.event("pods", pod("web", 11))
+    assert await parts.informers.changes.wait() == {"pods"}
+    parts.event("pods", pod("web", 12))  # only its version differs
+    parts.list(pod("web", 12), version=13)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(parts.informers.changes.wait(), 0.01)
 
 
 def test_a_malformed_object_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web"), broken_pod("api"), pod("db")))
+    informer = parts.list(pod("web"), broken_pod("api"), pod("db"))
     snapshot = parts.informers.state.snapshot
     assert set(snapshot.pods) == {WEB, API, DB}
     assert snapshot.pods[API].node_name == "node-1", "what can be read of it is known all the same"
@@ -132,25 +114,20 @@ def test_a_malformed_object_does_not_affect_the_others(caplog: pytest.LogCapture
 
 def test_the_last_valid_version_of_an_object_is_kept() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web", 5), version=10))
+    informer = parts.list(pod("web", 5), version=10)
     parts.event("pods", broken_pod("web", 11))
     assert parts.informers.state.snapshot.pods[WEB].node_name == "node-1"
     assert set(informer.undecodable) == {WEB}
-    informer.begin_list()
-    informer.take_page(page(broken_pod("web", 11), version=20))
+    parts.list(broken_pod("web", 11), version=20)
     assert set(parts.informers.state.snapshot.pods) == {WEB}
     assert set(informer.undecodable) == {WEB}
 
 
 def test_the_same_decode_error_is_logged_once_and_a_different_one_again(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts()
-    informer = parts.informer("pods")
     for version in (11, 12, 13):
         parts.event("pods", broken_pod("web", version))
-    informer.begin_list()
-    informer.take_page(page(broken_pod("web", 13), version=20))
+    parts.list(broken_pod("web", 13), version=20)
     assert parts.counted("respread_decode_errors_total", "pods") == 1
     parts.event("pods", broken_pod("web", 21, operator="Never"))
     assert parts.counted("respread_decode_errors_total", "pods") == 2
@@ -166,8 +143,7 @@ def test_an_object_that_is_valid_again_or_deleted_is_no_longer_reported() -> Non
     parts.event("pods", pod("web", 4))
     parts.event("pods", broken_pod("api", 5), deleted=True)
     assert set(informer.undecodable) == {DB}
-    informer.begin_list()
-    informer.take_page(page(pod("web", 4), version=6))
+    parts.list(pod("web", 4), version=6)
     assert not informer.undecodable
     assert set(parts.informers.state.snapshot.pods) == {WEB}
 
@@ -221,9 +197,7 @@ def test_an_event_applies_all_earlier_events_first_in_order() -> None:
 
 def test_kopf_receives_a_bookmark_for_an_event_that_changes_nothing() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web", 5), version=10))
+    informer = parts.list(pod("web", 5), version=10)
     heartbeat = json.dumps({"type": "MODIFIED", "object": pod("web", 11)}).encode()
     assert parts.light("pods", heartbeat) == {
         "type": "BOOKMARK",
@@ -239,9 +213,7 @@ def test_kopf_receives_a_bookmark_for_an_event_that_changes_nothing() -> None:
 
 def test_an_event_that_reverts_a_buffered_one_is_not_skipped() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web", 5), version=10))
+    informer = parts.list(pod("web", 5), version=10)
     parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 11, phase="Pending")}).encode())
     back = parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 12)}).encode())
     assert informer.take_event(back["object"], deleted=False) == 2
@@ -266,8 +238,7 @@ def test_a_new_list_discards_buffered_events() -> None:
     parts = Parts()
     informer = parts.informer("pods")
     light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
-    informer.begin_list()
-    informer.take_page(page(version=6))  # as after a restored backup, the event is newer than the list
+    parts.list(version=6)  # as after a restored backup, the event is newer than the list
     informer.take_event(light, deleted=False)
     assert not parts.informers.state.snapshot.pods
 
@@ -281,9 +252,7 @@ def test_a_malformed_event_is_rejected(line: bytes) -> None:
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'{"kind":"Status","code":500}', b"[1]"])
 def test_a_malformed_list_is_rejected_and_changes_nothing(body: bytes) -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web")))
+    informer = parts.list(pod("web"))
     informer.begin_list()
     with pytest.raises(DecodeError, match="pods"):
         informer.take_page(body)
@@ -292,9 +261,7 @@ def test_a_malformed_list_is_rejected_and_changes_nothing(body: bytes) -> None:
 
 def test_a_kind_that_is_no_longer_served_has_no_objects() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web")))
+    informer = parts.list(pod("web"))
     parts.event("pods", broken_pod("api", 101))
     informer.forget()
     assert not parts.informers.state.snapshot.pods
@@ -303,9 +270,7 @@ def test_a_kind_that_is_no_longer_served_has_no_objects() -> None:
 
 def test_objects_are_counted_by_kind() -> None:
     parts = Parts()
-    informer = parts.informer("pods")
-    informer.begin_list()
-    informer.take_page(page(pod("web"), pod("api")))
+    parts.list(pod("web"), pod("api"))
     counts = parts.informers.object_counts()
     assert counts["pods"] == 2
     assert counts["nodes"] == counts["priorityclasses"] == counts["rebalancepolicies"] == 0

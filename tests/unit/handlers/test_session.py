@@ -101,32 +101,26 @@ def names(parts: Parts) -> set[str]:
 
 
 @pytest.mark.parametrize("prefix", ["", "/k8s/clusters/c-1"])
-def test_a_list_is_decoded_page_by_page(tmp_path: Path, prefix: str) -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        script = Script(answer(200, page(pod("web"), rest="token")), answer(200, page(pod("api"))))
-        async with session_with(script, parts, tmp_path, prefix=prefix) as (session, server):
-            first = await get(session, f"{server}{PODS}?limit=1")
-            assert (first["items"], first["metadata"]["continue"]) == ([], "token")
-            assert not names(parts)
-            last = await get(session, f"{server}{PODS}?limit=1&continue=token")
-            assert (last["items"], last["metadata"]["resourceVersion"]) == ([], "100")
-        assert names(parts) == {"web", "api"}
-        request = script.asked[0]
-        assert request.headers["Authorization"] == "Bearer secret"
-        assert request.headers["Accept-Encoding"] == "identity"
-
-    asyncio.run(scenario())
-
-
-def test_responses_for_other_resources_pass_unchanged(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        parts, body = Parts(), {"kind": "PodList", "metadata": {}, "items": [pod("web")]}
-        async with session_with(Script(answer(200, body)), parts, tmp_path) as (session, server):
-            assert await get(session, f"{server}/api/v1/namespaces/shop/pods") == body
+async def test_a_list_is_decoded_page_by_page(tmp_path: Path, prefix: str) -> None:
+    parts = Parts()
+    script = Script(answer(200, page(pod("web"), rest="token")), answer(200, page(pod("api"))))
+    async with session_with(script, parts, tmp_path, prefix=prefix) as (session, server):
+        first = await get(session, f"{server}{PODS}?limit=1")
+        assert (first["items"], first["metadata"]["continue"]) == ([], "token")
         assert not names(parts)
+        last = await get(session, f"{server}{PODS}?limit=1&continue=token")
+        assert (last["items"], last["metadata"]["resourceVersion"]) == ([], "100")
+    assert names(parts) == {"web", "api"}
+    request = script.asked[0]
+    assert request.headers["Authorization"] == "Bearer secret"
+    assert request.headers["Accept-Encoding"] == "identity"
 
-    asyncio.run(scenario())
+
+async def test_responses_for_other_resources_pass_unchanged(tmp_path: Path) -> None:
+    parts, body = Parts(), {"kind": "PodList", "metadata": {}, "items": [pod("web")]}
+    async with session_with(Script(answer(200, body)), parts, tmp_path) as (session, server):
+        assert await get(session, f"{server}/api/v1/namespaces/shop/pods") == body
+    assert not names(parts)
 
 
 async def next_line(response: aiohttp.ClientResponse) -> bytes:
@@ -137,124 +131,107 @@ async def next_line(response: aiohttp.ClientResponse) -> bytes:
 @pytest.mark.parametrize(
     ("query", "read"), [("?limit=1", lambda response: response.json()), ("?watch=true", next_line)]
 )
-def test_reading_from_a_closed_connection_is_an_error_that_kopf_waits_out(
+async def test_reading_from_a_closed_connection_is_an_error_that_kopf_waits_out(
     tmp_path: Path, query: str, read: Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 ) -> None:
     """Kopf closes the session and its connections when credentials are rejected."""
+    closed = asyncio.Event()
 
-    async def scenario() -> None:
-        closed = asyncio.Event()
+    async def begin(request: web.Request) -> web.StreamResponse:
+        """Send the headers alone, until the client is gone."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await closed.wait()
+        return response
 
-        async def begin(request: web.Request) -> web.StreamResponse:
-            """Send the headers alone, until the client is gone."""
-            response = web.StreamResponse()
-            await response.prepare(request)
-            await closed.wait()
-            return response
-
-        async with session_with(Script(begin), Parts(), tmp_path) as (session, server):
-            async with session.request("get", f"{server}{PODS}{query}") as response:
-                await session.close()
-                with pytest.raises(aiohttp.ClientConnectionError):
-                    await asyncio.wait_for(read(response), 30)
-            closed.set()
-
-    asyncio.run(scenario())
+    async with session_with(Script(begin), Parts(), tmp_path) as (session, server):
+        async with session.request("get", f"{server}{PODS}{query}") as response:
+            await session.close()
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await asyncio.wait_for(read(response), 30)
+        closed.set()
 
 
-def test_a_list_that_took_too_long_is_started_again(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        script = Script(
-            answer(200, page(pod("web"), pod("gone"), rest="old")),
-            status(410, "The provided continue parameter is too old"),
-            answer(200, page(pod("web"), version=200, rest="new")),
-            answer(200, page(pod("api"), version=200)),
-        )
-        async with session_with(script, parts, tmp_path) as (session, server):
-            await get(session, f"{server}{PODS}?limit=2")
-            again = await get(session, f"{server}{PODS}?limit=2&continue=old")
-            assert again["metadata"] == {"resourceVersion": "200", "continue": "new"}
-            await get(session, f"{server}{PODS}?limit=2&continue=new")
-        assert names(parts) == {"web", "api"}
-        assert script.queries == [
-            {"limit": "2"},
-            {"limit": "2", "continue": "old"},
-            {"limit": "2"},
-            {"limit": "2", "continue": "new"},
-        ]
-
-    asyncio.run(scenario())
+async def test_a_list_that_took_too_long_is_started_again(tmp_path: Path) -> None:
+    parts = Parts()
+    script = Script(
+        answer(200, page(pod("web"), pod("gone"), rest="old")),
+        status(410, "The provided continue parameter is too old"),
+        answer(200, page(pod("web"), version=200, rest="new")),
+        answer(200, page(pod("api"), version=200)),
+    )
+    async with session_with(script, parts, tmp_path) as (session, server):
+        await get(session, f"{server}{PODS}?limit=2")
+        again = await get(session, f"{server}{PODS}?limit=2&continue=old")
+        assert again["metadata"] == {"resourceVersion": "200", "continue": "new"}
+        await get(session, f"{server}{PODS}?limit=2&continue=new")
+    assert names(parts) == {"web", "api"}
+    assert script.queries == [
+        {"limit": "2"},
+        {"limit": "2", "continue": "old"},
+        {"limit": "2"},
+        {"limit": "2", "continue": "new"},
+    ]
 
 
-def test_a_forbidden_kind_is_requested_until_it_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        refusal = 'pods is forbidden: User "system:serviceaccount:respread:respread" cannot list resource "pods"'
-        held: list[str] = []
+async def test_a_forbidden_kind_is_requested_until_it_is_allowed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = Parts()
+    refusal = 'pods is forbidden: User "system:serviceaccount:respread:respread" cannot list resource "pods"'
+    held: list[str] = []
 
-        async def look(request: web.Request) -> web.StreamResponse:
-            held.extend(each.message for each in parts.health.sync_checks() if each.name == "sync-pods")
-            return await answer(200, page(pod("web")))(request)
+    async def look(request: web.Request) -> web.StreamResponse:
+        held.extend(each.message for each in parts.health.sync_checks() if each.name == "sync-pods")
+        return await answer(200, page(pod("web")))(request)
 
-        async with session_with(Script(status(403, refusal), look), parts, tmp_path) as (session, server):
-            await get(session, f"{server}{PODS}")
-        assert names(parts) == {"web"}
-        assert held == [f"not allowed to list and watch pods: grant both, as manifests/ does. {refusal}"]
-        assert next(each for each in parts.health.sync_checks() if each.name == "sync-pods").passed
-
-    asyncio.run(scenario())
+    async with session_with(Script(status(403, refusal), look), parts, tmp_path) as (session, server):
+        await get(session, f"{server}{PODS}")
+    assert names(parts) == {"web"}
+    assert held == [f"not allowed to list and watch pods: grant both, as manifests/ does. {refusal}"]
+    assert next(each for each in parts.health.sync_checks() if each.name == "sync-pods").passed
     assert "not allowed to list and watch pods" in caplog.text
 
 
-def test_policies_are_deleted_with_their_crd(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        policy = {"metadata": {"name": "default", "resourceVersion": "1"}, "spec": {"mode": "Enforce"}}
-        seen: list[set[str]] = []
+async def test_policies_are_deleted_with_their_crd(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    policy = {"metadata": {"name": "default", "resourceVersion": "1"}, "spec": {"mode": "Enforce"}}
+    seen: list[set[str]] = []
 
-        async def look(request: web.Request) -> web.StreamResponse:
-            seen.append(set(parts.informers.policies.policies))
-            return await answer(200, page(version=3))(request)
+    async def look(request: web.Request) -> web.StreamResponse:
+        seen.append(set(parts.informers.policies.policies))
+        return await answer(200, page(version=3))(request)
 
-        script = Script(answer(200, page(policy, version=2)), answer(404, b"404 page not found"), look)
-        async with session_with(script, parts, tmp_path) as (session, server):
-            await get(session, server + POLICIES)
-            assert set(parts.informers.policies.policies) == {"default"}
-            await get(session, server + POLICIES)
-        assert seen == [set()]
-
-    asyncio.run(scenario())
+    script = Script(answer(200, page(policy, version=2)), answer(404, b"404 page not found"), look)
+    async with session_with(script, parts, tmp_path) as (session, server):
+        await get(session, server + POLICIES)
+        assert set(parts.informers.policies.policies) == {"default"}
+        await get(session, server + POLICIES)
+    assert seen == [set()]
     assert "clusterrebalancepolicies.respread.dev is gone: kubectl apply -f crds/" in caplog.text
 
 
-def test_a_malformed_page_counts_as_a_broken_transfer(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        script = Script(answer(200, page(pod("web"))), answer(200, page(pod("api"))[:-20]))
-        async with session_with(script, parts, tmp_path) as (session, server):
+async def test_a_malformed_page_counts_as_a_broken_transfer(tmp_path: Path) -> None:
+    parts = Parts()
+    script = Script(answer(200, page(pod("web"))), answer(200, page(pod("api"))[:-20]))
+    async with session_with(script, parts, tmp_path) as (session, server):
+        await get(session, server + PODS)
+        with pytest.raises(aiohttp.ClientPayloadError, match="pods"):
             await get(session, server + PODS)
-            with pytest.raises(aiohttp.ClientPayloadError, match="pods"):
-                await get(session, server + PODS)
-        assert names(parts) == {"web"}
-
-    asyncio.run(scenario())
+    assert names(parts) == {"web"}
 
 
 @pytest.mark.parametrize("code", [401, 500, 503, 504])
-def test_other_error_responses_reach_kopf(tmp_path: Path, code: int) -> None:
-    async def scenario() -> None:
-        async with (
-            session_with(Script(status(code, "no")), Parts(), tmp_path) as (session, server),
-            session.request("get", server + PODS) as response,
-        ):
-            assert response.status == code
-            assert (await response.json())["message"] == "no"
-
-    asyncio.run(scenario())
+async def test_other_error_responses_reach_kopf(tmp_path: Path, code: int) -> None:
+    async with (
+        session_with(Script(status(code, "no")), Parts(), tmp_path) as (session, server),
+        session.request("get", server + PODS) as response,
+    ):
+        assert response.status == code
+        assert (await response.json())["message"] == "no"
 
 
-def test_a_watch_delivers_only_complete_lines(tmp_path: Path) -> None:
+async def test_a_watch_delivers_only_complete_lines(tmp_path: Path) -> None:
     bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
 
     async def stream(request: web.Request) -> web.StreamResponse:
@@ -268,97 +245,79 @@ def test_a_watch_delivers_only_complete_lines(tmp_path: Path) -> None:
             await response.write(piece)
         return response
 
-    async def scenario() -> None:
-        async with (
-            session_with(Script(stream), Parts(), tmp_path) as (session, server),
-            session.request("get", f"{server}{PODS}?watch=true") as response,
-        ):
-            received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
-        assert received == b'{"type":"DELETED","object":{"metadata":{},"apiVersion":"v1","kind":"Pod"}}\n' + bookmark
-
-    asyncio.run(scenario())
+    async with (
+        session_with(Script(stream), Parts(), tmp_path) as (session, server),
+        session.request("get", f"{server}{PODS}?watch=true") as response,
+    ):
+        received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+    assert received == b'{"type":"DELETED","object":{"metadata":{},"apiVersion":"v1","kind":"Pod"}}\n' + bookmark
 
 
-def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path: Path) -> None:
+async def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path: Path) -> None:
     """Events from before a list that a slow worker still holds are not applied after the list."""
-
-    async def scenario() -> None:
-        parts = Parts()
-        async with session_with(Script(answer(200, page(version=50))), parts, tmp_path) as (session, server):
-            await get(session, server + PODS)
-        parts.event("pods", pod("web", 49))
-        assert ObjectKey("shop", "web") not in parts.informers.state.snapshot.pods
-
-    asyncio.run(scenario())
+    parts = Parts()
+    async with session_with(Script(answer(200, page(version=50))), parts, tmp_path) as (session, server):
+        await get(session, server + PODS)
+    parts.event("pods", pod("web", 49))
+    assert ObjectKey("shop", "web") not in parts.informers.state.snapshot.pods
 
 
-def test_a_redirect_does_not_receive_the_credentials(tmp_path: Path) -> None:
+async def test_a_redirect_does_not_receive_the_credentials(tmp_path: Path) -> None:
     """Aggregated API servers could once redirect clients anywhere (CVE-2022-3172)."""
+    other = Script(answer(200, page(pod("web"))))
+    application = web.Application()
+    application.router.add_get("/{path:.*}", other.answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    elsewhere = f"http://127.0.0.1:{runner.addresses[0][1]}{PODS}"
 
-    async def scenario() -> None:
-        other = Script(answer(200, page(pod("web"))))
-        application = web.Application()
-        application.router.add_get("/{path:.*}", other.answer)
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        elsewhere = f"http://127.0.0.1:{runner.addresses[0][1]}{PODS}"
+    async def redirect(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=307, headers={"Location": elsewhere})
 
-        async def redirect(_: web.Request) -> web.StreamResponse:
-            return web.Response(status=307, headers={"Location": elsewhere})
-
-        parts, script = Parts(), Script(redirect, answer(200, page(pod("api"))), redirect)
-        async with session_with(script, parts, tmp_path) as (session, server):
-            await get(session, server + PODS)
-            assert names(parts) == {"api"}
-            async with open_plain_session(load_access(kubeconfig=str(tmp_path / "kubeconfig"))) as plain:
-                with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
-                    await get(plain, server + PODS)
-        assert other.asked == []
-        await runner.cleanup()
-
-    asyncio.run(scenario())
+    parts, script = Parts(), Script(redirect, answer(200, page(pod("api"))), redirect)
+    async with session_with(script, parts, tmp_path) as (session, server):
+        await get(session, server + PODS)
+        assert names(parts) == {"api"}
+        async with open_plain_session(load_access(kubeconfig=str(tmp_path / "kubeconfig"))) as plain:
+            with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
+                await get(plain, server + PODS)
+    assert other.asked == []
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize("error", [CredentialsError("the token file is empty"), FileNotFoundError("token")])
-def test_credentials_that_can_t_be_read_look_like_a_lost_connection(tmp_path: Path, error: Exception) -> None:
+async def test_credentials_that_can_t_be_read_look_like_a_lost_connection(tmp_path: Path, error: Exception) -> None:
     """Kopf retries this error, but would end on an unknown one."""
+    parts, script = Parts(), Script(answer(200, page(pod("web"))))
+    async with session_with(script, parts, tmp_path) as (session, server):
 
-    async def scenario() -> None:
-        parts, script = Parts(), Script(answer(200, page(pod("web"))))
-        async with session_with(script, parts, tmp_path) as (session, server):
+        class Unreadable(FixedIdentity):
+            def authorization(self) -> str | None:
+                raise error
 
-            class Unreadable(FixedIdentity):
-                def authorization(self) -> str | None:
-                    raise error
-
-            access = ClusterAccess(Endpoint(server=server), Unreadable())
-            informers = {informer.kind.path: informer for informer in parts.informers.all}
-            async with open_session(access, informers) as unknown:
-                with pytest.raises(aiohttp.ClientConnectionError, match="no credentials for the API server"):
-                    await get(unknown, server + PODS)
-            assert script.asked == []
-            await get(session, server + PODS)
-        assert names(parts) == {"web"}
-
-    asyncio.run(scenario())
+        access = ClusterAccess(Endpoint(server=server), Unreadable())
+        informers = {informer.kind.path: informer for informer in parts.informers.all}
+        async with open_session(access, informers) as unknown:
+            with pytest.raises(aiohttp.ClientConnectionError, match="no credentials for the API server"):
+                await get(unknown, server + PODS)
+        assert script.asked == []
+        await get(session, server + PODS)
+    assert names(parts) == {"web"}
 
 
-def test_a_watch_with_an_expired_resource_version_looks_like_one_that_ends(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            session_with(Script(status(410, "too old resource version")), Parts(), tmp_path) as (session, server),
-            session.request("get", f"{server}{PODS}?watch=true&resourceVersion=1") as response,
-        ):
-            assert response.status == 200
-            received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
-        assert json.loads(received) == {"type": "ERROR", "object": {"code": 410}}
-
-    asyncio.run(scenario())
+async def test_a_watch_with_an_expired_resource_version_looks_like_one_that_ends(tmp_path: Path) -> None:
+    async with (
+        session_with(Script(status(410, "too old resource version")), Parts(), tmp_path) as (session, server),
+        session.request("get", f"{server}{PODS}?watch=true&resourceVersion=1") as response,
+    ):
+        assert response.status == 200
+        received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+    assert json.loads(received) == {"type": "ERROR", "object": {"code": 410}}
 
 
 @pytest.mark.parametrize("header", ["7", "Sat, 21 Nov 2026 12:00:00 GMT", "86400", "nan"])
-def test_the_retry_after_of_a_busy_server_is_respected_up_to_a_maximum(
+async def test_the_retry_after_of_a_busy_server_is_respected_up_to_a_maximum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
 ) -> None:
     waited: list[float] = []
@@ -369,35 +328,29 @@ def test_the_retry_after_of_a_busy_server_is_respected_up_to_a_maximum(
     async def busy(_: web.Request) -> web.StreamResponse:
         return web.json_response({"message": "too many requests"}, status=429, headers={"Retry-After": header})
 
-    async def scenario() -> None:
-        async with session_with(Script(busy, answer(200, page(pod("web")))), Parts(), tmp_path) as (session, server):
-            monkeypatch.setattr("respread.kube.retry.asyncio.sleep", sleep)
-            await get(session, server + PODS)
-            monkeypatch.undo()
-
-    asyncio.run(scenario())
+    async with session_with(Script(busy, answer(200, page(pod("web")))), Parts(), tmp_path) as (session, server):
+        monkeypatch.setattr("respread.kube.retry.asyncio.sleep", sleep)
+        await get(session, server + PODS)
+        monkeypatch.undo()
     (seconds,) = waited
     assert {"7": 7, "86400": 60}.get(header, seconds) == seconds
     assert seconds <= 60
 
 
-def test_a_page_that_is_too_large_is_requested_again_in_smaller_pages(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        large = page({**pod("fat"), "data": "x" * (MOST_BYTES + 1)})
-        script = Script(answer(200, large), answer(200, page(pod("web"))))
-        async with session_with(script, parts, tmp_path) as (session, server):
-            with pytest.raises(aiohttp.ClientPayloadError, match="too large"):
-                await get(session, f"{server}{PODS}?limit=500")
+async def test_a_page_that_is_too_large_is_requested_again_in_smaller_pages(tmp_path: Path) -> None:
+    parts = Parts()
+    large = page({**pod("fat"), "data": "x" * (MOST_BYTES + 1)})
+    script = Script(answer(200, large), answer(200, page(pod("web"))))
+    async with session_with(script, parts, tmp_path) as (session, server):
+        with pytest.raises(aiohttp.ClientPayloadError, match="too large"):
             await get(session, f"{server}{PODS}?limit=500")
-        first, second = (int(request.query["limit"]) for request in script.asked)
-        assert first > 4 * second
-        assert names(parts) == {"web"}
+        await get(session, f"{server}{PODS}?limit=500")
+    first, second = (int(request.query["limit"]) for request in script.asked)
+    assert first > 4 * second
+    assert names(parts) == {"web"}
 
-    asyncio.run(scenario())
 
-
-def test_a_page_that_took_too_long_is_requested_again_in_smaller_pages(tmp_path: Path) -> None:
+async def test_a_page_that_took_too_long_is_requested_again_in_smaller_pages(tmp_path: Path) -> None:
     """Over a slow line the same page would take too long for ever."""
 
     async def too_slow(request: web.Request) -> web.StreamResponse:
@@ -407,15 +360,12 @@ def test_a_page_that_took_too_long_is_requested_again_in_smaller_pages(tmp_path:
         await asyncio.sleep(0.5)
         return response
 
-    async def scenario() -> None:
-        parts = Parts()
-        script = Script(too_slow, answer(200, page(pod("web"))), answer(200, page(pod("web"))))
-        async with session_with(script, parts, tmp_path) as (session, server):
-            with pytest.raises(TimeoutError):
-                await get(session, f"{server}{PODS}?limit=500", timeout=aiohttp.ClientTimeout(total=0.2))
-            await get(session, f"{server}{PODS}?limit=500")
-            await get(session, f"{server}{PODS}?limit=500")
-        first, *later = (int(request.query["limit"]) for request in script.asked)
-        assert later == [first // 2] * 2
-
-    asyncio.run(scenario())
+    parts = Parts()
+    script = Script(too_slow, answer(200, page(pod("web"))), answer(200, page(pod("web"))))
+    async with session_with(script, parts, tmp_path) as (session, server):
+        with pytest.raises(TimeoutError):
+            await get(session, f"{server}{PODS}?limit=500", timeout=aiohttp.ClientTimeout(total=0.2))
+        await get(session, f"{server}{PODS}?limit=500")
+        await get(session, f"{server}{PODS}?limit=500")
+    first, *later = (int(request.query["limit"]) for request in script.asked)
+    assert later == [first // 2] * 2

@@ -48,17 +48,14 @@ def test_a_list_of_one_kind_does_not_affect_the_other() -> None:
     assert not parts.informers.policies.statuses
 
 
-def test_a_status_is_stored_without_waking_the_loop() -> None:
-    async def scenario() -> None:
-        parts = Parts()
-        parts.event("clusterrebalancepolicies", policy("default", 1))
-        assert await parts.informers.changes.wait() == {"clusterrebalancepolicies"}
-        parts.event("clusterrebalancepolicies", policy("default", 2, status={"observedGeneration": 3}))
-        assert parts.informers.policies.statuses["default"].observed_generation == 3
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(parts.informers.changes.wait(), 0.01)
-
-    asyncio.run(scenario())
+async def test_a_status_is_stored_without_waking_the_loop() -> None:
+    parts = Parts()
+    parts.event("clusterrebalancepolicies", policy("default", 1))
+    assert await parts.informers.changes.wait() == {"clusterrebalancepolicies"}
+    parts.event("clusterrebalancepolicies", policy("default", 2, status={"observedGeneration": 3}))
+    assert parts.informers.policies.statuses["default"].observed_generation == 3
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(parts.informers.changes.wait(), 0.01)
 
 
 def test_an_invalid_policy_is_stored_with_its_problems() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import Any
 
@@ -57,111 +56,83 @@ class Watch:
         return [chunk async for chunk in self.stream.iter_chunked(2**20)]
 
 
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
+async def test_complete_lines_pass_unchanged() -> None:
+    watch = Watch()
+    watch.send(EVENT, BOOKMARK + EVENT)
+    assert b"".join(await watch.rest()) == EVENT + BOOKMARK + EVENT
 
 
-def test_complete_lines_pass_unchanged() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT, BOOKMARK + EVENT)
-        assert b"".join(await watch.rest()) == EVENT + BOOKMARK + EVENT
-
-    run(scenario)
-
-
-def test_a_line_is_delivered_once_it_is_complete() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        chunks = watch.stream.iter_chunked(2**20)
-        watch.send(EVENT + BOOKMARK[:9])
-        assert await anext(chunks) == EVENT
-        rest = asyncio.ensure_future(anext(chunks))
-        watch.send(BOOKMARK[9:20])
-        await asyncio.sleep(0)
-        watch.send(BOOKMARK[20:])
-        assert await asyncio.wait_for(rest, 30) == BOOKMARK
-
-    run(scenario)
+async def test_a_line_is_delivered_once_it_is_complete() -> None:
+    watch = Watch()
+    chunks = watch.stream.iter_chunked(2**20)
+    watch.send(EVENT + BOOKMARK[:9])
+    assert await anext(chunks) == EVENT
+    rest = asyncio.ensure_future(anext(chunks))
+    watch.send(BOOKMARK[9:20])
+    await asyncio.sleep(0)
+    watch.send(BOOKMARK[20:])
+    assert await asyncio.wait_for(rest, 30) == BOOKMARK
 
 
-def test_a_last_line_that_was_cut_off_is_dropped() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT, BOOKMARK[:-5])
-        assert b"".join(await watch.rest()) == EVENT
-
-    run(scenario)
+async def test_a_last_line_that_was_cut_off_is_dropped() -> None:
+    watch = Watch()
+    watch.send(EVENT, BOOKMARK[:-5])
+    assert b"".join(await watch.rest()) == EVENT
 
 
-def test_any_data_counts_as_heard() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        (before,) = (age for kind, age in watch.parts.health.ages_seconds().items() if kind == "pods")
-        await asyncio.sleep(0.01)
-        watch.send(BOOKMARK)
-        await watch.rest()
-        ages = watch.parts.health.ages_seconds()
-        assert ages["pods"] < ages["nodes"]
-        assert before < ages["nodes"]
-
-    run(scenario)
+async def test_any_data_counts_as_heard() -> None:
+    watch = Watch()
+    (before,) = (age for kind, age in watch.parts.health.ages_seconds().items() if kind == "pods")
+    await asyncio.sleep(0.01)
+    watch.send(BOOKMARK)
+    await watch.rest()
+    ages = watch.parts.health.ages_seconds()
+    assert ages["pods"] < ages["nodes"]
+    assert before < ages["nodes"]
 
 
-def test_the_error_for_an_expired_resource_version_passes_unchanged() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT, GONE)
-        chunks = await watch.rest()
-        assert [json.loads(each) for each in b"".join(chunks).splitlines()] == [json.loads(EVENT), json.loads(GONE)]
-        assert not watch.retry.failing
-
-    run(scenario)
+async def test_the_error_for_an_expired_resource_version_passes_unchanged() -> None:
+    watch = Watch()
+    watch.send(EVENT, GONE)
+    chunks = await watch.rest()
+    assert [json.loads(each) for each in b"".join(chunks).splitlines()] == [json.loads(EVENT), json.loads(GONE)]
+    assert not watch.retry.failing
 
 
-def test_any_other_error_is_delivered_as_410_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT + FAILED)
-        event, error = (json.loads(each) for each in b"".join(await watch.rest()).splitlines())
-        assert event == json.loads(EVENT)
-        assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
-
-    run(scenario)
+async def test_any_other_error_is_delivered_as_410_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch()
+    watch.send(EVENT + FAILED)
+    event, error = (json.loads(each) for each in b"".join(await watch.rest()).splitlines())
+    assert event == json.loads(EVENT)
+    assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
     assert "etcdserver: leader changed" in caplog.text
 
 
-def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
-    async def scenario() -> None:
-        retry = Retry(least_seconds=0.1, greatest_seconds=10)
-        waits: list[float] = []
-        loop = asyncio.get_running_loop()
-        for _ in range(4):
-            watch = Watch()
-            watch.stream = whole_lines(watch.content, watch.parts.informer("pods"), retry)
-            watch.send(FAILED)
-            start = loop.time()
-            await watch.rest()
-            waits.append(loop.time() - start)
-        assert all(after > before for before, after in pairwise(waits[::2]))
-        assert retry.failing
+async def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
+    retry = Retry(least_seconds=0.1, greatest_seconds=10)
+    waits: list[float] = []
+    loop = asyncio.get_running_loop()
+    for _ in range(4):
         watch = Watch()
         watch.stream = whole_lines(watch.content, watch.parts.informer("pods"), retry)
-        watch.send(EVENT)
+        watch.send(FAILED)
+        start = loop.time()
         await watch.rest()
-        assert not retry.failing
+        waits.append(loop.time() - start)
+    assert all(after > before for before, after in pairwise(waits[::2]))
+    assert retry.failing
+    watch = Watch()
+    watch.stream = whole_lines(watch.content, watch.parts.informer("pods"), retry)
+    watch.send(EVENT)
+    await watch.rest()
+    assert not retry.failing
 
-    run(scenario)
 
-
-def test_an_error_without_a_status_is_an_error() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(b'{"type":"ERROR","object":null}\n')
-        (error,) = await watch.rest()
-        assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
-
-    run(scenario)
+async def test_an_error_without_a_status_is_an_error() -> None:
+    watch = Watch()
+    watch.send(b'{"type":"ERROR","object":null}\n')
+    (error,) = await watch.rest()
+    assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
 
 
 @pytest.mark.parametrize(
@@ -171,16 +142,12 @@ def test_an_error_without_a_status_is_an_error() -> None:
         b'{"object":{"code":410},"type":"ERROR"}\n',
     ],
 )
-def test_an_error_event_is_recognized_in_any_json_formatting(spelling: bytes) -> None:
+async def test_an_error_event_is_recognized_in_any_json_formatting(spelling: bytes) -> None:
     """A proxy may reformat JSON. Kopf would end the process on an error that is not a 410."""
-
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT + spelling)
-        _, error = b"".join(await watch.rest()).splitlines()
-        assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
-
-    run(scenario)
+    watch = Watch()
+    watch.send(EVENT + spelling)
+    _, error = b"".join(await watch.rest()).splitlines()
+    assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
 
 
 @pytest.mark.parametrize(
@@ -193,65 +160,50 @@ def test_an_error_event_is_recognized_in_any_json_formatting(spelling: bytes) ->
         b"\xff\xfe\n",
     ],
 )
-def test_malformed_lines_never_reach_kopf(nonsense: bytes) -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT + nonsense)
-        chunks = watch.stream.iter_chunked(2**20)
-        assert await anext(chunks) == EVENT
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await anext(chunks)
-
-    run(scenario)
+async def test_malformed_lines_never_reach_kopf(nonsense: bytes) -> None:
+    watch = Watch()
+    watch.send(EVENT + nonsense)
+    chunks = watch.stream.iter_chunked(2**20)
+    assert await anext(chunks) == EVENT
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await anext(chunks)
 
 
-def test_an_object_that_contains_the_text_of_an_error_is_not_an_error() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        event = line("BOOKMARK", metadata={"annotations": {"log": '\n{"type":"ERROR"'}})
-        watch.send(EVENT + event)
-        assert b"".join(await watch.rest()) == EVENT + event
-
-    run(scenario)
+async def test_an_object_that_contains_the_text_of_an_error_is_not_an_error() -> None:
+    watch = Watch()
+    event = line("BOOKMARK", metadata={"annotations": {"log": '\n{"type":"ERROR"'}})
+    watch.send(EVENT + event)
+    assert b"".join(await watch.rest()) == EVENT + event
 
 
-def test_a_malformed_line_ends_the_watch_after_the_lines_before_it(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT + b"<html>\n" + EVENT)
-        chunks = watch.stream.iter_chunked(2**20)
-        assert await anext(chunks) == EVENT
-        with pytest.raises(aiohttp.ClientPayloadError, match="not an event of pods"):
-            await anext(chunks)
-        assert watch.retry.failing
-
-    run(scenario)
+async def test_a_malformed_line_ends_the_watch_after_the_lines_before_it(caplog: pytest.LogCaptureFixture) -> None:
+    watch = Watch()
+    watch.send(EVENT + b"<html>\n" + EVENT)
+    chunks = watch.stream.iter_chunked(2**20)
+    assert await anext(chunks) == EVENT
+    with pytest.raises(aiohttp.ClientPayloadError, match="not an event of pods"):
+        await anext(chunks)
+    assert watch.retry.failing
     assert "A line of a watch can't be read" in caplog.text
 
 
-def test_closing_the_response_ends_a_waiting_reader() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        waiting = asyncio.ensure_future(anext(watch.stream.iter_chunked(2**20)))
-        await asyncio.sleep(0)
-        content: Any = watch.stream  # aiohttp's view of the stream
-        assert content.exception() is None
-        content.set_exception(aiohttp.ClientConnectionError("closed"))
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await waiting
-
-    run(scenario)
+async def test_closing_the_response_ends_a_waiting_reader() -> None:
+    watch = Watch()
+    waiting = asyncio.ensure_future(anext(watch.stream.iter_chunked(2**20)))
+    await asyncio.sleep(0)
+    content: Any = watch.stream  # aiohttp's view of the stream
+    assert content.exception() is None
+    content.set_exception(aiohttp.ClientConnectionError("closed"))
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await waiting
 
 
-def test_only_the_last_of_several_events_in_one_chunk_passes() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(EVENT + DELETION + BOOKMARK + DELETION + EVENT, EVENT + FAILED + EVENT)
-        *passed, error = b"".join(await watch.rest()).splitlines(keepends=True)
-        assert passed == [DELETION, BOOKMARK, EVENT]
-        assert json.loads(error)["object"]["code"] == 410
-
-    run(scenario)
+async def test_only_the_last_of_several_events_in_one_chunk_passes() -> None:
+    watch = Watch()
+    watch.send(EVENT + DELETION + BOOKMARK + DELETION + EVENT, EVENT + FAILED + EVENT)
+    *passed, error = b"".join(await watch.rest()).splitlines(keepends=True)
+    assert passed == [DELETION, BOOKMARK, EVENT]
+    assert json.loads(error)["object"]["code"] == 410
 
 
 @given(st.lists(st.sampled_from([b"event", b"deletion", b"bookmark"]), max_size=12), st.data())
@@ -293,55 +245,48 @@ def test_every_event_is_applied_in_order_however_chunks_are_split(whats: list[by
         assert {key.name: each.node_name for key, each in pods.items()} == expected
         assert informer.lag_seconds() == 0
 
-    run(scenario)
+    asyncio.run(scenario())
 
 
-def test_the_watch_is_behind_while_received_data_is_unread() -> None:
-    async def scenario() -> None:
-        seconds, beyond = [100.0], [0]
-        watch = Watch()
-        informer = watch.parts.informer("pods")
-        informer.backlog = Backlog(clock=lambda: seconds[0])
-        watch.stream = whole_lines(watch.content, informer, watch.retry, lambda: beyond[0])
-        watch.send(BOOKMARK, BOOKMARK)
-        chunks = watch.stream.iter_chunked(len(BOOKMARK))
-        await anext(chunks)
-        seconds[0] += 5
-        await anext(chunks)
-        seconds[0] += 2
-        beyond[0] = len(BOOKMARK)  # the next bookmark is still in the socket buffer
-        third = asyncio.ensure_future(anext(chunks))
-        await asyncio.sleep(0)
-        assert informer.lag_seconds() == 2  # everything was read that had come when the second was
-        beyond[0] = 0
-        watch.send(BOOKMARK)
-        await third
-        assert informer.lag_seconds() == 0
-        fourth = asyncio.ensure_future(anext(chunks))
-        seconds[0] += 60
-        await asyncio.to_thread(wait_until, lambda: informer.lag_seconds() == 0, "all to be read")
-        watch.send(BOOKMARK)
-        await fourth
-
-    run(scenario)
+async def test_the_watch_is_behind_while_received_data_is_unread() -> None:
+    seconds, beyond = [100.0], [0]
+    watch = Watch()
+    informer = watch.parts.informer("pods")
+    informer.backlog = Backlog(clock=lambda: seconds[0])
+    watch.stream = whole_lines(watch.content, informer, watch.retry, lambda: beyond[0])
+    watch.send(BOOKMARK, BOOKMARK)
+    chunks = watch.stream.iter_chunked(len(BOOKMARK))
+    await anext(chunks)
+    seconds[0] += 5
+    await anext(chunks)
+    seconds[0] += 2
+    beyond[0] = len(BOOKMARK)  # the next bookmark is still in the socket buffer
+    third = asyncio.ensure_future(anext(chunks))
+    await asyncio.sleep(0)
+    assert informer.lag_seconds() == 2  # everything was read that had come when the second was
+    beyond[0] = 0
+    watch.send(BOOKMARK)
+    await third
+    assert informer.lag_seconds() == 0
+    fourth = asyncio.ensure_future(anext(chunks))
+    seconds[0] += 60
+    await asyncio.to_thread(wait_until, lambda: informer.lag_seconds() == 0, "all to be read")
+    watch.send(BOOKMARK)
+    await fourth
 
 
-def test_events_that_follow_others_are_collected_for_a_moment() -> None:
+async def test_events_that_follow_others_are_collected_for_a_moment() -> None:
     """Each time that some are passed on costs Kopf as much as reading a few."""
-
-    async def scenario() -> None:
-        watch = Watch()
-        chunks = watch.stream.iter_chunked(2**20)
+    watch = Watch()
+    chunks = watch.stream.iter_chunked(2**20)
+    watch.send(EVENT)
+    assert await anext(chunks) == EVENT  # at once
+    following = asyncio.ensure_future(anext(chunks))
+    for _ in range(3):
         watch.send(EVENT)
-        assert await anext(chunks) == EVENT  # at once
-        following = asyncio.ensure_future(anext(chunks))
-        for _ in range(3):
-            watch.send(EVENT)
-            await asyncio.sleep(0)
-        watch.send(DELETION)
-        assert await following == DELETION
-
-    run(scenario)
+        await asyncio.sleep(0)
+    watch.send(DELETION)
+    assert await following == DELETION
 
 
 def heartbeats(watch: Watch, versions: range) -> list[bytes]:
@@ -353,27 +298,20 @@ def heartbeats(watch: Watch, versions: range) -> list[bytes]:
     return [line("MODIFIED", **pod("web", version)) for version in versions]
 
 
-def test_heartbeats_do_not_reach_kopf_but_events_among_them_do() -> None:
-    async def scenario() -> None:
-        watch = Watch()
-        first, second, third = heartbeats(watch, range(6, 9))
-        watch.send(first, second + EVENT, third)
-        passed = [json.loads(each) for each in b"".join(await watch.rest()).splitlines()]
-        (event,) = passed
-        assert event["type"] != "BOOKMARK"
-
-    run(scenario)
+async def test_heartbeats_do_not_reach_kopf_but_events_among_them_do() -> None:
+    watch = Watch()
+    first, second, third = heartbeats(watch, range(6, 9))
+    watch.send(first, second + EVENT, third)
+    passed = [json.loads(each) for each in b"".join(await watch.rest()).splitlines()]
+    (event,) = passed
+    assert event["type"] != "BOOKMARK"
 
 
-def test_kopf_receives_an_occasional_bookmark_during_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kopf_receives_an_occasional_bookmark_during_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restarted watch continues from the bookmark, and no watch counts as dead."""
     monkeypatch.setattr(watch_stream, "_TOLD_SECONDS", 0.0)
-
-    async def scenario() -> None:
-        watch = Watch()
-        watch.send(*heartbeats(watch, range(6, 9)))
-        passed = [json.loads(each) for each in b"".join(await watch.rest()).splitlines()]
-        assert {each["type"] for each in passed} == {"BOOKMARK"}
-        assert passed[-1]["object"]["metadata"]["resourceVersion"] == "8"
-
-    run(scenario)
+    watch = Watch()
+    watch.send(*heartbeats(watch, range(6, 9)))
+    passed = [json.loads(each) for each in b"".join(await watch.rest()).splitlines()]
+    assert {each["type"] for each in passed} == {"BOOKMARK"}
+    assert passed[-1]["object"]["metadata"]["resourceVersion"] == "8"

@@ -25,6 +25,8 @@ from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests
 from tests.virtual_time import run_in_virtual_time
 
+pytestmark = pytest.mark.virtual_time
+
 LEASE = ObjectKey("respread", "respread")
 TIMES = LeaseTimes()
 
@@ -155,252 +157,207 @@ async def until(condition: Callable[[], bool], *, seconds: float) -> float:
     return asyncio.get_running_loop().time() - started
 
 
-def test_the_first_replica_leads_and_the_second_follows_when_it_ends() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        one, two = elector(Line(server), "one"), elector(Line(server), "two")
-        async with AsyncExitStack() as first, AsyncExitStack() as second:
-            await first.enter_async_context(running(one))
-            assert await until(one.holds, seconds=0.1) < 0.1
-            await second.enter_async_context(running(two))
-            await asyncio.sleep(3600)
-            assert one.holds()
-            assert not two.holds()
-            assert (one.holder, two.holder) == ("one", "one")
-            assert server.spec["leaseTransitions"] == 0
-            await first.aclose()
-            assert not one.holds()
-            assert await until(two.holds, seconds=TIMES.retry_seconds * 1.2) < 2.5
-            assert server.spec["leaseTransitions"] == 1
-        assert "holderIdentity" not in server.spec
-
-    run_in_virtual_time(scenario())
+async def test_the_first_replica_leads_and_the_second_follows_when_it_ends() -> None:
+    server = LeaseServer()
+    one, two = elector(Line(server), "one"), elector(Line(server), "two")
+    async with AsyncExitStack() as first, AsyncExitStack() as second:
+        await first.enter_async_context(running(one))
+        assert await until(one.holds, seconds=0.1) < 0.1
+        await second.enter_async_context(running(two))
+        await asyncio.sleep(3600)
+        assert one.holds()
+        assert not two.holds()
+        assert (one.holder, two.holder) == ("one", "one")
+        assert server.spec["leaseTransitions"] == 0
+        await first.aclose()
+        assert not one.holds()
+        assert await until(two.holds, seconds=TIMES.retry_seconds * 1.2) < 2.5
+        assert server.spec["leaseTransitions"] == 1
+    assert "holderIdentity" not in server.spec
 
 
-def test_another_replica_leads_once_the_lease_of_a_dead_leader_has_expired() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        dying, heir = Line(server), Line(server)
-        one, two = elector(dying, "one"), elector(heir, "two")
-        async with running(one, two):
-            await until(one.holds, seconds=0.1)
-            await asyncio.sleep(100)
-            dying.dead = True
-            renewed_at = asyncio.get_running_loop().time() - (TIMES.renew_deadline_seconds - one.remaining_seconds())
-            await until(lambda: not one.holds(), seconds=10)
-            assert asyncio.get_running_loop().time() - renewed_at == pytest.approx(10, abs=0.02)
-            assert one.exclusive_seconds() == pytest.approx(5, abs=0.02)
-            await until(two.holds, seconds=10)
-            assert 15 <= asyncio.get_running_loop().time() - renewed_at <= 15 + 2 * 2.4
-
-    run_in_virtual_time(scenario())
+async def test_another_replica_leads_once_the_lease_of_a_dead_leader_has_expired() -> None:
+    server = LeaseServer()
+    dying, heir = Line(server), Line(server)
+    one, two = elector(dying, "one"), elector(heir, "two")
+    async with running(one, two):
+        await until(one.holds, seconds=0.1)
+        await asyncio.sleep(100)
+        dying.dead = True
+        renewed_at = asyncio.get_running_loop().time() - (TIMES.renew_deadline_seconds - one.remaining_seconds())
+        await until(lambda: not one.holds(), seconds=10)
+        assert asyncio.get_running_loop().time() - renewed_at == pytest.approx(10, abs=0.02)
+        assert one.exclusive_seconds() == pytest.approx(5, abs=0.02)
+        await until(two.holds, seconds=10)
+        assert 15 <= asyncio.get_running_loop().time() - renewed_at <= 15 + 2 * 2.4
 
 
-def test_a_request_without_an_answer_does_not_hide_that_the_lease_has_expired() -> None:
-    async def scenario() -> None:
-        line, told = Line(LeaseServer()), list[tuple[float, bool]]()
-        clock = asyncio.get_running_loop().time
-        async with leading(line, on_change=lambda leads: told.append((clock(), leads))) as one:
-            line.hangs = True
-            await asyncio.sleep(30)
-            line.hangs = False
-            await until(one.holds, seconds=13)
-            assert [leads for _, leads in told] == [True, False, True]
-            assert told[1][0] == pytest.approx(10, abs=0.1)  # when the Lease expires, not when the request times out
-        assert told[-1][1] is False
-
-    run_in_virtual_time(scenario())
+async def test_a_request_without_an_answer_does_not_hide_that_the_lease_has_expired() -> None:
+    line, told = Line(LeaseServer()), list[tuple[float, bool]]()
+    clock = asyncio.get_running_loop().time
+    async with leading(line, on_change=lambda leads: told.append((clock(), leads))) as one:
+        line.hangs = True
+        await asyncio.sleep(30)
+        line.hangs = False
+        await until(one.holds, seconds=13)
+        assert [leads for _, leads in told] == [True, False, True]
+        assert told[1][0] == pytest.approx(10, abs=0.1)  # when the Lease expires, not when the request times out
+    assert told[-1][1] is False
 
 
-def test_a_single_request_without_an_answer_does_not_cost_the_lease() -> None:
+async def test_a_single_request_without_an_answer_does_not_cost_the_lease() -> None:
     """A load balancer that has lost a connection answers nothing on it. The next request uses another one."""
+    line = Line(LeaseServer())
+    async with leading(line) as one:
+        asked, line.hangs = line.asked, True
+        await until(lambda: line.asked > asked, seconds=5)
+        line.hangs = False
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+            assert one.holds()
 
-    async def scenario() -> None:
-        line = Line(LeaseServer())
-        async with leading(line) as one:
-            asked, line.hangs = line.asked, True
-            await until(lambda: line.asked > asked, seconds=5)
-            line.hangs = False
-            for _ in range(200):
+
+async def test_a_late_answer_does_not_extend_the_lease() -> None:
+    server = LeaseServer()
+    server.write({"metadata": {"name": "respread"}, "spec": {}})
+    line = Line(server)
+    line.late_seconds = 4.0
+    one = elector(line, "one")
+    async with running(one):
+        assert await until(one.holds, seconds=9) == pytest.approx(8, abs=0.02)  # asked at 4 s, answered at 8 s
+        line.dead = True
+        assert one.remaining_seconds() == pytest.approx(6, abs=0.02)
+        assert await until(lambda: not one.holds(), seconds=11) == pytest.approx(6, abs=0.02)
+
+
+async def test_a_leader_that_was_frozen_notices_at_once_that_its_lease_has_expired() -> None:
+    frozen_seconds = 0.0
+    loop = asyncio.get_running_loop()
+    async with leading(Line(LeaseServer()), clock=lambda: loop.time() + frozen_seconds) as one:
+        frozen_seconds = 12.0
+        assert not one.holds()
+        assert one.remaining_seconds() == 0
+        await until(one.holds, seconds=3)
+
+
+async def test_the_lease_does_not_depend_on_the_wall_clock() -> None:
+    server = LeaseServer()
+    for year in (1970, 2126):
+        server.lease = None
+        moment = f"{year}-01-01T00:00:00.000000Z"
+        spec = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": moment, "acquireTime": moment}
+        server.write({"metadata": {"name": "respread"}, "spec": spec})
+        one = elector(Line(server), f"one-{year}")
+        async with running(one):
+            assert 15 <= await until(one.holds, seconds=20) <= 17.5
+
+
+async def test_fields_of_the_lease_written_by_others_are_kept() -> None:
+    server = LeaseServer()
+    async with leading(Line(server)) as one:
+        acquired = server.spec["acquireTime"]
+        assert server.lease is not None
+        await asyncio.sleep(10)
+        server.write({**server.lease, "metadata": {"name": "respread", "labels": {"team": "a"}}})
+        server.spec["strategy"] = "OldestEmulationVersion"
+        await asyncio.sleep(10)
+        assert one.holds()
+        assert server.lease["metadata"]["labels"] == {"team": "a"}
+        assert server.spec["strategy"] == "OldestEmulationVersion"
+        assert server.spec["acquireTime"] == acquired
+        assert server.spec["leaseTransitions"] == 0
+        renewed = datetime.fromisoformat(server.spec["renewTime"])
+        assert abs((datetime.now(UTC) - renewed).total_seconds()) < 60
+
+
+async def test_a_leader_stops_when_another_replica_holds_the_lease() -> None:
+    server = LeaseServer()
+    async with leading(Line(server)) as one:
+        assert server.lease is not None
+        server.write({**server.lease, "spec": {**server.spec, "holderIdentity": "other"}})
+        await until(lambda: not one.holds(), seconds=2.5)
+        assert one.holder == "other"
+    assert server.spec["holderIdentity"] == "other"  # a leader does not release the Lease of another
+
+
+async def test_a_deleted_lease_stays_with_its_leader() -> None:
+    server = LeaseServer()
+    one, two = elector(Line(server), "one"), elector(Line(server), "two")
+    async with running(one, two):
+        await until(one.holds, seconds=0.1)
+        await asyncio.sleep(20)
+        for _ in range(50):
+            server.lease = None
+            for _ in range(30):
                 await asyncio.sleep(0.1)
-                assert one.holds()
-
-    run_in_virtual_time(scenario())
-
-
-def test_a_late_answer_does_not_extend_the_lease() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        server.write({"metadata": {"name": "respread"}, "spec": {}})
-        line = Line(server)
-        line.late_seconds = 4.0
-        one = elector(line, "one")
-        async with running(one):
-            assert await until(one.holds, seconds=9) == pytest.approx(8, abs=0.02)  # asked at 4 s, answered at 8 s
-            line.dead = True
-            assert one.remaining_seconds() == pytest.approx(6, abs=0.02)
-            assert await until(lambda: not one.holds(), seconds=11) == pytest.approx(6, abs=0.02)
-
-    run_in_virtual_time(scenario())
+                assert not (one.holds() and two.holds())
+        assert one.holds() or two.holds()
 
 
-def test_a_leader_that_was_frozen_notices_at_once_that_its_lease_has_expired() -> None:
-    async def scenario() -> None:
-        frozen_seconds = 0.0
-        loop = asyncio.get_running_loop()
-        async with leading(Line(LeaseServer()), clock=lambda: loop.time() + frozen_seconds) as one:
-            frozen_seconds = 12.0
-            assert not one.holds()
-            assert one.remaining_seconds() == 0
-            await until(one.holds, seconds=3)
-
-    run_in_virtual_time(scenario())
-
-
-def test_the_lease_does_not_depend_on_the_wall_clock() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        for year in (1970, 2126):
-            server.lease = None
-            moment = f"{year}-01-01T00:00:00.000000Z"
-            spec = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": moment, "acquireTime": moment}
-            server.write({"metadata": {"name": "respread"}, "spec": spec})
-            one = elector(Line(server), f"one-{year}")
-            async with running(one):
-                assert 15 <= await until(one.holds, seconds=20) <= 17.5
-
-    run_in_virtual_time(scenario())
-
-
-def test_fields_of_the_lease_written_by_others_are_kept() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        async with leading(Line(server)) as one:
-            acquired = server.spec["acquireTime"]
-            assert server.lease is not None
-            await asyncio.sleep(10)
-            server.write({**server.lease, "metadata": {"name": "respread", "labels": {"team": "a"}}})
-            server.spec["strategy"] = "OldestEmulationVersion"
-            await asyncio.sleep(10)
-            assert one.holds()
-            assert server.lease["metadata"]["labels"] == {"team": "a"}
-            assert server.spec["strategy"] == "OldestEmulationVersion"
-            assert server.spec["acquireTime"] == acquired
-            assert server.spec["leaseTransitions"] == 0
-            renewed = datetime.fromisoformat(server.spec["renewTime"])
-            assert abs((datetime.now(UTC) - renewed).total_seconds()) < 60
-
-    run_in_virtual_time(scenario())
-
-
-def test_a_leader_stops_when_another_replica_holds_the_lease() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        async with leading(Line(server)) as one:
-            assert server.lease is not None
-            server.write({**server.lease, "spec": {**server.spec, "holderIdentity": "other"}})
-            await until(lambda: not one.holds(), seconds=2.5)
-            assert one.holder == "other"
-        assert server.spec["holderIdentity"] == "other"  # a leader does not release the Lease of another
-
-    run_in_virtual_time(scenario())
-
-
-def test_a_deleted_lease_stays_with_its_leader() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        one, two = elector(Line(server), "one"), elector(Line(server), "two")
-        async with running(one, two):
-            await until(one.holds, seconds=0.1)
-            await asyncio.sleep(20)
-            for _ in range(50):
-                server.lease = None
-                for _ in range(30):
-                    await asyncio.sleep(0.1)
-                    assert not (one.holds() and two.holds())
-            assert one.holds() or two.holds()
-
-    run_in_virtual_time(scenario())
-
-
-def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
+async def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
     """A recreated Lease counts from 0 again, and the work at the start of a term must be done again."""
-
-    async def scenario() -> None:
-        server = LeaseServer()
-        line = Line(server)
-        async with leading(line) as one:
-            for _ in range(3):
-                before = one.term
-                line.dead = True
-                await until(lambda: not one.holds(), seconds=11)
-                server.lease = None
-                two = elector(Line(server), "two")
-                async with running(two):
-                    await until(two.holds, seconds=20)
-                server.lease = None
-                line.dead = False
-                await until(one.holds, seconds=20)
-                assert server.spec["leaseTransitions"] == 0
-                assert one.term > before
-
-    run_in_virtual_time(scenario())
-
-
-def test_a_lease_recreated_for_the_leader_continues_its_term() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        async with leading(Line(server)) as one:
+    server = LeaseServer()
+    line = Line(server)
+    async with leading(line) as one:
+        for _ in range(3):
             before = one.term
-            server.lease = None
-            await until(lambda: server.lease is not None, seconds=2.5)
-            assert one.holds()
-            assert one.term == before
-
-    run_in_virtual_time(scenario())
-
-
-def test_a_candidate_for_a_deleted_lease_waits_for_an_unreachable_leader() -> None:
-    """The candidate does not know when the leader renewed the Lease, so it waits as if the Lease existed."""
-
-    async def scenario() -> None:
-        server = LeaseServer()
-        line = Line(server)
-        async with leading(line) as one:
             line.dead = True
+            await until(lambda: not one.holds(), seconds=11)
             server.lease = None
-            late = elector(Line(server), "late")
-            async with running(late):
-                await until(lambda: not one.holds(), seconds=11)
-                assert not late.holds()
-                longest = TIMES.lease_seconds - TIMES.renew_deadline_seconds + TIMES.retry_seconds * 2
-                await until(late.holds, seconds=longest)
-                assert not one.holds()
+            two = elector(Line(server), "two")
+            async with running(two):
+                await until(two.holds, seconds=20)
+            server.lease = None
+            line.dead = False
+            await until(one.holds, seconds=20)
+            assert server.spec["leaseTransitions"] == 0
+            assert one.term > before
 
-    run_in_virtual_time(scenario())
+
+async def test_a_lease_recreated_for_the_leader_continues_its_term() -> None:
+    server = LeaseServer()
+    async with leading(Line(server)) as one:
+        before = one.term
+        server.lease = None
+        await until(lambda: server.lease is not None, seconds=2.5)
+        assert one.holds()
+        assert one.term == before
 
 
-def test_the_election_survives_rejections_and_malformed_answers() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        one = elector(Line(server), "one")
-        answers = [
-            Response(status_code=403, body=b'{"message": "leases is forbidden"}'),
-            Response(status_code=500, body=b""),
-            Response(status_code=200, body=b"<html>"),
-            Response(status_code=200, body=b"[]"),
-        ]
-        handle = server.handle
+async def test_a_candidate_for_a_deleted_lease_waits_for_an_unreachable_leader() -> None:
+    """The candidate does not know when the leader renewed the Lease, so it waits as if the Lease existed."""
+    server = LeaseServer()
+    line = Line(server)
+    async with leading(line) as one:
+        line.dead = True
+        server.lease = None
+        late = elector(Line(server), "late")
+        async with running(late):
+            await until(lambda: not one.holds(), seconds=11)
+            assert not late.holds()
+            longest = TIMES.lease_seconds - TIMES.renew_deadline_seconds + TIMES.retry_seconds * 2
+            await until(late.holds, seconds=longest)
+            assert not one.holds()
 
-        def failing(method: str, body: Mapping[str, Any] | None) -> Response:
-            return answers.pop(0) if answers else handle(method, body)
 
-        server.handle = failing  # type: ignore[method-assign]  # a server that comes to its senses
-        async with running(one):
-            await until(one.holds, seconds=11)
-            assert not answers
+async def test_the_election_survives_rejections_and_malformed_answers() -> None:
+    server = LeaseServer()
+    one = elector(Line(server), "one")
+    answers = [
+        Response(status_code=403, body=b'{"message": "leases is forbidden"}'),
+        Response(status_code=500, body=b""),
+        Response(status_code=200, body=b"<html>"),
+        Response(status_code=200, body=b"[]"),
+    ]
+    handle = server.handle
 
-    run_in_virtual_time(scenario())
+    def failing(method: str, body: Mapping[str, Any] | None) -> Response:
+        return answers.pop(0) if answers else handle(method, body)
+
+    server.handle = failing  # type: ignore[method-assign]  # a server that comes to its senses
+    async with running(one):
+        await until(one.holds, seconds=11)
+        assert not answers
 
 
 @pytest.mark.parametrize("seconds", [1, 3, 15, 60])
@@ -412,26 +369,23 @@ def test_durations_for_any_lease_have_the_ratios_of_the_defaults(seconds: int) -
     assert times.retry_seconds == pytest.approx(retry_seconds), "a leader looks at the Lease as often as by default"
 
 
-def test_a_new_term_begins_only_if_another_replica_led_in_between() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        line = Line(server)
-        async with leading(line) as one:
-            first = one.term
-            line.dead = True
-            await until(lambda: not one.holds(), seconds=11)
+async def test_a_new_term_begins_only_if_another_replica_led_in_between() -> None:
+    server = LeaseServer()
+    line = Line(server)
+    async with leading(line) as one:
+        first = one.term
+        line.dead = True
+        await until(lambda: not one.holds(), seconds=11)
+        line.dead = False
+        await until(one.holds, seconds=3)
+        assert one.term == first
+        line.dead = True
+        two = elector(Line(server), "two")
+        async with running(two):
+            await until(two.holds, seconds=20)
             line.dead = False
-            await until(one.holds, seconds=3)
-            assert one.term == first
-            line.dead = True
-            two = elector(Line(server), "two")
-            async with running(two):
-                await until(two.holds, seconds=20)
-                line.dead = False
-            await until(one.holds, seconds=20)
-            assert one.term > first
-
-    run_in_virtual_time(scenario())
+        await until(one.holds, seconds=20)
+        assert one.term > first
 
 
 def test_the_boot_clock_is_monotonic() -> None:
@@ -493,98 +447,81 @@ def edited(server: LeaseServer, **changes: Any) -> None:
     ids=["no-holder", "another-holder", "empty-holder", "shorter"],
 )
 @pytest.mark.parametrize("is_reachable", [True, False])
-def test_no_replica_leads_at_once_after_the_lease_was_edited(changes: dict[str, Any], *, is_reachable: bool) -> None:
+async def test_no_replica_leads_at_once_after_the_lease_was_edited(
+    changes: dict[str, Any], *, is_reachable: bool
+) -> None:
     """The leader does not know of it before its next renewal, or for as long as it can't reach the API server."""
-
-    async def scenario() -> None:
-        server = LeaseServer()
-        line = Line(server)
-        one, two = elector(line, "one"), elector(Line(server), "two")
-        async with running(one):
-            await until(one.holds, seconds=0.1)
-            async with running(two):
-                await asyncio.sleep(TIMES.retry_seconds * 2)
-                line.dead = not is_reachable
-                edited(server, **changes)
-                for _ in range(400):
-                    assert not (one.holds() and two.holds())
-                    await asyncio.sleep(0.1)
-                assert one.holds() or two.holds()
-
-    run_in_virtual_time(scenario())
+    server = LeaseServer()
+    line = Line(server)
+    one, two = elector(line, "one"), elector(Line(server), "two")
+    async with running(one):
+        await until(one.holds, seconds=0.1)
+        async with running(two):
+            await asyncio.sleep(TIMES.retry_seconds * 2)
+            line.dead = not is_reachable
+            edited(server, **changes)
+            for _ in range(400):
+                assert not (one.holds() and two.holds())
+                await asyncio.sleep(0.1)
+            assert one.holds() or two.holds()
 
 
-def test_a_former_leader_whom_a_user_writes_into_the_lease_begins_a_new_term() -> None:
+async def test_a_former_leader_whom_a_user_writes_into_the_lease_begins_a_new_term() -> None:
     """Another one led in between: what it did must be read again."""
-
-    async def scenario() -> None:
-        server = LeaseServer()
-        line = Line(server)
-        async with leading(line) as one:
-            before = one.term
-            line.dead = True
-            await until(lambda: not one.holds(), seconds=11)
-            other = Line(server)
-            async with running(two := elector(other, "two")):
-                await until(two.holds, seconds=20)
-                line.dead = False
-                await asyncio.sleep(5)
-                edited(server, holderIdentity="one")
-                other.dead = True
-                await until(one.holds, seconds=20)
-                assert one.term > before
-
-    run_in_virtual_time(scenario())
+    server = LeaseServer()
+    line = Line(server)
+    async with leading(line) as one:
+        before = one.term
+        line.dead = True
+        await until(lambda: not one.holds(), seconds=11)
+        other = Line(server)
+        async with running(two := elector(other, "two")):
+            await until(two.holds, seconds=20)
+            line.dead = False
+            await asyncio.sleep(5)
+            edited(server, holderIdentity="one")
+            other.dead = True
+            await until(one.holds, seconds=20)
+            assert one.term > before
 
 
-def test_a_candidate_whom_a_user_writes_into_the_lease_releases_nothing_at_its_end() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        async with leading(Line(server)) as one:
-            async with running(elector(Line(server), "two")):
-                await asyncio.sleep(5)
-                edited(server, holderIdentity="two")
-            assert server.spec["holderIdentity"] == "two"
-            assert one.holds()
-
-    run_in_virtual_time(scenario())
+async def test_a_candidate_whom_a_user_writes_into_the_lease_releases_nothing_at_its_end() -> None:
+    server = LeaseServer()
+    async with leading(Line(server)) as one:
+        async with running(elector(Line(server), "two")):
+            await asyncio.sleep(5)
+            edited(server, holderIdentity="two")
+        assert server.spec["holderIdentity"] == "two"
+        assert one.holds()
 
 
 @pytest.mark.parametrize("is_reachable", [True, False])
-def test_a_candidate_for_a_deleted_lease_waits_for_the_duration_of_the_earlier_one(*, is_reachable: bool) -> None:
+async def test_a_candidate_for_a_deleted_lease_waits_for_the_duration_of_the_earlier_one(*, is_reachable: bool) -> None:
     """Its own Lease would be shorter: they are of two versions, or were started with other options."""
-
-    async def scenario() -> None:
-        server = LeaseServer()
-        line = Line(server)
-        async with leading(line, times=LeaseTimes(120)) as one, running(two := elector(Line(server), "two")):
-            await asyncio.sleep(10)
-            line.dead = not is_reachable
-            server.lease = None
-            for _ in range(2000):
-                assert not (one.holds() and two.holds())
-                await asyncio.sleep(0.1)
-            assert one.holds() is is_reachable
-            assert two.holds() is not is_reachable
-
-    run_in_virtual_time(scenario())
+    server = LeaseServer()
+    line = Line(server)
+    async with leading(line, times=LeaseTimes(120)) as one, running(two := elector(Line(server), "two")):
+        await asyncio.sleep(10)
+        line.dead = not is_reachable
+        server.lease = None
+        for _ in range(2000):
+            assert not (one.holds() and two.holds())
+            await asyncio.sleep(0.1)
+        assert one.holds() is is_reachable
+        assert two.holds() is not is_reachable
 
 
-def test_a_new_candidate_with_a_shorter_lease_does_not_lead_beside_a_leader_whose_lease_was_deleted() -> None:
+async def test_a_new_candidate_with_a_shorter_lease_does_not_lead_beside_a_leader_whose_lease_was_deleted() -> None:
     """It has never seen how long the leader's Lease is. The leader notices the deletion in time."""
-
-    async def scenario() -> None:
-        server = LeaseServer()
-        async with leading(Line(server), times=LeaseTimes(120)) as one:
-            await asyncio.sleep(10)
-            server.lease = None
-            async with running(two := elector(Line(server), "two", times=LeaseTimes(3))):
-                for _ in range(300):
-                    assert one.holds()
-                    assert not two.holds()
-                    await asyncio.sleep(0.1)
-
-    run_in_virtual_time(scenario())
+    server = LeaseServer()
+    async with leading(Line(server), times=LeaseTimes(120)) as one:
+        await asyncio.sleep(10)
+        server.lease = None
+        async with running(two := elector(Line(server), "two", times=LeaseTimes(3))):
+            for _ in range(300):
+                assert one.holds()
+                assert not two.holds()
+                await asyncio.sleep(0.1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -633,12 +570,9 @@ def test_times_are_written_in_the_format_of_the_api_server() -> None:
         run_in_virtual_time(scenario())
 
 
-def test_a_lease_is_not_released_while_requests_are_in_progress() -> None:
-    async def scenario() -> None:
-        server = LeaseServer()
-        async with leading(Line(server), may_give_up=lambda: False) as one:
-            assert one.holds()
-        assert server.spec["holderIdentity"] == "one"
-        assert not one.holds()
-
-    run_in_virtual_time(scenario())
+async def test_a_lease_is_not_released_while_requests_are_in_progress() -> None:
+    server = LeaseServer()
+    async with leading(Line(server), may_give_up=lambda: False) as one:
+        assert one.holds()
+    assert server.spec["holderIdentity"] == "one"
+    assert not one.holds()

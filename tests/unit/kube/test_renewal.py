@@ -149,67 +149,55 @@ def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: boo
         assert asked == ["GET", "POST"]
 
 
-def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
+async def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
     """The kubeconfigs of kind, minikube and kubeadm use client certificates."""
     asked: list[str] = []
-
-    async def scenario() -> None:
-        async with served(asked) as server:
-            file = tmp_path / "kubeconfig"
-            write_kubeconfig(file, server, "")
-            async with open_requests(load_access(kubeconfig=str(file))) as requests:
-                answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
-        assert answer.succeeded
-
-    asyncio.run(scenario())
+    async with served(asked) as server:
+        file = tmp_path / "kubeconfig"
+        write_kubeconfig(file, server, "")
+        async with open_requests(load_access(kubeconfig=str(file))) as requests:
+            answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
+    assert answer.succeeded
     assert asked == ["GET"]
 
 
-def test_a_netrc_entry_is_not_sent_to_the_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_netrc_entry_is_not_sent_to_the_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With trust_env, aiohttp reads a netrc for every request, and then rejects our Authorization header."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     asked: list[str] = []
-
-    async def scenario() -> None:
-        async with served(asked) as server:
-            file = tmp_path / "kubeconfig"
-            write_kubeconfig(file, server, "ours")
-            access = load_access(kubeconfig=str(file))
-            async with open_requests(access) as requests, open_plain_session(access) as session:
-                answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
-                assert answer.succeeded
-                async with session.get(f"{access.endpoint.server}/api") as response:
-                    assert response.ok
-
-    asyncio.run(scenario())
+    async with served(asked) as server:
+        file = tmp_path / "kubeconfig"
+        write_kubeconfig(file, server, "ours")
+        access = load_access(kubeconfig=str(file))
+        async with open_requests(access) as requests, open_plain_session(access) as session:
+            answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
+            assert answer.succeeded
+            async with session.get(f"{access.endpoint.server}/api") as response:
+                assert response.ok
     assert asked == ["GET", "GET"]
 
 
-def test_a_hanging_credential_plugin_takes_no_longer_than_the_request_timeout() -> None:
+async def test_a_hanging_credential_plugin_takes_no_longer_than_the_request_timeout() -> None:
     asked: list[str] = []
+    may_end = threading.Event()
 
-    async def scenario() -> None:
-        may_end = threading.Event()
+    def renew() -> str:
+        may_end.wait(60)
+        return "Bearer any"
 
-        def renew() -> str:
-            may_end.wait(60)
-            return "Bearer any"
-
-        async with (
-            served(asked) as server,
-            open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as requests,
-        ):
-            with pytest.raises(NoResponseError, match="there are no credentials") as raised:
-                await requests.send("GET", "/api", {}, timeout_seconds=0.1)
-            assert not raised.value.sent
-            may_end.set()
-
-    asyncio.run(scenario())
+    async with (
+        served(asked) as server,
+        open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as requests,
+    ):
+        with pytest.raises(NoResponseError, match="there are no credentials") as raised:
+            await requests.send("GET", "/api", {}, timeout_seconds=0.1)
+        assert not raised.value.sent
+        may_end.set()
     assert asked == []
 
 
-def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) -> None:
+async def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) -> None:
     """A hanging plugin is not started for each request."""
     file = tmp_path / "kubeconfig"
     write_kubeconfig(file, "http://127.0.0.1:9", "any")
@@ -221,17 +209,14 @@ def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) 
         may_end.wait(60)
         return load_access(kubeconfig=str(file))
 
-    async def scenario() -> None:
-        renewal = Renewal(load_access(kubeconfig=str(file)), find, lambda: seconds[0])
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await renewal()
-            seconds[0] += LEAST_INTERVAL_SECONDS
-        assert await asyncio.to_thread(begun.wait, 60)
-        assert looked == [1]
-        may_end.set()
-        await renewal()
-        assert looked == [1]
-
-    asyncio.run(scenario())
+    renewal = Renewal(load_access(kubeconfig=str(file)), find, lambda: seconds[0])
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await renewal()
+        seconds[0] += LEAST_INTERVAL_SECONDS
+    assert await asyncio.to_thread(begun.wait, 60)
+    assert looked == [1]
+    may_end.set()
+    await renewal()
+    assert looked == [1]

@@ -18,24 +18,17 @@ async def was_sent(requests: Requests, timeout_seconds: float = 60.0) -> bool:
 
 
 @pytest.mark.parametrize(("answer", "seconds"), [(hanging, 0.3), (dropping, 60.0), (truncating, 60.0)])
-def test_a_request_that_reached_the_server_may_have_been_carried_out(answer: Answering, seconds: float) -> None:
+async def test_a_request_that_reached_the_server_may_have_been_carried_out(answer: Answering, seconds: float) -> None:
     stub = StubApiServer()
     stub.on("POST", "/pods", answer)
-
-    async def scenario() -> bool:
-        async with stub.running() as requests:
-            return await was_sent(requests, seconds)
-
-    assert asyncio.run(scenario())
+    async with stub.running() as requests:
+        assert await was_sent(requests, seconds)
     assert len(stub.requests) == 1
 
 
-def test_a_request_without_a_server_was_not_sent() -> None:
-    async def scenario() -> bool:
-        async with open_requests(nobody_at("http://127.0.0.1:1")) as requests:
-            return await was_sent(requests)
-
-    assert not asyncio.run(scenario())
+async def test_a_request_without_a_server_was_not_sent() -> None:
+    async with open_requests(nobody_at("http://127.0.0.1:1")) as requests:
+        assert not await was_sent(requests)
 
 
 def test_a_request_that_gets_no_connection_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,17 +50,13 @@ def test_a_request_that_gets_no_connection_was_not_sent(monkeypatch: pytest.Monk
     assert stub.requests == [("GET", "/api")]
 
 
-def test_a_request_whose_time_is_over_is_not_sent() -> None:
+async def test_a_request_whose_time_is_over_is_not_sent() -> None:
     """The process was frozen after it had prepared the request."""
     stub = StubApiServer()
-
-    async def scenario() -> bool:
-        async with stub.running() as requests:
-            prepared = await requests.prepare("POST", "/api/v1/pods", {}, timeout_seconds=0.1)
-            await asyncio.sleep(0.2)
-            with pytest.raises(NoResponseError, match="its time was over") as raised:
-                await prepared.send()
-            return raised.value.sent
-
-    assert not asyncio.run(scenario())
+    async with stub.running() as requests:
+        prepared = await requests.prepare("POST", "/api/v1/pods", {}, timeout_seconds=0.1)
+        await asyncio.sleep(0.2)
+        with pytest.raises(NoResponseError, match="its time was over") as raised:
+            await prepared.send()
+        assert not raised.value.sent
     assert stub.requests == []

@@ -90,44 +90,36 @@ class Watchless:
                 await asyncio.sleep(0.001)
 
 
-def test_a_pod_is_read_before_a_second_patch_if_the_watch_never_showed_the_first() -> None:
+async def test_a_pod_is_read_before_a_second_patch_if_the_watch_never_showed_the_first() -> None:
     bare = [web(f"web-{number}", f"{zone}1") for number, zone in enumerate("abc", 1)]
     pods = Pods({each.name: each.uid for each in bare})
     cluster = Watchless(bare, pods)
-
-    async def scenario() -> None:
-        running = asyncio.create_task(cluster.loop.run())
-        cluster.observe()
-        cluster.now = CAREFUL_SECONDS + 1  # after the time in which every pod is read before its patch
-        await cluster.until(lambda: pods.patched.total() == PODS)
-        assert not pods.read
-        for times in (1, 2, 3):  # the watch stays silent
-            cluster.now += SEEN_WITHIN_SECONDS + 1
-            await cluster.until(lambda times=times: pods.patched.total() > PODS or pods.read.total() == times * PODS)  # type: ignore[misc]  # no types for defaults
-            assert set(pods.patched.values()) == {1}
-        cluster.loop.stop()
-        await running
-
-    asyncio.run(scenario())
+    running = asyncio.create_task(cluster.loop.run())
+    cluster.observe()
+    cluster.now = CAREFUL_SECONDS + 1  # after the time in which every pod is read before its patch
+    await cluster.until(lambda: pods.patched.total() == PODS)
+    assert not pods.read
+    for times in (1, 2, 3):  # the watch stays silent
+        cluster.now += SEEN_WITHIN_SECONDS + 1
+        await cluster.until(lambda times=times: pods.patched.total() > PODS or pods.read.total() == times * PODS)  # type: ignore[misc]  # no types for defaults
+        assert set(pods.patched.values()) == {1}
+    cluster.loop.stop()
+    await running
 
 
 @pytest.mark.parametrize("late", [1, 4, 8])
 @pytest.mark.parametrize("seed", range(8))
-def test_an_applied_patch_that_was_answered_with_an_error_does_not_change_the_ranks(seed: int, late: int) -> None:
+async def test_an_applied_patch_that_was_answered_with_an_error_does_not_change_the_ranks(seed: int, late: int) -> None:
     """Nine pods are patched, eight of them at once. Ranking a pod again with the ninth could swap the two."""
     places = [f"{zone}1" for zone in "abc" for _ in range(3)]
     random.Random(seed).shuffle(places)
     bare = [web(f"web-{number}", place) for number, place in enumerate(places)]
     pods = Pods({each.name: each.uid for each in bare}, late={late})
     cluster = Watchless(bare, pods)
-
-    async def scenario() -> None:
-        running = asyncio.create_task(cluster.loop.run())
-        cluster.observe()
-        at_rest = SEEN_WITHIN_SECONDS - 1
-        await cluster.until(lambda: cluster.now >= at_rest, seconds_a_look=0.25)
-        cluster.loop.stop()
-        await running
-
-    asyncio.run(scenario())
+    running = asyncio.create_task(cluster.loop.run())
+    cluster.observe()
+    at_rest = SEEN_WITHIN_SECONDS - 1
+    await cluster.until(lambda: cluster.now >= at_rest, seconds_a_look=0.25)
+    cluster.loop.stop()
+    await running
     assert pods.patched == dict.fromkeys((each.name for each in bare), 1)

@@ -97,7 +97,7 @@ async def serve_lease(server: LeaseServer) -> web.AppRunner:
     return runner
 
 
-def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) -> None:
+async def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) -> None:
     changes: list[bool] = []
     probes: list[float] = []
     statuses: set[int] = set()
@@ -111,41 +111,38 @@ def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) -> Non
                 statuses.add(response.status)
             await asyncio.sleep(0.2)
 
-    async def scenario() -> None:
-        got = asyncio.Event()
+    got = asyncio.Event()
 
-        def on_change(leading: bool) -> None:
-            changes.append(leading)
-            got.set()
+    def on_change(leading: bool) -> None:
+        changes.append(leading)
+        got.set()
 
-        lease_server = await serve_lease(LeaseServer())
-        host, port = lease_server.addresses[0][:2]
-        access = await asyncio.to_thread(load_access, kubeconfig=str(with_plugin(tmp_path, f"http://{host}:{port}")))
-        passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
-        async with (
-            serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
-            aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
-            open_requests(access) as requests,
-        ):
-            elector = Elector(requests, ObjectKey("respread", "respread"), "me", times=TIMES, on_change=on_change)
-            running = asyncio.create_task(elector.run())
-            async with asyncio.timeout(60):
-                await got.wait()
-            scraping = [asyncio.create_task(scrape(client)) for _ in range(SCRAPERS)]
-            ends = time.monotonic() + 1.5 * TIMES.renew_deadline_seconds
-            while time.monotonic() < ends:
-                started = time.monotonic()
-                async with client.get("/livez") as response:
-                    assert response.status == 200
-                probes.append(time.monotonic() - started)
-                await asyncio.sleep(0.2)
-            assert changes == [True]  # acquired and never lost
-            for task in (running, *scraping):
-                task.cancel()
-            await asyncio.gather(running, *scraping, return_exceptions=True)
-        await lease_server.cleanup()
-
-    asyncio.run(scenario())
+    lease_server = await serve_lease(LeaseServer())
+    host, port = lease_server.addresses[0][:2]
+    access = await asyncio.to_thread(load_access, kubeconfig=str(with_plugin(tmp_path, f"http://{host}:{port}")))
+    passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
+    async with (
+        serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
+        aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
+        open_requests(access) as requests,
+    ):
+        elector = Elector(requests, ObjectKey("respread", "respread"), "me", times=TIMES, on_change=on_change)
+        running = asyncio.create_task(elector.run())
+        async with asyncio.timeout(60):
+            await got.wait()
+        scraping = [asyncio.create_task(scrape(client)) for _ in range(SCRAPERS)]
+        ends = time.monotonic() + 1.5 * TIMES.renew_deadline_seconds
+        while time.monotonic() < ends:
+            started = time.monotonic()
+            async with client.get("/livez") as response:
+                assert response.status == 200
+            probes.append(time.monotonic() - started)
+            await asyncio.sleep(0.2)
+        assert changes == [True]  # acquired and never lost
+        for task in (running, *scraping):
+            task.cancel()
+        await asyncio.gather(running, *scraping, return_exceptions=True)
+    await lease_server.cleanup()
     assert max(probes) < PROBE_SECONDS
     assert 200 in statuses
 
@@ -173,16 +170,12 @@ def test_scrapers_that_wait_for_the_same_collection_get_the_same_text() -> None:
     assert b'slow{number="0"} 2.0' in bodies[1]  # not the collection that began before their requests
 
 
-def test_scrapers_that_name_many_versions_share_a_collection() -> None:
+async def test_scrapers_that_name_many_versions_share_a_collection() -> None:
     collector = SlowCollector(series=1)
-
-    async def scenario() -> None:
-        accept = "application/openmetrics-text; version=1.0."
-        with expose(collector) as exposition:
-            texts = (exposition.text(f"{accept}{number}", compressed=False) for number in range(50))
-            await asyncio.gather(*texts)
-
-    asyncio.run(scenario())
+    accept = "application/openmetrics-text; version=1.0."
+    with expose(collector) as exposition:
+        texts = (exposition.text(f"{accept}{number}", compressed=False) for number in range(50))
+        await asyncio.gather(*texts)
     assert collector.collected == 1
 
 
@@ -233,70 +226,62 @@ async def to_its_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HT", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"])
-def test_connections_that_send_nothing_more_are_closed_if_there_are_too_many(sent: bytes) -> None:
+async def test_connections_that_send_nothing_more_are_closed_if_there_are_too_many(sent: bytes) -> None:
     """A process may have a limited number of files open, and the Lease needs a connection too."""
     most, more = 20, 30
-
-    async def scenario() -> None:
-        passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
-        async with serve_telemetry(
-            ListenAddress("127.0.0.1", 0),
-            registry=CollectorRegistry(),
-            live=passed,
-            ready=passed,
-            bounds=ClientBounds(connections=most),
-        ) as address:
-            ends = []
-            for _ in range(more):
-                reader, writer = await connect(address)
-                writer.write(sent)
-                ends.append(asyncio.create_task(to_its_end(reader, writer)))
-            async with asyncio.timeout(60):
-                while sum(not end.done() for end in ends) >= most:  # the probe's connection counts too
-                    async with aiohttp.ClientSession(f"http://{address}") as client, client.get("/livez") as response:
-                        assert response.status == 200
-                    await asyncio.sleep(0.1)
-            closed = [end.done() for end in ends]
-            assert closed == sorted(closed, reverse=True), "the oldest are closed"
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
-
-    asyncio.run(scenario())
+    passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
+    async with serve_telemetry(
+        ListenAddress("127.0.0.1", 0),
+        registry=CollectorRegistry(),
+        live=passed,
+        ready=passed,
+        bounds=ClientBounds(connections=most),
+    ) as address:
+        ends = []
+        for _ in range(more):
+            reader, writer = await connect(address)
+            writer.write(sent)
+            ends.append(asyncio.create_task(to_its_end(reader, writer)))
+        async with asyncio.timeout(60):
+            while sum(not end.done() for end in ends) >= most:  # the probe's connection counts too
+                async with aiohttp.ClientSession(f"http://{address}") as client, client.get("/livez") as response:
+                    assert response.status == 200
+                await asyncio.sleep(0.1)
+        closed = [end.done() for end in ends]
+        assert closed == sorted(closed, reverse=True), "the oldest are closed"
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
 
 
-def test_clients_that_begin_no_handshake_lose_their_connections_if_there_are_too_many(tmp_path: Path) -> None:
+async def test_clients_that_begin_no_handshake_lose_their_connections_if_there_are_too_many(tmp_path: Path) -> None:
     most, more = 20, 30
     authority = Authority.create(tmp_path)
     issued = authority.server("IP:127.0.0.1", name="tls")  # tls.crt and tls.key
+    passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
 
-    async def scenario() -> None:
-        passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
+    async def judge(given: str) -> HTTPStatus:
+        return HTTPStatus.OK if given == "known" else HTTPStatus.UNAUTHORIZED
 
-        async def judge(given: str) -> HTTPStatus:
-            return HTTPStatus.OK if given == "known" else HTTPStatus.UNAUTHORIZED
-
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            at = ListenAddress("127.0.0.1", free.getsockname()[1])
-        async with serve_telemetry(
-            ListenAddress("127.0.0.1", 0),
-            registry=CollectorRegistry(),
-            live=passed,
-            ready=passed,
-            secure=SecureMetrics(at, ServedCertificate(issued.key.parent), judge),
-            bounds=ClientBounds(handshakes=most),
-        ):
-            ends = [asyncio.create_task(to_its_end(*await connect(at))) for _ in range(more)]
-            trusting = ssl.create_default_context(cafile=str(authority.own.certificate))
-            async with aiohttp.ClientSession(f"https://{at}") as client:
-                for token, status in (("known", 200), ("unknown", 401)):
-                    headers = {"Authorization": f"Bearer {token}"}
-                    async with client.get("/metrics", headers=headers, ssl=trusting) as response:
-                        assert response.status == status
-            async with asyncio.timeout(60):
-                await asyncio.gather(*ends)
-
-    asyncio.run(scenario())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        at = ListenAddress("127.0.0.1", free.getsockname()[1])
+    async with serve_telemetry(
+        ListenAddress("127.0.0.1", 0),
+        registry=CollectorRegistry(),
+        live=passed,
+        ready=passed,
+        secure=SecureMetrics(at, ServedCertificate(issued.key.parent), judge),
+        bounds=ClientBounds(handshakes=most),
+    ):
+        ends = [asyncio.create_task(to_its_end(*await connect(at))) for _ in range(more)]
+        trusting = ssl.create_default_context(cafile=str(authority.own.certificate))
+        async with aiohttp.ClientSession(f"https://{at}") as client:
+            for token, status in (("known", 200), ("unknown", 401)):
+                headers = {"Authorization": f"Bearer {token}"}
+                async with client.get("/metrics", headers=headers, ssl=trusting) as response:
+                    assert response.status == status
+        async with asyncio.timeout(60):
+            await asyncio.gather(*ends)
 
 
 def test_scrapers_that_never_read_delay_no_probe_and_lose_their_connections() -> None:

@@ -461,20 +461,17 @@ class Exhausted(socket.socket):
         return super().accept()
 
 
-def test_connections_are_accepted_again_after_too_many_open_files(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        authority, served = certificates(tmp_path)
-        with listening_socket("127.0.0.1", 0) as real, Exhausted(fileno=os.dup(real.fileno())) as listening:
-            listening.setblocking(False)
-            Exhausted.until = time.monotonic() + 1.0
-            serving = asyncio.create_task(
-                accept_over_tls(listening, ServedCertificate(served), Greeting, most_handshakes=5)
-            )
-            trusting = ssl.create_default_context(cafile=str(authority.own.certificate))
-            assert await greeting(real.getsockname()[1], trusting) == b"hello"
-            serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await serving
-
-    asyncio.run(scenario())
+async def test_connections_are_accepted_again_after_too_many_open_files(tmp_path: Path) -> None:
+    authority, served = certificates(tmp_path)
+    with listening_socket("127.0.0.1", 0) as real, Exhausted(fileno=os.dup(real.fileno())) as listening:
+        listening.setblocking(False)
+        Exhausted.until = time.monotonic() + 1.0
+        serving = asyncio.create_task(
+            accept_over_tls(listening, ServedCertificate(served), Greeting, most_handshakes=5)
+        )
+        trusting = ssl.create_default_context(cafile=str(authority.own.certificate))
+        assert await greeting(real.getsockname()[1], trusting) == b"hello"
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
     assert 1 <= Exhausted.refused <= 11, "it waits a tenth of a second each time"
