@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from math import inf
 from typing import Any
 
@@ -80,42 +81,35 @@ class Writing:
         return [each.failures_in_a_row.pauses for each in records]
 
 
-def run(scenario: Callable[[Writing], Awaitable[None]], answer: Answering | None = None) -> StubApiServer:
+@asynccontextmanager
+async def serving(answer: Answering | None = None) -> AsyncIterator[Writing]:
+    """Return a writer to an API server that gives this answer to every write."""
     stub = StubApiServer()
     stub.on("PATCH", "/status", answer or answering({}))
     for method in ("POST", "PATCH"):
         stub.on(method, "", answer or answering({}))
-
-    async def serve() -> None:
-        async with stub.running() as requests:
-            await scenario(Writing(requests, stub))
-
-    asyncio.run(serve())
-    return stub
+    async with stub.running() as requests:
+        yield Writing(requests, stub)
 
 
-def test_a_status_is_written_only_to_the_object_with_its_uid() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_status_is_written_only_to_the_object_with_its_uid() -> None:
+    async with serving() as writing:
         await writing.write((ALL, evicted(1)), (OWN, evicted(2)))
-
-    stub = run(scenario)
-    assert sorted(stub.requests) == [
+    assert sorted(writing.stub.requests) == [
         ("PATCH", f"{GROUP}/clusterrebalancepolicies/all/status"),
         ("PATCH", f"{GROUP}/namespaces/shop/rebalancepolicies/own/status"),
     ]
-    uids: list[Any] = [body["metadata"] for body in stub.bodies]
+    uids: list[Any] = [body["metadata"] for body in writing.stub.bodies]
     assert {each["uid"] for each in uids} == {"uid-all", "uid-own"}
 
 
-def test_a_thousand_policies_of_one_tenant_delay_neither_the_loop_nor_other_statuses() -> None:
+async def test_a_thousand_policies_of_one_tenant_delay_neither_the_loop_nor_other_statuses() -> None:
     many = [
         (msgspec.structs.replace(OWN, namespace="greedy", object_name=f"own-{number}", uid=f"uid-{number}"), evicted(1))
         for number in range(1_000)
     ]
     reconciles = 0
-
-    async def scenario(writing: Writing) -> None:
-        nonlocal reconciles
+    async with serving() as writing:
         again_at = writing.seconds
         while again_at < inf:
             assert again_at <= writing.seconds  # the remaining statuses are due already
@@ -124,25 +118,21 @@ def test_a_thousand_policies_of_one_tenant_delay_neither_the_loop_nor_other_stat
             assert len(writing.stub.requests) - before <= MOST_AT_ONCE
             reconciles += 1
             assert {2, 3} <= set(writing.written)  # with the first ones
-
-    stub = run(scenario)
-    assert len(stub.requests) == 1_002
+    assert len(writing.stub.requests) == 1_002
     assert reconciles > 2
 
 
-def test_only_statuses_that_differ_are_written() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_only_statuses_that_differ_are_written() -> None:
+    async with serving() as writing:
         assert await writing.write((ALL, NONE)) == inf
         assert await writing.write((ALL, evicted(1))) == inf
         writing.seconds += 60
         assert await writing.write((ALL, evicted(1))) == inf  # the watch has not shown it yet
         assert writing.written == [1]
 
-    run(scenario)
 
-
-def test_a_status_is_written_at_most_every_few_seconds() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_status_is_written_at_most_every_few_seconds() -> None:
+    async with serving() as writing:
         await writing.write((ALL, evicted(1)))
         writing.seconds += 1
         assert await writing.write((ALL, evicted(2))) == 100 + LEAST_INTERVAL_SECONDS
@@ -150,38 +140,30 @@ def test_a_status_is_written_at_most_every_few_seconds() -> None:
         assert await writing.write((ALL, evicted(3))) == inf
         assert writing.written == [1, 3]
 
-    run(scenario)
 
-
-def test_a_record_is_written_at_once_if_required() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_record_is_written_at_once_if_required() -> None:
+    async with serving() as writing:
         await writing.write((ALL, evicted(1)))
         assert await writing.ensure((ALL, counted(2)), (OWN, NOTHING)) == {"all", "shop/own"}
         assert (writing.written, writing.recorded) == ([1], [2])
 
-    run(scenario)
 
-
-def test_a_status_is_written_at_once_if_it_was_wrong() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_status_is_written_at_once_if_it_was_wrong() -> None:
+    async with serving() as writing:
         await writing.write((ALL, evicted(1)))
         writing.writer.hurry(["all"])
         await writing.write((ALL, evicted(2)))
         await writing.write((ALL, evicted(3)))
         assert writing.written == [1, 2]
 
-    run(scenario)
 
-
-def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() -> None:
+    async with serving() as writing:
         writing.writer.begin([FoundStatus("uid-all", evicted(7))])
         assert writing.writer.known(ALL, NONE) == evicted(7)
         assert writing.writer.known(msgspec.structs.replace(ALL, uid="recreated"), NONE) == NONE
         await writing.write((ALL, evicted(7)))
         assert writing.written == []
-
-    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -189,42 +171,35 @@ def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() ->
     [answering({"message": "no"}, status=500), answering({"message": "no"}, status=409), dropping, hanging],
     ids=["500", "409", "no answer", "silence"],
 )
-def test_a_status_whose_write_was_not_confirmed_is_written_again(
+async def test_a_status_whose_write_was_not_confirmed_is_written_again(
     answer: Answering, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(writing: Writing) -> None:
+    async with serving(answer) as writing:
         writing.exclusive_seconds = 3.0 if answer is hanging else 60.0  # the timeout of the request
         for number in (1, 2):
             assert await writing.write((ALL, evicted(1))) == writing.seconds + LEAST_INTERVAL_SECONDS
             assert writing.writer.known(ALL, NONE) == NONE
             assert len(writing.stub.requests) == number
             writing.seconds += LEAST_INTERVAL_SECONDS
-
-    run(scenario, answer)
     assert "Status not written" in caplog.text
 
 
-def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(answering({"message": "not found"}, status=404)) as writing:
         await writing.write((ALL, evicted(1)))
-
-    run(scenario, answering({"message": "not found"}, status=404))
     assert caplog.text == ""
 
 
-def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
+async def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
     """After a freeze, the next leader may have written its record."""
-
-    async def scenario(writing: Writing) -> None:
+    async with serving() as writing:
         writing.exclusive_seconds = 0.0
         assert await writing.ensure((ALL, counted(1))) == set()
         await writing.write((ALL, evicted(1)))
         assert writing.stub.requests == []
 
-    run(scenario)
 
-
-def test_only_a_few_statuses_are_written_at_a_time() -> None:
+async def test_only_a_few_statuses_are_written_at_a_time() -> None:
     at_once = [0, 0]
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -234,16 +209,14 @@ def test_only_a_few_statuses_are_written_at_a_time() -> None:
         at_once[0] -= 1
         return web.json_response({})
 
-    async def scenario(writing: Writing) -> None:
+    async with serving(slowly) as writing:
         many = [msgspec.structs.replace(ALL, object_name=f"p-{number}", uid=f"{number}") for number in range(30)]
         assert len(await writing.ensure(*((each, counted(1)) for each in many))) == 30
-
-    run(scenario, slowly)
     assert 2 <= at_once[1] <= 8
 
 
-def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten() -> None:
+    async with serving() as writing:
         writing.remembered = {"all": counted(2)}
         first, second = (asyncio.create_task(writing.writer.ensure([(ALL, NONE)])) for _ in range(2))
         await asyncio.sleep(0)  # both callers wait
@@ -257,17 +230,15 @@ def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten
         assert (writing.recorded, writing.written) == ([2], [3])
         assert writing.writer.known(ALL, NONE) == evicted(3)
 
-    run(scenario)
 
-
-def test_slow_writes_gather_more_changes_for_the_next_one() -> None:
+async def test_slow_writes_gather_more_changes_for_the_next_one() -> None:
     took_seconds, here = 0.15, list[Writing]()
 
     async def slowly(_: web.Request) -> web.StreamResponse:
         here[0].seconds += took_seconds
         return web.json_response({})
 
-    async def scenario(writing: Writing) -> None:
+    async with serving(slowly) as writing:
         here.append(writing)
         assert await writing.ensure((ALL, counted(1))) == {"all"}
         writing.remembered = {"all": counted(2)}
@@ -279,11 +250,9 @@ def test_slow_writes_gather_more_changes_for_the_next_one() -> None:
         assert asyncio.get_running_loop().time() - started >= GATHER_SHARE * took_seconds
         assert writing.recorded == [1, 2]
 
-    run(scenario, slowly)
 
-
-def test_a_due_status_is_written_with_the_next_record_without_waiting() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_due_status_is_written_with_the_next_record_without_waiting() -> None:
+    async with serving() as writing:
         asking = asyncio.create_task(writing.ensure((ALL, counted(1))))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -295,11 +264,9 @@ def test_a_due_status_is_written_with_the_next_record_without_waiting() -> None:
         await writing.write((ALL, evicted(2)))
         assert writing.written == [2]
 
-    run(scenario)
 
-
-def test_a_status_whose_write_failed_is_written_again() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_status_whose_write_failed_is_written_again() -> None:
+    async with serving() as writing:
         writing.stub.on("PATCH", "/status", answering({"message": "no"}, status=500))
         asking = asyncio.create_task(writing.ensure((ALL, counted(1))))
         await asyncio.sleep(0)
@@ -312,10 +279,8 @@ def test_a_status_whose_write_failed_is_written_again() -> None:
         await writing.write((ALL, evicted(2)))
         assert (writing.recorded, writing.written) == ([1], [2, 2])
 
-    run(scenario)
 
-
-def test_requests_for_one_policy_are_sent_one_after_another() -> None:
+async def test_requests_for_one_policy_are_sent_one_after_another() -> None:
     """The last request arrives last, so an older request overwrites nothing newer."""
     at_once = [0, 0]
 
@@ -326,20 +291,18 @@ def test_requests_for_one_policy_are_sent_one_after_another() -> None:
         at_once[0] -= 1
         return web.json_response({})
 
-    async def scenario(writing: Writing) -> None:
+    async with serving(slowly) as writing:
         writing.writer.hurry(["all"])
         for count in range(1, 4):
             asking = asyncio.create_task(writing.ensure((ALL, counted(count))))
             await asyncio.sleep(0.05)
         await asyncio.gather(asking, writing.write((ALL, evicted(9))))
         assert len(writing.stub.requests) > 1
-
-    run(scenario, slowly)
     assert at_once[1] == 1
 
 
-def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
+    async with serving() as writing:
         await writing.write((ALL, evicted(1)), (OWN, evicted(1)))
         asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
         await asyncio.sleep(0)
@@ -348,8 +311,6 @@ def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
         )
         assert asking.done()
         assert writing.written == [1, 1, 2]  # the other status does not differ
-
-    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -362,10 +323,9 @@ def test_before_the_end_all_statuses_are_written_after_what_was_begun() -> None:
     ],
     ids=["200", "500", "no answer", "silence"],
 )
-def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answering, *, uncertain: bool) -> None:
+async def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answering, *, uncertain: bool) -> None:
     """The Lease is not released meanwhile, because the late write would overwrite the next leader's status."""
-
-    async def scenario(writing: Writing) -> None:
+    async with serving(answer) as writing:
         assert not writing.writer.uncertain
         writing.exclusive_seconds = 0.2
         await writing.write((ALL, evicted(1)))
@@ -373,12 +333,10 @@ def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answer
         writing.seconds += ARRIVAL_SECONDS
         assert not writing.writer.uncertain
 
-    run(scenario, answer)
-
 
 @pytest.mark.parametrize("lost", [dropping, answering({"message": "no"}, status=500)], ids=["no answer", "500"])
-def test_a_status_is_written_again_if_another_may_have_arrived_meanwhile(lost: Answering) -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_status_is_written_again_if_another_may_have_arrived_meanwhile(lost: Answering) -> None:
+    async with serving() as writing:
         await writing.write((ALL, evicted(1)))
         writing.stub.on("PATCH", "/status", lost)
         writing.seconds += 60
@@ -388,11 +346,9 @@ def test_a_status_is_written_again_if_another_may_have_arrived_meanwhile(lost: A
         await writing.write((ALL, evicted(1)))
         assert writing.written == [1, 2, 1]
 
-    run(scenario)
 
-
-def test_a_write_that_is_cancelled_may_still_arrive() -> None:
-    async def scenario(writing: Writing) -> None:
+async def test_a_write_that_is_cancelled_may_still_arrive() -> None:
+    async with serving(hanging) as writing:
         task = asyncio.create_task(writing.write((ALL, evicted(1))))
         async with asyncio.timeout(60):
             while not writing.stub.requests:  # noqa: ASYNC110 - there is no event for it
@@ -401,5 +357,3 @@ def test_a_write_that_is_cancelled_may_still_arrive() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         assert writing.writer.uncertain
-
-    run(scenario, hanging)
