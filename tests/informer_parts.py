@@ -27,9 +27,9 @@ class Parts:
         """Return the informer of a kind."""
         return next(informer for informer in self.informers.all if informer.kind.resource == resource)
 
-    def list(self, *items: dict[str, Any], version: int = 100) -> Informer:
-        """Apply a list of pods of a single page, and return their informer."""
-        informer = self.informer("pods")
+    def list(self, *items: dict[str, Any], version: int = 100, resource: str = "pods") -> Informer:
+        """Apply a list of a single page, and return its informer."""
+        informer = self.informer(resource)
         informer.begin_list()
         informer.take_page(page(*items, version=version))
         return informer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -94,10 +94,6 @@ class World:
             self.seconds = min(self.seconds + 5, seconds)
 
 
-def run(scenario: Callable[[World], Coroutine[None, None, None]]) -> None:
-    asyncio.run(scenario(World()))
-
-
 @pytest.mark.parametrize(
     ("method", "path", "names", "expected"),
     [
@@ -120,132 +116,114 @@ def test_a_request_needs_the_permission_that_the_api_server_checks(
     assert permission_for(method, path, names) == expected
 
 
-def test_a_granted_permission_is_asked_for_once_for_all_namespaces() -> None:
-    async def scenario(world: World) -> None:
-        world.authorizer.granted.add(("patch", ""))
-        assert all([await world.sends(namespace) for namespace in ("shop", "blog", "shop") for _ in range(10)])
-        await world.until(TEN_MINUTES)
-        assert world.authorizer.asked == {"": 1}
-        assert not world.permissions.missing
-        assert not world.changes
-
-    run(scenario)
+async def test_a_granted_permission_is_asked_for_once_for_all_namespaces() -> None:
+    world = World()
+    world.authorizer.granted.add(("patch", ""))
+    assert all([await world.sends(namespace) for namespace in ("shop", "blog", "shop") for _ in range(10)])
+    await world.until(TEN_MINUTES)
+    assert world.authorizer.asked == {"": 1}
+    assert not world.permissions.missing
+    assert not world.changes
 
 
-def test_many_requests_at_once_wait_for_one_review_and_none_is_sent() -> None:
-    async def scenario(world: World) -> None:
-        sent = await asyncio.gather(*(world.sends() for _ in range(100)))
-        assert not any(sent)
-        assert world.authorizer.asked == {"": 1, "shop": 1}
-        assert world.permissions.missing == {ResourceAttributes(*PATCH, "shop")}
-
-    run(scenario)
+async def test_many_requests_at_once_wait_for_one_review_and_none_is_sent() -> None:
+    world = World()
+    sent = await asyncio.gather(*(world.sends() for _ in range(100)))
+    assert not any(sent)
+    assert world.authorizer.asked == {"": 1, "shop": 1}
+    assert world.permissions.missing == {ResourceAttributes(*PATCH, "shop")}
 
 
-def test_a_missing_permission_is_asked_for_at_most_twice_in_ten_minutes_and_used_within_them() -> None:
-    async def scenario(world: World) -> None:
-        for second in range(0, 10 * TEN_MINUTES, 20):
-            await world.until(second)
-            assert not await world.sends("shop")
-            assert not await world.sends("blog")
-        most = 10 * 2
-        assert all(most / 2 <= world.authorizer.asked[namespace] <= most for namespace in ("", "shop", "blog"))
-        granted_at = world.seconds
-        world.authorizer.granted.add(("patch", "shop"))
-        while not await world.sends("shop"):
-            await world.until(world.seconds + 5)
-        assert world.seconds - granted_at <= TEN_MINUTES
-        assert world.permissions.missing == {ResourceAttributes(*PATCH, "blog")}
+async def test_a_missing_permission_is_asked_for_at_most_twice_in_ten_minutes_and_used_within_them() -> None:
+    world = World()
+    for second in range(0, 10 * TEN_MINUTES, 20):
+        await world.until(second)
+        assert not await world.sends("shop")
         assert not await world.sends("blog")
-
-    run(scenario)
-
-
-def test_an_expected_permission_is_missing_and_granted_without_any_request() -> None:
-    async def scenario(world: World) -> None:
-        world.permissions.expect([ResourceAttributes(*PATCH, "shop"), ResourceAttributes(*PATCH, "blog")])
-        await world.until(5)
-        assert len(world.permissions.missing) == 2
-        await world.until(2 * UNUSED_SECONDS)
-        assert len(world.permissions.missing) == 2
-        world.authorizer.granted.add(("patch", ""))
-        await world.until(world.seconds + DEFAULT_PERMISSIONS_SECONDS + 5)
-        assert not world.permissions.missing
-
-    run(scenario)
+    most = 10 * 2
+    assert all(most / 2 <= world.authorizer.asked[namespace] <= most for namespace in ("", "shop", "blog"))
+    granted_at = world.seconds
+    world.authorizer.granted.add(("patch", "shop"))
+    while not await world.sends("shop"):
+        await world.until(world.seconds + 5)
+    assert world.seconds - granted_at <= TEN_MINUTES
+    assert world.permissions.missing == {ResourceAttributes(*PATCH, "blog")}
+    assert not await world.sends("blog")
 
 
-def test_a_withdrawn_permission_is_missing_after_one_refusal() -> None:
-    async def scenario(world: World) -> None:
-        world.authorizer.granted.add(("patch", ""))
-        assert await world.sends()
-        world.authorizer.granted.clear()
-        world.refuse()
-        assert not await world.sends()
-        assert not await world.sends("blog")
-        assert world.permissions.missing == {ResourceAttributes(*PATCH, name) for name in ("shop", "blog")}
-
-    run(scenario)
-
-
-def test_a_refusal_by_admission_is_about_one_object_only() -> None:
-    async def scenario(world: World) -> None:
-        world.authorizer.granted.add(("patch", ""))
-        assert await world.sends()
-        world.refuse(words='admission webhook "guard.example.com" denied the request: cannot patch this pod')
-        assert await world.sends()
-        assert not world.permissions.missing
-
-    run(scenario)
+async def test_an_expected_permission_is_missing_and_granted_without_any_request() -> None:
+    world = World()
+    world.permissions.expect([ResourceAttributes(*PATCH, "shop"), ResourceAttributes(*PATCH, "blog")])
+    await world.until(5)
+    assert len(world.permissions.missing) == 2
+    await world.until(2 * UNUSED_SECONDS)
+    assert len(world.permissions.missing) == 2
+    world.authorizer.granted.add(("patch", ""))
+    await world.until(world.seconds + DEFAULT_PERMISSIONS_SECONDS + 5)
+    assert not world.permissions.missing
 
 
-def test_while_reviews_are_not_answered_requests_are_sent_and_refusals_count() -> None:
-    async def scenario(world: World) -> None:
-        world.authorizer.status_code = 403
-        sent = 0
-        for second in range(0, 10 * TEN_MINUTES, 5):
-            world.seconds = second
-            if await world.sends():
-                sent += 1
-                world.refuse()
-        assert 10 <= sent <= 20
-        assert world.authorizer.asked.total() <= 20
-        world.authorizer.status_code, world.authorizer.lost = 201, True
-        world.seconds += DEFAULT_PERMISSIONS_SECONDS
-        assert await world.sends()
-
-    run(scenario)
+async def test_a_withdrawn_permission_is_missing_after_one_refusal() -> None:
+    world = World()
+    world.authorizer.granted.add(("patch", ""))
+    assert await world.sends()
+    world.authorizer.granted.clear()
+    world.refuse()
+    assert not await world.sends()
+    assert not await world.sends("blog")
+    assert world.permissions.missing == {ResourceAttributes(*PATCH, name) for name in ("shop", "blog")}
 
 
-def test_a_permission_that_is_not_optional_is_tried_again_after_a_short_time() -> None:
-    async def scenario(world: World) -> None:
-        assert await world.sends("shop", "POST", EVICTION)
-        world.refuse("shop", "POST", EVICTION)
-        assert not await world.sends("shop", "POST", EVICTION)
-        assert await world.sends("blog", "POST", EVICTION)
-        world.seconds += TRY_AGAIN_SECONDS
-        assert await world.sends("shop", "POST", EVICTION)  # this one finds out
-        assert not await world.sends("shop", "POST", EVICTION)
-        for status_code in (401, 429, 503):
-            world.accept("POST", EVICTION, status_code)
-        assert world.permissions.missing
-        world.accept("POST", EVICTION, 201)
-        assert not world.permissions.missing
-        assert await world.sends("shop", "POST", EVICTION)
-        assert not world.authorizer.asked
-
-    run(scenario)
+async def test_a_refusal_by_admission_is_about_one_object_only() -> None:
+    world = World()
+    world.authorizer.granted.add(("patch", ""))
+    assert await world.sends()
+    world.refuse(words='admission webhook "guard.example.com" denied the request: cannot patch this pod')
+    assert await world.sends()
+    assert not world.permissions.missing
 
 
-def test_a_missing_permission_that_nothing_needs_is_forgotten() -> None:
-    async def scenario(world: World) -> None:
-        expected = ResourceAttributes(*PATCH, "blog")
-        world.permissions.expect([expected])
-        world.refuse("shop", "POST", EVICTION)
-        assert not await world.sends("gone")
-        await world.until(UNUSED_SECONDS)
-        assert len(world.permissions.missing) == 3
-        await world.until(UNUSED_SECONDS + 1)
-        assert world.permissions.missing == {expected}
+async def test_while_reviews_are_not_answered_requests_are_sent_and_refusals_count() -> None:
+    world = World()
+    world.authorizer.status_code = 403
+    sent = 0
+    for second in range(0, 10 * TEN_MINUTES, 5):
+        world.seconds = second
+        if await world.sends():
+            sent += 1
+            world.refuse()
+    assert 10 <= sent <= 20
+    assert world.authorizer.asked.total() <= 20
+    world.authorizer.status_code, world.authorizer.lost = 201, True
+    world.seconds += DEFAULT_PERMISSIONS_SECONDS
+    assert await world.sends()
 
-    run(scenario)
+
+async def test_a_permission_that_is_not_optional_is_tried_again_after_a_short_time() -> None:
+    world = World()
+    assert await world.sends("shop", "POST", EVICTION)
+    world.refuse("shop", "POST", EVICTION)
+    assert not await world.sends("shop", "POST", EVICTION)
+    assert await world.sends("blog", "POST", EVICTION)
+    world.seconds += TRY_AGAIN_SECONDS
+    assert await world.sends("shop", "POST", EVICTION)  # this one finds out
+    assert not await world.sends("shop", "POST", EVICTION)
+    for status_code in (401, 429, 503):
+        world.accept("POST", EVICTION, status_code)
+    assert world.permissions.missing
+    world.accept("POST", EVICTION, 201)
+    assert not world.permissions.missing
+    assert await world.sends("shop", "POST", EVICTION)
+    assert not world.authorizer.asked
+
+
+async def test_a_missing_permission_that_nothing_needs_is_forgotten() -> None:
+    world = World()
+    expected = ResourceAttributes(*PATCH, "blog")
+    world.permissions.expect([expected])
+    world.refuse("shop", "POST", EVICTION)
+    assert not await world.sends("gone")
+    await world.until(UNUSED_SECONDS)
+    assert len(world.permissions.missing) == 3
+    await world.until(UNUSED_SECONDS + 1)
+    assert world.permissions.missing == {expected}

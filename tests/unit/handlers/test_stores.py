@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.informer_parts import Parts, page
+from tests.informer_parts import Parts
 from tests.policy_specs import enforces
 
 
@@ -27,8 +27,7 @@ def test_policies_of_both_kinds_are_stored_by_name() -> None:
         ("clusterrebalancepolicies", policy("default", mode="Enforce")),
         ("rebalancepolicies", policy("default", namespace="shop")),
     ):
-        parts.informer(resource).begin_list()
-        parts.informer(resource).take_page(page(body))
+        parts.list(body, resource=resource)
     assert {name: (each.kind, each.spec.mode) for name, each in store.policies.items()} == {
         "default": ("ClusterRebalancePolicy", "Enforce"),
         "shop/default": ("RebalancePolicy", "DryRun"),
@@ -37,11 +36,9 @@ def test_policies_of_both_kinds_are_stored_by_name() -> None:
 
 def test_a_list_of_one_kind_does_not_affect_the_other() -> None:
     parts = Parts()
-    namespaced = parts.informer("rebalancepolicies")
     parts.event("clusterrebalancepolicies", policy("default", 1))
     parts.event("rebalancepolicies", policy("default", 2, namespace="shop"))
-    namespaced.begin_list()
-    namespaced.take_page(page(version=3))
+    parts.list(version=3, resource="rebalancepolicies")
     assert set(parts.informers.policies.policies) == {"default"}
     parts.event("clusterrebalancepolicies", policy("default", 4), deleted=True)
     assert not parts.informers.policies.policies
@@ -76,9 +73,7 @@ def test_a_snapshot_of_policies_does_not_change() -> None:
 
 def test_priority_classes_are_stored_as_values_by_name() -> None:
     parts = Parts()
-    informer = parts.informer("priorityclasses")
-    informer.begin_list()
-    informer.take_page(page(priority_class("high", 1000), priority_class("low", -5), version=10))
+    parts.list(priority_class("high", 1000), priority_class("low", -5), version=10, resource="priorityclasses")
     parts.event("priorityclasses", priority_class("middle", 0, 11))
     parts.event("priorityclasses", priority_class("low", -5, 12), deleted=True)
     assert dict(parts.informers.priority_classes.by_name) == {"high": 1000, "middle": 0}
@@ -87,8 +82,6 @@ def test_priority_classes_are_stored_as_values_by_name() -> None:
 @pytest.mark.parametrize("value", ["1000", None, 1.5])
 def test_a_priority_class_without_a_value_is_reported(value: Any) -> None:
     parts = Parts()
-    informer = parts.informer("priorityclasses")
-    informer.begin_list()
-    informer.take_page(page(priority_class("high", value), priority_class("low", 1)))
+    informer = parts.list(priority_class("high", value), priority_class("low", 1), resource="priorityclasses")
     assert dict(parts.informers.priority_classes.by_name) == {"low": 1}
     assert [(error.name, error.path) for error in informer.undecodable.values()] == [("high", "value")]

@@ -291,10 +291,7 @@ async def test_events_that_follow_others_are_collected_for_a_moment() -> None:
 
 def heartbeats(watch: Watch, versions: range) -> list[bytes]:
     """Return events that change only the version of a listed pod."""
-    body = pod("web", 5)
-    watch.parts.informer("pods").begin_list()
-    page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": [body]}
-    watch.parts.informer("pods").take_page(json.dumps(page).encode())
+    watch.parts.list(pod("web", 5), version=5)
     return [line("MODIFIED", **pod("web", version)) for version in versions]
 
 
