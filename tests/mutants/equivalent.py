@@ -69,7 +69,7 @@ EQUIVALENT: Final = {
     (
         "planning/room/demand.py",
         "_is_of_one_each",
-        "len(column.nodes_with) == column.present.bit_count() → False",
+        "column.is_of_nodes → False",
     ): "if no two of all nodes have the same value, no two of some have: it only saves the look",
     **{
         ("planning/solving.py", f"Solver.{function}", "0 → 1"): "what is asked for comes in thousandths and bytes"

@@ -298,8 +298,8 @@ def _duration(bounds: DurationBounds) -> _Read:
     def read(value: Any, path: str, problems: _Problems) -> object:
         if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
             return _wrong(problems, path, f"must be a duration such as 30s, 5m or 1h30m, not {shown(value)}")
-        found = max(bounds.least, min(parse_duration(value), bounds.greatest))
-        if problems is not None and found != parse_duration(value):
+        found = max(bounds.least, min(given := parse_duration(value), bounds.greatest))
+        if problems is not None and found != given:
             return _unfit(problems, path, f"from {least} to {greatest}", value)
         return found
 

@@ -118,7 +118,7 @@ class Solution(NamedTuple):
 
     @property
     def taken(self) -> tuple[Taken, ...]:
-        """The room that its replacements use, in the order of its moves."""
+        """The room that its replacements use: of those that wait, and then of its moves as the search found them."""
         return self.claim.taken
 
     @property

@@ -157,6 +157,11 @@ async def until(condition: Callable[[], bool], *, seconds: float) -> float:
     return asyncio.get_running_loop().time() - started
 
 
+async def cut_off(line: Line, leader: Elector) -> None:
+    line.dead = True
+    await until(lambda: not leader.holds(), seconds=11)
+
+
 async def test_the_first_replica_leads_and_the_second_follows_when_it_ends() -> None:
     server = LeaseServer()
     one, two = elector(Line(server), "one"), elector(Line(server), "two")
@@ -301,8 +306,7 @@ async def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> Non
     async with leading(line) as one:
         for _ in range(3):
             before = one.term
-            line.dead = True
-            await until(lambda: not one.holds(), seconds=11)
+            await cut_off(line, one)
             server.lease = None
             two = elector(Line(server), "two")
             async with running(two):
@@ -374,8 +378,7 @@ async def test_a_new_term_begins_only_if_another_replica_led_in_between() -> Non
     line = Line(server)
     async with leading(line) as one:
         first = one.term
-        line.dead = True
-        await until(lambda: not one.holds(), seconds=11)
+        await cut_off(line, one)
         line.dead = False
         await until(one.holds, seconds=3)
         assert one.term == first
@@ -472,8 +475,7 @@ async def test_a_former_leader_whom_a_user_writes_into_the_lease_begins_a_new_te
     line = Line(server)
     async with leading(line) as one:
         before = one.term
-        line.dead = True
-        await until(lambda: not one.holds(), seconds=11)
+        await cut_off(line, one)
         other = Line(server)
         async with running(two := elector(other, "two")):
             await until(two.holds, seconds=20)

@@ -389,7 +389,7 @@ def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn]) -> tuple[NodeSet,
 
 def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:
     """Whether no two of some nodes have the same value of a label."""
-    if len(column.nodes_with) == column.present.bit_count():
+    if column.is_of_nodes:
         return True
     return all((domain & nodes).bit_count() <= 1 for domain in column.nodes_with.values())
 

@@ -102,8 +102,7 @@ def places_together(
     course = _Course(board)
     of_waiting: list[Places] = []
     for piece in waiting:
-        places = course.add(piece)
-        if places is None:
+        if (places := course.wait(piece)) is None:
             return None, {}
         of_waiting.append(places)
     of_evicted: dict[int, Places] = {}
@@ -253,16 +252,17 @@ class _Course:
             found = self._known[number] = _Replacements.of(self._board, self._board.pieces[number])
         return found
 
-    def _may_join(self, number: int, *, is_paid_for: bool) -> bool:
-        """Whether the bound covers the replacements of a piece, and they have the same constraints as those so far.
+    def _deciding(self, number: int, *, is_paid_for: bool) -> _Own | None:
+        """Return the constraints that decide where replacements of a piece go, beside those so far.
 
-        If all are paid for, only their DoNotSchedule constraints need be the same.
+        None if the bound does not cover them, or if theirs differ: DoNotSchedule ones alone, if all are paid for.
         """
         these, first = self._these(number), self._first
-        if is_paid_for and self._all_are_paid_for and these.own_hard is not None:
-            return first is None or these.hard_constraints == first.hard_constraints
+        hard = these.own_hard if is_paid_for else None
+        if hard is not None and self._all_are_paid_for:
+            return hard if first is None or these.hard_constraints == first.hard_constraints else None
         is_like_first = first is None or (these.constraints == first.constraints and not self._are_mixed)
-        return these.own is not None and is_like_first
+        return (hard or these.own) if these.own is not None and is_like_first else None
 
     def move(self, spot: Spot) -> Places | None:
         """Count an eviction and its replacement, and return the places of that.
@@ -277,26 +277,26 @@ class _Course:
         is_paid_for = any(not level.tally.soft for level in improved) and all(
             is_so or not level.tally.soft for level, is_so in zip(levels, too_full, strict=True)
         )
-        if improved and not self._may_join(spot.piece, is_paid_for=is_paid_for):
+        if not improved:
+            self.is_over = True
+            return None
+        if (own := self._deciding(spot.piece, is_paid_for=is_paid_for)) is None:
             return None
         for level, domain in zip(levels, domains, strict=True):
             if domain is not None:
                 level.evict(domain)
-        places = self.add(spot.piece, is_paid_for=is_paid_for) if improved else None
+        places = self._add(spot.piece, own, is_paid_for=is_paid_for)
         self.is_over = places is None
         return places
 
-    def add(self, number: int, *, is_paid_for: bool = False) -> Places | None:
-        """Count a replacement that has no node, and return its places; None if the bound can't be shown.
+    def wait(self, number: int) -> Places | None:
+        """Count a replacement of a piece that has no node, and return its places; None if the bound can't be shown."""
+        own = self._deciding(number, is_paid_for=False)
+        return None if own is None else self._add(number, own, is_paid_for=False)
 
-        Args:
-            number: of its piece.
-            is_paid_for: whether ScheduleAnyway constraints get no more excess wherever it lands.
-        """
+    def _add(self, number: int, own: _Own, *, is_paid_for: bool) -> Places | None:
+        """Count a replacement of which these constraints decide where it goes, and return its places, as `wait`."""
         piece, these = self._board.pieces[number], self._these(number)
-        own = these.own_hard if is_paid_for and these.own_hard is not None else these.own
-        if own is None or not self._may_join(number, is_paid_for=is_paid_for):
-            return None
         self._first = self._first or these
         self._are_mixed = self._are_mixed or these.constraints != self._first.constraints
         self._all_are_paid_for = self._all_are_paid_for and is_paid_for
