@@ -187,6 +187,8 @@ def _is_final(node: ast.AnnAssign) -> bool:
     match node:
         case ast.AnnAssign(annotation=ast.Name(id="Final"), value=ast.Constant(value=int() | float())):
             return True
+        case ast.AnnAssign(annotation=ast.Name(id="Final"), value=ast.BinOp(left=ast.Constant(), right=ast.Constant())):
+            return True
         case _:
             return False
 

@@ -228,6 +228,22 @@ def test_the_cost_of_a_pod_grows_at_most_linearly_with_its_constraints() -> None
     assert cost(400) < LINEAR * cost(200)
 
 
+def test_the_cost_of_pending_pods_grows_at_most_linearly_with_their_kinds() -> None:
+    """Whether the constraints of each may count all others is not asked for each pair of many."""
+
+    def cost(kinds: int) -> int:
+        state, of = world(1), spec(constraint(selector={"pending": "yes"}))
+        pending = [
+            pod(f"p-{each}", "", of, labels=Map(pending="yes", of=str(each)), creation_timestamp=NOW)
+            for each in range(kinds)
+        ]
+        state.apply("pods", [(each.key, each) for each in pending])
+        spread = SpreadIndex().update(state.snapshot)
+        return calls(lambda: Planner().plan(state.snapshot, spread, SETTING, now=NOW))
+
+    assert cost(200) < LINEAR * cost(100)
+
+
 def test_groups_that_budgets_hold_are_not_searched_again_beside_those_that_use_room() -> None:
     """Nothing that others do about room would let their pods go. It took 350 times as many calls as without budgets."""
 

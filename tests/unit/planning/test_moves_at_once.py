@@ -102,6 +102,17 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     assert not plan.awaits_nodes
 
 
+@pytest.mark.parametrize("nodes", [12, 140])
+@pytest.mark.parametrize("by_part", [(), (constraint(HOSTNAME, max_skew=2, selector=Map(part="x")),)])
+def test_all_moves_from_nodes_that_are_too_full_are_made_at_once(
+    by_part: tuple[TopologySpreadConstraint, ...], nodes: int
+) -> None:
+    """Also of more nodes than domains that are looked at one by one, and if other constraints are about nodes, too."""
+    web = pods({f"a{at}": 2 for at in range(nodes // 2)}, spec(per_node(), *by_part), labels=OF_WEB.set("part", "x"))
+    other = pods({"a0": 1, "a1": 1}, spec(), labels=Map(part="x"), controller=controlled("other"), prefix="other")
+    assert at_once(planned(zones("a", nodes), [*web, *other])) == (nodes // 2, nodes // 2)
+
+
 def softly(part: str) -> TopologySpreadConstraint:
     """Return a soft constraint of one of several workloads of web."""
     return constraint(selector=Map(part=part), when="ScheduleAnyway")

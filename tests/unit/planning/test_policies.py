@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -147,9 +148,13 @@ def test_reach_counts_pods_and_names_the_governing_policy() -> None:
 
 def test_cached_answers_are_evicted_and_computed_again() -> None:
     policies = PolicyIndex([own("a", pod_selector=labelled(tier="1"))]).in_namespace("shop", {})
-    for round_ in range(10_000):
-        found = policies.governance(Map(tier=str(round_ % 2), hash=str(round_))).policy
-        assert (found is not None) == bool(round_ % 2)
+    asked = [Map(tier=str(number % 2), hash=str(number)) for number in range(10_000)]
+    before = sum(map(sys.getrefcount, asked))
+    for number, labels in enumerate(asked):
+        found = policies.governance(labels).policy
+        assert (found is not None) == bool(number % 2)
+    del labels
+    assert sum(map(sys.getrefcount, asked)) - before < 5_000
 
 
 def test_a_group_is_selected_only_while_it_exists() -> None:

@@ -84,6 +84,12 @@ def test_the_wave_has_as_many_moves_as_fit() -> None:
     assert at_once(planned(zones(4, nodes=2), *apps)) == 4
 
 
+def test_ample_room_is_shown_for_many_pending_pods_without_a_look_at_each_node() -> None:
+    """With a look at each node for each pod, the looks would not suffice, and the move would wait."""
+    others = [waiting(f"other-{number}") for number in range(260)]
+    assert at_once(planned(zones(320, nodes=80), *others, *application("web"))) == 1
+
+
 @pytest.mark.parametrize(("room", "moves"), [(1, 0), (2, 1), (3, 1), (5, 2), (6, 3), (7, 3)])
 def test_each_pod_that_is_let_in_opens_other_domains_to_one_more(room: int, moves: int) -> None:
     """Many pods wait for a place in zone a, which is full and has the fewest of them."""
@@ -96,6 +102,18 @@ def test_each_pod_that_is_let_in_opens_other_domains_to_one_more(room: int, move
     apps = [each for number in range(3) for each in application(f"web-{number}")]
     nodes = [node("a1", "a", pods=10), node("b1", "b"), node("c1", "c", pods=5 + room)]
     assert at_once(planned(nodes, *many, *apps)) == moves
+
+
+@pytest.mark.parametrize(("counted", "moves"), [(["p"], 0), (["p", "none"], 0), (["none", "p"], 0), (["none"], 1)])
+def test_a_pending_pod_that_one_constraint_of_another_counts_may_close_its_node(counted: list[str], moves: int) -> None:
+    """Only a1 accepts them now, and the first one there may close it to the other one. What opens is not counted on."""
+    of = spec(*(constraint(selector=Map(app=each)) for each in counted))
+    apps = [
+        pod(f"p-{number}", on, of, labels=Map(app="p"), controller=owner("p"), creation_timestamp=NOW)
+        for number, on in enumerate(("b1", "c1", "", ""))
+    ]
+    nodes = [node("a1", "a", pods=4), node("b1", "b", pods=2), node("c1", "c", pods=4)]
+    assert at_once(planned(nodes, *apps, *application("web"))) == moves
 
 
 @pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
@@ -337,12 +355,15 @@ def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
     of_long_ago = important(creation_timestamp=NOW - timedelta(minutes=11))
     assert at_once(planned(nodes, held, of_long_ago, *application("web"))) == 1
     on_a2: dict[str, Any] = {"node_selector": Map({HOSTNAME: "a2"})}
-    nodes.append(node("a2", "a", pods=1))
-    there = pod("low-there", "a2", spec(priority=-1, **on_a2), labels=Map(app="low"))
+    nodes.append(node("a2", "a", pods=2))
+    there = [
+        pod("low-there", "a2", spec(priority=-1, **on_a2), labels=Map(app="low")),
+        pod("equal-there", "a2", spec(priority=9, **IN_C), labels=Map(app="equal")),
+    ]
     for name in ("before", "next"):  # the other one is named important
         elsewhere = waiting(name, priority=9, **on_a2)
-        assert at_once(planned(nodes, there, elsewhere, *application("web"))) == 1
-        assert at_once(planned(nodes, held, there, elsewhere, important(), *application("web"))) == 0
+        assert at_once(planned(nodes, *there, elsewhere, *application("web"))) == 1
+        assert at_once(planned(nodes, held, *there, elsewhere, important(), *application("web"))) == 0
 
 
 def test_a_nominated_pod_reserves_its_node_even_against_a_higher_priority() -> None:

@@ -45,6 +45,7 @@ def test_drawn_changes_are_those_of_the_seed_and_change_one_expression() -> None
         ("def f(a=1, *, b=False): ...", {"1 → 2", "False → True"}),
         ("class C(D, frozen=True):\n    a: int = 1", {"1 → 2"}),
         ("A: Final = 2.5", {"2.5 → 10 * 2.5"}),
+        ("A: Final = 4 << 20", {"4 << 20 → 10 * 4 << 20"}),
         ("x = a - (b)", {"- → +"}),
         ("x = any(a)", {"any → all"}),
         ("await a.add(b)", {"await a.add(b) → pass"}),

@@ -10,7 +10,15 @@ import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector, LabelSelectorRequirement
-from respread.cluster.objects import CSINode, Namespace, Node, PersistentVolume, PersistentVolumeClaim, StorageClass
+from respread.cluster.objects import (
+    ClaimReference,
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from respread.cluster.pod import (
     AWSElasticBlockStore,
     GCEPersistentDisk,
@@ -184,6 +192,9 @@ def bound(name: str, **fields: Any) -> PersistentVolumeClaim:
     return claim(name, volume_name=f"pv-{name}", bind_completed=True, phase="Bound", **fields)
 
 
+MANUAL = StorageClass(
+    name="manual", provisioner="kubernetes.io/no-provisioner", volume_binding_mode="WaitForFirstConsumer"
+)
 IN_ZONE_B = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement(ZONE, "In", ("b",)),)),))
 
 
@@ -324,9 +335,7 @@ def test_the_reason_says_what_is_wrong_with_a_claim(given: list[PersistentVolume
         persistentvolumeclaims=given,
         storageclasses=[
             StorageClass(name="now", provisioner="disks.io"),
-            StorageClass(
-                name="manual", provisioner="kubernetes.io/no-provisioner", volume_binding_mode="WaitForFirstConsumer"
-            ),
+            MANUAL,
             StorageClass(
                 name="in-b",
                 provisioner="disks.io",
@@ -348,14 +357,66 @@ def test_each_claim_needs_a_volume_of_its_own(volumes: int) -> None:
             PersistentVolume(name=f"pv-{number}", storage_class_name="manual", phase="Available")
             for number in range(volumes)
         ],
-        storageclasses=[
-            StorageClass(
-                name="manual", provisioner="kubernetes.io/no-provisioner", volume_binding_mode="WaitForFirstConsumer"
-            )
-        ],
+        storageclasses=[MANUAL],
     )
     missing = "VolumeBinding: there is no volume for claim two, and its storage class makes none"
     assert answers == ([] if volumes == 2 else [missing])
+
+
+ITS = ClaimReference("default", "data", "uid-1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "fits"),
+    [
+        ({}, True),
+        ({"capacity_bytes": 9}, False),
+        ({"access_modes": ("ReadWriteMany",)}, False),
+        ({"labels": Map()}, False),
+        ({"volume_mode": "Block"}, False),
+        ({"volume_attributes_class_name": ""}, False),
+        ({"storage_class_name": "other"}, False),
+        ({"terminating": True}, False),
+        ({"phase": "Released"}, False),
+        ({"node_affinity": IN_ZONE_B}, False),
+        ({"claim": ITS, "access_modes": (), "labels": Map(), "phase": "Released"}, True),
+        ({"claim": ITS, "node_affinity": IN_ZONE_B}, False),
+        ({"claim": ITS, "capacity_bytes": 9}, False),
+        ({"claim": ClaimReference("default", "data")}, True),
+        ({"claim": ClaimReference("default", "data", "uid-0")}, False),
+        ({"claim": ClaimReference("default", "other", "uid-1")}, False),
+        ({"claim": ClaimReference("other", "data", "uid-1")}, False),
+    ],
+)
+def test_a_claim_is_bound_to_a_volume_that_is_reserved_for_it_or_free_and_suitable(
+    fields: dict[str, Any], *, fits: bool
+) -> None:
+    volume: dict[str, Any] = {
+        "storage_class_name": "manual",
+        "capacity_bytes": 10,
+        "access_modes": ("ReadWriteOnce", "ReadWriteMany"),
+        "labels": Map(disk="fast"),
+        "volume_attributes_class_name": "gold",
+        "phase": "Available",
+    }
+    wanted = claim(
+        "data",
+        uid="uid-1",
+        storage_class_name="manual",
+        requested_bytes=10,
+        access_modes=("ReadWriteOnce",),
+        selector=LabelSelector(Map(disk="fast")),
+        volume_attributes_class_name="gold",
+    )
+    answers = reason(
+        PodSpec(shared_claims=("data",)),
+        node("n1", "a"),
+        persistentvolumeclaims=[wanted],
+        persistentvolumes=[PersistentVolume(name="pv", **volume | fields)],
+        storageclasses=[MANUAL],
+    )
+    missing = "VolumeBinding: there is no volume for claim data, and its storage class makes none"
+    assert answers == ([] if fits else [missing])
 
 
 def test_the_reason_contains_domain_count_minimum_and_skew() -> None:

@@ -16,8 +16,9 @@ from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec
 from respread.cluster.state import ClusterState
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.index import SpreadIndex
 from tests.informer_parts import Parts
-from tests.worlds import HOSTNAME, cluster, constraint, node, pod
+from tests.worlds import HOSTNAME, cluster, constraint, node, pod, spec
 
 _MIB = 1 << 20
 NODES = 1_000
@@ -96,3 +97,28 @@ def test_selectors_of_deleted_objects_are_dropped(grown_mib: Callable[[], float]
         body = {"metadata": {**metadata, "resourceVersion": str(number + 1)}, "spec": {"selector": selector}}
         parts.event("poddisruptionbudgets", body)
     assert grown_mib() < 5
+
+
+KEYS = tuple(f"key-{number}" for number in range(5_000))
+GROUPS: dict[str, Callable[[str], Pod]] = {
+    "selectors": lambda name: pod(
+        "p", "n1", spec(constraint(selector=selecting(name, 5_000))), labels=Map(app=f"{name}-1")
+    ),
+    "matchLabelKeys": lambda name: pod(
+        "p", "n1", spec(constraint(match_label_keys=KEYS)), labels=Map({"app": "web", **dict.fromkeys(KEYS, name)})
+    ),
+    "node selectors": lambda name: pod("p", "n1", spec(constraint(), node_selector=Map(dict.fromkeys(KEYS, name)))),
+}
+
+
+@pytest.mark.parametrize("shape", GROUPS)
+def test_groups_of_deleted_pods_are_dropped(shape: str, grown_mib: Callable[[], float]) -> None:
+    state = ClusterState(cluster([node("n1", "a", pods=100)], []))
+    index = SpreadIndex()
+    grown = []
+    for number in range(20):
+        come = GROUPS[shape](f"p{number}")
+        state.apply("pods", [(come.key, come)])
+        assert len(index.update(state.snapshot).groups) == 1
+        grown.append(grown_mib())
+    assert grown[-1] < 2.5 * grown[1]

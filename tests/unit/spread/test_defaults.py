@@ -152,8 +152,16 @@ def test_an_owner_is_not_requested_if_no_default_constraint_needs_it() -> None:
 # From one snapshot to the next
 
 
-def test_groups_follow_changes_of_services_and_owners() -> None:
-    state = ClusterState(world(owners=()))
+@pytest.mark.parametrize(
+    "owner",
+    ["apps/v1 ReplicaSet", "apps/v1 StatefulSet", "v1 ReplicationController"],
+    ids=lambda owner: owner.split()[1],
+)
+def test_groups_follow_changes_of_services_and_owners(owner: str) -> None:
+    version, kind = owner.split()
+    resource = f"{kind.lower()}s"
+    reference = OwnerReference(version, kind, OWNER.name, "uid-web")
+    state = ClusterState(world(pod("web-1", "a1", PLAIN, controller=reference), owners=()))
     defaults = DefaultConstraints(HARD_ZONES)
     index = SpreadIndex(defaults)
 
@@ -163,15 +171,15 @@ def test_groups_follow_changes_of_services_and_owners() -> None:
         assert [str(key.selector) for key in found.groups] == ([] if selector is None else [selector])
 
     check(None)
-    state.apply("replicasets", [(OWNER.key, OWNER)])
+    state.apply(resource, [(OWNER.key, OWNER)])
     check("app=web")
     service = Service(namespace="default", name="web", selector=Map(app="web"))
     state.apply("services", [(service.key, service)])
     check("app=web")
     other = Workload(namespace="default", name="web", selector=LabelSelector(match_labels=Map(app="web", tier="x")))
-    state.apply("replicasets", [(OWNER.key, other)])
+    state.apply(resource, [(OWNER.key, other)])
     check("app=web,tier=x")
-    state.apply("replicasets", [(OWNER.key, None)])
+    state.apply(resource, [(OWNER.key, None)])
     check(None)
 
 
