@@ -67,10 +67,8 @@ class _Kept:
 class _Opened(NamedTuple):
     """The pods of `waiting` to which nodes open that pods leave for those that have joined."""
 
-    left: NodeSet = 0
-    """These nodes."""
     demands: Mapping[int, Demand] = Map()
-    """Those pods, by identity. Each may then land anywhere."""
+    """These pods, by identity. Each may then land anywhere."""
     number: int = 0
     """How many they are."""
     places: Mapping[int, int] = Map()
@@ -80,13 +78,13 @@ class _Opened(NamedTuple):
         """Return it with more nodes that are left, and the pods to which these open."""
         demands = {**self.demands, **found}
         if not demands:
-            return self._replace(left=self.left | left)
-        changed = left if len(demands) == len(self.demands) else self.left | left
+            return self
+        # Pods to which a node does not open when it is left can't land there later.
         places = {
-            slot: max(leaving.places(slot, each.prepared) for each in demands.values()) for slot in slots_of(changed)
+            slot: max(leaving.places(slot, each.prepared) for each in demands.values()) for slot in slots_of(left)
         }
         number = sum(each.number for each in demands.values())
-        return _Opened(self.left | left, demands, number, {**self.places, **places})
+        return _Opened(demands, number, {**self.places, **places})
 
     def landing(self, demand: Demand) -> int:
         """Return how many of these pods may land on a node that opens to them, at most.
@@ -183,7 +181,6 @@ class Contention:
             return conflict
         for one in kept:
             self._keep(one)
-        self._relations.let_in(let_in)
         return None
 
     def reserve(self, demand: Demand) -> bool:

@@ -444,12 +444,6 @@ class Relations:
             if (nodes := each.prepared.admitted(spread=False, terms=False))
         ]
 
-    def let_in(self, demands: Sequence[Demand]) -> None:
-        """Record that pods are among those that need a node now."""
-        if demands:
-            pods = {id(each.pod) for each in demands}
-            self._shut_out = [each for each in self._shut_out if id(each.pod) not in pods]
-
     def note(self, demand: Demand, times: int) -> None:
         """Add pods, or remove them if `times` is negative."""
         spec, prepared = demand.pod.spec, demand.prepared
