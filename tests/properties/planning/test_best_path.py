@@ -106,6 +106,28 @@ def test_a_pod_that_moves_may_open_a_zone_to_those_with_affinity_to_it() -> None
     assert _result(path) == Truth(violated=0, excess=0, evictions=2)
 
 
+@pytest.mark.parametrize(
+    ("zones", "pods", "room", "expected"),
+    [("abb", (5, 3, 0), PLENTY, Cost((0,), 0, 1)), ("abc", (7, 3, 3), 3, Cost((1,), 2, 1))],
+)
+def test_no_search_goes_on_when_a_path_costs_what_the_groups_to_restore_must_cost(
+    zones: str, pods: tuple[int, ...], room: int, expected: Cost
+) -> None:
+    """The soft constraint is not to be restored. In the second cluster, zone b is full and stays so."""
+    by_zone = Rule("zone", 1, (("app", "web"),))
+    rooms = (PLENTY, room, PLENTY)
+    world = World(
+        hosts=tuple(Host({HOSTNAME: f"n{at}", "zone": zone}, rooms[at]) for at, zone in enumerate(zones)),
+        shapes=(Shape({"app": "web"}, (by_zone, by_zone._replace(key=HOSTNAME, hard=False))),),
+        pods=tuple(Place(0, host, movable=host == 0) for host, number in enumerate(pods) for _ in range(number)),
+    )
+    board, _ = board_of(world)
+    budget, of_greedy = SearchBudget(AMPLE), SearchBudget(0)
+    assert best_path(board, _rules(budget, 1)).cost == board.reach() == expected
+    best_path(board, _rules(of_greedy, 1))
+    assert budget.spent == of_greedy.spent
+
+
 def _truth(case: Case, largest: int) -> Truth:
     try:
         return truth_of(case.model, largest=largest)
