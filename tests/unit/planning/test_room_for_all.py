@@ -13,7 +13,7 @@ from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import ClaimReference, Node, PersistentVolume, PersistentVolumeClaim
+from respread.cluster.objects import ClaimReference, Node, PersistentVolume, PersistentVolumeClaim, Taint
 from respread.cluster.pod import (
     HostPort,
     NodeSelector,
@@ -441,9 +441,9 @@ def test_pending_pods_that_keep_off_each_others_nodes_reserve_a_node_each(room: 
 
 
 @pytest.mark.parametrize("whose", ["its own", "the terminating pod's"])
-@pytest.mark.parametrize(("room", "moved"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("room", "taints", "moved"), [(1, (), 1), (2, (), 2), (1, (taint(),), 2)])
 def test_a_replacement_that_a_terminating_pod_repels_may_land_there_once_that_is_gone(
-    whose: str, room: int, moved: int
+    whose: str, room: int, taints: tuple[Taint, ...], moved: int
 ) -> None:
     """Once the pod has left the rack, the replacement of web may take the room on c1 that the other one needs."""
     rack, api = "example.com/rack", {"api": "yes"}
@@ -451,14 +451,14 @@ def test_a_replacement_that_a_terminating_pod_repels_may_land_there_once_that_is
         node("a1", "a", labels=api),
         node("b1", "b", labels=api),
         node("c0", "c"),
-        node("c1", "c", labels={rack: "r1", **api}, pods=room),
+        node("c1", "c", labels={rack: "r1", **api}, pods=room, taints=taints),
         node("c2", "c", labels={rack: "r1"}, unschedulable=True),
     ]
     web = spec(constraint(selector=Map(app="web")), **(far_from("other", rack) if whose == "its own" else {}))
     other = spec(**({} if whose == "its own" else far_from("web", rack)))
     pods = [
         *(msgspec.structs.replace(each, spec=web) for each in application("web")),
-        *application("api", node_selector=Map(api)),
+        *application("api", node_selector=Map(api), tolerations=(Toleration(operator="Exists"),)),
         pod("other", "c2", other, labels=Map(app="other"), controller=owner("other"), deletion_timestamp=NOW),
     ]
     plan = planned(nodes, *pods)
