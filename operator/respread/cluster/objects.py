@@ -20,6 +20,10 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     effect: TaintEffect
     value: str = ""
 
+    def __str__(self) -> str:
+        """Return it as in `kubectl taint`: key, value if there is one, and effect."""
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
 
 UnhealthyPodEvictionPolicy = Literal["IfHealthyBudget", "AlwaysAllow"]
 

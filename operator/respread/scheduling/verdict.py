@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal, Protocol, get_args
 
 import msgspec
@@ -77,19 +78,31 @@ class Filter(Protocol):
         ...
 
 
-class RejectsEverywhere:
-    """A filter that rejects the pod before it considers any node (the scheduler's PreFilter)."""
+class FixedFilter:
+    """A filter whose answer depends on nothing but nodes and volumes, so that no step of a plan changes it."""
 
-    __slots__ = ("_rejection", "plugin")
+    __slots__ = ("_internal_error", "_nodes", "_why", "plugin")
 
-    def __init__(self, rejection: Rejection) -> None:
-        self._rejection = rejection
-        self.plugin: Plugin = rejection.plugin
+    def __init__(
+        self, plugin: Plugin, nodes: NodeSet, why: Callable[[int], str], *, internal_error: bool = False
+    ) -> None:
+        """Accept some nodes. `why` returns why another one is rejected, by its slot."""
+        self.plugin: Plugin = plugin
+        self._nodes = nodes
+        self._why = why
+        self._internal_error = internal_error
 
-    def admit(self, nodes: NodeSet) -> NodeSet:  # noqa: ARG002 - a filter is given nodes to choose from
-        """Return no node."""
-        return 0
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return the nodes among these that are accepted."""
+        return nodes & self._nodes
 
-    def reject(self, slot: int) -> Rejection | None:  # noqa: ARG002 - a filter is asked about a node
-        """Return the reason, for any node."""
-        return self._rejection
+    def reject(self, slot: int) -> Rejection | None:
+        """Return why the node is rejected, if it is."""
+        if self._nodes >> slot & 1:
+            return None
+        return Rejection(self.plugin, self._why(slot), self._internal_error)
+
+
+def rejects_everywhere(plugin: Plugin, message: str, *, internal_error: bool = False) -> FixedFilter:
+    """Return a filter that rejects the pod before it considers any node (the scheduler's PreFilter)."""
+    return FixedFilter(plugin, 0, lambda _slot: message, internal_error=internal_error)

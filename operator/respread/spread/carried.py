@@ -22,7 +22,7 @@ from respread.scheduling.configuration import (
     selecting_owner,
     selector_basis,
 )
-from respread.scheduling.filters.topology_spread import counts_as_pod, effective_selector, required_keys
+from respread.scheduling.filters.topology_spread import counts_as_pod, effective_selector
 from respread.scheduling.verdict import Unknown
 from respread.spread.group import Eligibility, GroupKey, Template, eligibility_of, template_of
 
@@ -70,7 +70,7 @@ class DefaultConstraints(msgspec.Struct, frozen=True):
         # Only the built-in ones don't require a node to have the keys of all of them.
         each_alone = self.configuration.profiles[pod.spec.scheduler_name].system_defaults
         return tuple(
-            _key(pod.namespace, each, selector, _eligibility(pod.spec, each, [each] if each_alone else constraints))
+            _key(pod.namespace, each, selector, eligibility_of(pod.spec, each, [each] if each_alone else constraints))
             for each in constraints
         )
 
@@ -84,16 +84,9 @@ def own_keys(namespace: str, template: Template) -> tuple[GroupKey, ...]:
     for each in own:
         kind = (each.when_unsatisfiable, each.node_affinity_policy, each.node_taints_policy)
         if (eligibility := shared.get(kind)) is None:
-            eligibility = shared[kind] = _eligibility(template.spec, each, own)
+            eligibility = shared[kind] = eligibility_of(template.spec, each, own)
         keys.append(_key(namespace, each, effective_selector(each, template.labels), eligibility))
     return tuple(keys)
-
-
-def _eligibility(
-    spec: PodSpec, constraint: TopologySpreadConstraint, together: Iterable[TopologySpreadConstraint]
-) -> Eligibility:
-    """Return what makes nodes eligible for a constraint; they need the topology keys of those with it."""
-    return eligibility_of(spec, constraint, required_keys(together, constraint.when_unsatisfiable))
 
 
 def _key(

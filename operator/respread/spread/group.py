@@ -25,6 +25,7 @@ from respread.cluster.pod import (
 from respread.cluster.selectors import Selector
 from respread.scheduling.filters.node_affinity import describe_affinity, matches_node_affinity
 from respread.scheduling.filters.taint_toleration import for_scheduling, untolerated_taint
+from respread.scheduling.filters.topology_spread import required_keys
 from respread.scheduling.view.node_table import NodeSet, NodeTable
 from respread.spread.counts import Counts, Histogram, histogram_of
 
@@ -208,8 +209,7 @@ def why_ineligible(eligibility: Eligibility, topology_key: str, node: Node) -> s
     if eligibility.node_taints_policy == "Honor":
         taint = untolerated_taint(eligibility.tolerations, node.taints)
         if taint is not None:
-            value = f"={taint.value}" if taint.value else ""
-            return f"has the taint {taint.key}{value}:{taint.effect}, and nodeTaintsPolicy is Honor"
+            return f"has the taint {taint}, and nodeTaintsPolicy is Honor"
     return None
 
 
@@ -239,14 +239,16 @@ class Domains(msgspec.Struct, frozen=True):
     """Domain to the names of its eligible nodes; never empty."""
 
 
-def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required_keys: tuple[str, ...]) -> Eligibility:
-    """Return what makes nodes eligible for a constraint of pods.
+def eligibility_of(
+    spec: PodSpec, constraint: TopologySpreadConstraint, together: Iterable[TopologySpreadConstraint]
+) -> Eligibility:
+    """Return what makes nodes eligible for a constraint of pods, their own or a default one.
 
-    The constraint is their own or a default one. The keys are from `topology_spread.required_keys`.
+    Nodes need the topology keys of all those constraints `together` with it that are of its kind.
     """
     honor_affinity = constraint.node_affinity_policy == "Honor"
     return Eligibility(
-        required_keys=required_keys,
+        required_keys=required_keys(together, constraint.when_unsatisfiable),
         node_affinity_policy=constraint.node_affinity_policy,
         node_taints_policy=constraint.node_taints_policy,
         node_selector=spec.node_selector if honor_affinity else Map(),
@@ -321,15 +323,10 @@ def _after(before: Domains, at: tuple[Eligibility, str], changed: Mapping[str, N
 
 def _domain_of(node: Node, eligibility: Eligibility, topology_key: str) -> str | None:
     domain = node.labels.get(topology_key)
-    return domain if domain is not None and _eligible(eligibility, node) else None
-
-
-def _eligible(eligibility: Eligibility, node: Node) -> bool:
-    if not all(key in node.labels for key in eligibility.required_keys):
-        return False
+    if domain is None or not all(key in node.labels for key in eligibility.required_keys):
+        return None
     # If a policy ignores a field, it is empty here, and empty affinity matches every node.
     if not matches_node_affinity(eligibility.node_selector, eligibility.node_affinity, node):
-        return False
-    if eligibility.node_taints_policy == "Ignore":
-        return True
-    return untolerated_taint(eligibility.tolerations, node.taints) is None
+        return None
+    honors_taints = eligibility.node_taints_policy == "Honor"
+    return None if honors_taints and untolerated_taint(eligibility.tolerations, node.taints) else domain

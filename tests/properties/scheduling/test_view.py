@@ -17,10 +17,11 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.node_affinity import matches_node_affinity, nodes_with_affinity
 from respread.scheduling.filters.pod_topology_spread import eligible_nodes
-from respread.scheduling.filters.topology_spread import SpreadConstraint, constraints_in_force, eligible, required_keys
+from respread.scheduling.filters.topology_spread import SpreadConstraint, constraints_in_force, required_keys
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.node_table import NodeTable, node_set
+from respread.spread.group import domains_of, eligibility_of
 from tests.properties.scheduling.scheduling_worlds import (
     DELETED,
     NODES,
@@ -198,7 +199,9 @@ def test_node_sets_equal_the_answers_for_each_node(cluster: tuple[ClusterState, 
             own = [each for each in spec.topology_spread_constraints if each.when_unsatisfiable == when]
             keys = required_keys(own, when)
             for constraint, same in zip(own, applied, strict=True):
-                counting = [node for node in nodes if eligible(node, spec, constraint, keys)]
+                eligibility = eligibility_of(spec, constraint, own)
+                eligible = domains_of(eligibility, constraint.topology_key, nodes).of_node
+                counting = [node for node in nodes if node.name in eligible]
                 assert eligible_nodes(table, pod, same, set(keys)) == slots(table, counting)
 
 

@@ -10,8 +10,8 @@ from immutables import Map
 from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import DecodeError, Service, Workload
-from respread.cluster.pod import Pod, PodSpec, Toleration
+from respread.cluster.objects import DecodeError, Node, Service, Workload
+from respread.cluster.pod import Pod, PodSpec, Toleration, TopologySpreadConstraint
 from respread.cluster.selectors import NOTHING, Selector
 from respread.cluster.state import ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
@@ -19,13 +19,13 @@ from respread.scheduling.filters.topology_spread import (
     constraints_in_force,
     counts_as_pod,
     effective_selector,
-    eligible,
     required_keys,
 )
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.group import domains_of, eligibility_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
 
 # The effective selector
@@ -81,20 +81,26 @@ def test_a_node_needs_the_keys_of_all_constraints_of_the_same_kind() -> None:
     assert required_keys(of, "ScheduleAnyway") == ("rack",)
 
 
+def eligible(node: Node, spec: PodSpec, *constraints: TopologySpreadConstraint) -> bool:
+    """Return whether a node counts for the first of a pod's constraints."""
+    eligibility = eligibility_of(spec, constraints[0], constraints)
+    return bool(domains_of(eligibility, constraints[0].topology_key, [node]).of_node)
+
+
 def test_a_node_counts_by_its_keys_and_the_two_policies() -> None:
     of = spec(node_selector=Map(disk="ssd"), tolerations=(Toleration("a", "Exists"),))
     plain, wanted = node("n1", "a"), node("n2", "a", labels={"disk": "ssd"})
     empty_zone = node("n3", "", labels={"disk": "ssd"})
     honor_all = constraint(node_taints_policy="Honor")
-    assert not eligible(plain, of, constraint(), (ZONE,))
-    assert eligible(plain, of, constraint(node_affinity_policy="Ignore"), (ZONE,))
-    assert eligible(wanted, of, constraint(), (ZONE,))
-    assert eligible(empty_zone, of, constraint(), (ZONE,))
-    assert not eligible(wanted, of, constraint(), (ZONE, "rack"))
+    assert not eligible(plain, of, constraint())
+    assert eligible(plain, of, constraint(node_affinity_policy="Ignore"))
+    assert eligible(wanted, of, constraint())
+    assert eligible(empty_zone, of, constraint())
+    assert not eligible(wanted, of, constraint(), constraint("rack"))
     for effect, counts in (("NoSchedule", False), ("NoExecute", False), ("PreferNoSchedule", True)):
         tainted = node("n4", "a", labels={"disk": "ssd"}, taints=(taint("a"), taint("b", effect)), unschedulable=True)
-        assert eligible(tainted, of, constraint(), (ZONE,))
-        assert eligible(tainted, of, honor_all, (ZONE,)) is counts
+        assert eligible(tainted, of, constraint())
+        assert eligible(tainted, of, honor_all) is counts
 
 
 # The effective constraints

@@ -195,7 +195,6 @@ def _why_closed(spec: PodSpec, node: Node) -> str | None:
         return NOT_SELECTED
     if node.unschedulable and not tolerates(spec.tolerations, UNSCHEDULABLE_TAINT):
         return "is cordoned"
-    taint = untolerated_taint(spec.tolerations, node.taints)
-    if taint is None:
+    if (taint := untolerated_taint(spec.tolerations, node.taints)) is None:
         return None
-    return f"has the taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+    return f"has the taint {taint}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from respread.cluster.incremental import bounded_cache
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
-from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from respread.cluster.selectors import SelectorError, requirement
-from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.verdict import FixedFilter
 from respread.scheduling.view.node_table import NodeSet, NodeTable, union
 
 NAME_FIELD: Final = "metadata.name"
@@ -127,32 +127,7 @@ def nodes_with_volume_affinity(table: NodeTable, volume_affinity: NodeSelector) 
     )
 
 
-class NodeAffinity:
-    """The filter, for a pod with node affinity of its own or from the scheduler's configuration."""
-
-    __slots__ = ("_added", "_own", "_spec")
-    plugin: ClassVar[Plugin] = "NodeAffinity"
-
-    def __init__(self, own: NodeSet, added: NodeSet, spec: PodSpec) -> None:
-        self._own = own
-        self._added = added
-        self._spec = spec
-
-    def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return the nodes among these that satisfy the pod's and the configuration's affinity."""
-        return nodes & self._own & self._added
-
-    def reject(self, slot: int) -> Rejection | None:
-        """Return which affinity the node does not satisfy."""
-        if not self._added >> slot & 1:
-            return Rejection(self.plugin, "does not satisfy the addedAffinity of the scheduler's configuration")
-        if not self._own >> slot & 1:
-            wanted = describe_affinity(self._spec.node_selector, self._spec.node_affinity)
-            return Rejection(self.plugin, f"does not satisfy {wanted}")
-        return None
-
-
-def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> NodeAffinity | None:
+def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> FixedFilter | None:
     """Return the filter for a pod, or None if it does not apply.
 
     A DaemonSet's pod must go to the node that it is bound to. `added_affinity` is the required part of `addedAffinity`
@@ -162,7 +137,13 @@ def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> 
     if not spec.node_selector and spec.node_affinity is None and not spec.pinned_to_node and added_affinity is None:
         return None
     added = table.every if added_affinity is None else _nodes_selected(table, added_affinity, with_fields=True)
-    return NodeAffinity(own_nodes(table, pod), added, spec)
+
+    def why(slot: int) -> str:
+        if not added >> slot & 1:
+            return "does not satisfy the addedAffinity of the scheduler's configuration"
+        return f"does not satisfy {describe_affinity(spec.node_selector, spec.node_affinity)}"
+
+    return FixedFilter("NodeAffinity", own_nodes(table, pod) & added, why)
 
 
 def own_nodes(table: NodeTable, pod: Pod) -> NodeSet:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.verdict import Filter, Plugin, Rejection, RejectsEverywhere
+from respread.scheduling.verdict import Filter, Plugin, Rejection, rejects_everywhere
 from respread.scheduling.view.node_table import NodeSet, node_set, slots_of
 from respread.scheduling.view.volumes import (
     AttachableVolume,
@@ -80,9 +80,9 @@ def prepare(attachments: Attachments, snapshot: ClusterSnapshot, pod: Pod) -> Fi
     volumes: list[AttachableVolume] = []
     for name, ephemeral, claim in claims_with_names(snapshot, pod):
         if claim is None:
-            return RejectsEverywhere(Rejection("NodeVolumeLimits", not_found(name)))
+            return rejects_everywhere("NodeVolumeLimits", not_found(name))
         if ephemeral and not was_made_for(claim, pod):
-            return RejectsEverywhere(Rejection("NodeVolumeLimits", not_made_for(name, pod), internal_error=True))
+            return rejects_everywhere("NodeVolumeLimits", not_made_for(name, pod), internal_error=True)
         if (volume := volume_of(snapshot, claim)) is not None:
             volumes.append(volume)
     volumes.extend(inline_volumes(pod))

@@ -119,7 +119,11 @@ def matching_pods(pods: PodIndex, pod: Pod, constraint: SpreadConstraint) -> Nod
 def eligible_nodes(
     table: NodeTable, pod: Pod, constraint: SpreadConstraint, required_keys: frozenset[str] | set[str]
 ) -> NodeSet:
-    """Return the nodes that count for a constraint: `topology_spread.eligible` for all nodes at once."""
+    """Return the nodes that count for a constraint: their pods do, and their domains exist even without pods.
+
+    By default, tainted, cordoned and not Ready nodes count. KEP 3094 defines the two policies. Free resources and
+    readiness make no difference. `required_keys` are those of all constraints of the pod of the same kind.
+    """
     nodes = table.every
     for key in required_keys:
         if not nodes:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from respread.cluster.objects import Taint
 from respread.cluster.pod import Toleration
-from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.verdict import FixedFilter
 from respread.scheduling.view.node_table import NodeSet, NodeTable, union
 
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
@@ -109,34 +109,15 @@ def _tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> N
     return union(tainted for taints, tainted in by_taints if untolerated_taint(tolerations, taints) is None)
 
 
-class TaintToleration:
-    """The filter, for a pod that does not tolerate some taint of a node."""
-
-    __slots__ = ("_table", "_tolerated", "_tolerations")
-    plugin: ClassVar[Plugin] = "TaintToleration"
-
-    def __init__(self, table: NodeTable, tolerations: tuple[Toleration, ...]) -> None:
-        self._table = table
-        self._tolerations = tolerations
-        self._tolerated = tolerated_nodes(table, tolerations)
-
-    def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return the nodes among these whose taints the pod tolerates."""
-        return nodes & self._tolerated
-
-    def reject(self, slot: int) -> Rejection | None:
-        """Return the first taint that the pod does not tolerate, if there is one."""
-        node = self._table.nodes[slot]
-        taint = None if node is None else untolerated_taint(self._tolerations, node.taints)
-        if taint is None:
-            return None
-        value = f"={taint.value}" if taint.value else ""
-        return Rejection(
-            self.plugin, f"has the taint {taint.key}{value}:{taint.effect}, which the pod does not tolerate"
-        )
-
-
-def prepare(table: NodeTable, tolerations: tuple[Toleration, ...]) -> TaintToleration | None:
+def prepare(table: NodeTable, tolerations: tuple[Toleration, ...]) -> FixedFilter | None:
     """Return the filter for a pod with these tolerations, or None if it does not apply."""
-    prepared = TaintToleration(table, tolerations)
-    return None if prepared.admit(table.every) == table.every else prepared
+    tolerated = tolerated_nodes(table, tolerations)
+    if tolerated == table.every:
+        return None
+
+    def why(slot: int) -> str:
+        node = table.nodes[slot]
+        taint = None if node is None else untolerated_taint(tolerations, node.taints)
+        return f"has the taint {taint}, which the pod does not tolerate"
+
+    return FixedFilter("TaintToleration", tolerated, why)

@@ -13,13 +13,10 @@ import msgspec
 from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.incremental import MOST_RESULTS, MOST_SMALL
 from respread.cluster.meta import Labels
-from respread.cluster.objects import Node
-from respread.cluster.pod import NodeInclusionPolicy, Pod, PodSpec, TopologySpreadConstraint
+from respread.cluster.pod import NodeInclusionPolicy, Pod, TopologySpreadConstraint
 from respread.cluster.selectors import Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import Profile, default_selector
-from respread.scheduling.filters.node_affinity import matches_node_affinity
-from respread.scheduling.filters.taint_toleration import untolerated_taint
 from respread.scheduling.verdict import Unknown
 
 
@@ -62,22 +59,6 @@ def required_keys(constraints: Iterable[TopologySpreadConstraint], when: WhenUns
 def minimum_is_zero(domains: int, min_domains: int) -> bool:
     """Return whether the global minimum is 0 because there are fewer eligible domains than minDomains (KEP 3022)."""
     return domains < min_domains
-
-
-def eligible(node: Node, spec: PodSpec, constraint: TopologySpreadConstraint, keys: Iterable[str]) -> bool:
-    """Return whether a node counts for a constraint: its pods are counted, and its domain exists even without pods.
-
-    By default, tainted, cordoned and not Ready nodes count. KEP 3094 defines the two policies. The node's free
-    resources and readiness make no difference. The policies decide whether affinity and tolerations of the pods' spec
-    are used. `keys` are from `required_keys`.
-    """
-    if not all(key in node.labels for key in keys):
-        return False
-    if constraint.node_affinity_policy == "Honor" and not matches_node_affinity(
-        spec.node_selector, spec.node_affinity, node
-    ):
-        return False
-    return constraint.node_taints_policy == "Ignore" or untolerated_taint(spec.tolerations, node.taints) is None
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ CSIStorageCapacity is not evaluated: if a volume has to be provisioned, there ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from respread.cluster.pod import NodeSelectorTerm, Pod
 from respread.cluster.selectors import compile_selector
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.filters.node_affinity import matches_node_selector, nodes_with_volume_affinity
-from respread.scheduling.verdict import Filter, Plugin, Rejection, RejectsEverywhere
+from respread.scheduling.verdict import Filter, Plugin, Rejection, rejects_everywhere
 from respread.scheduling.view.node_table import NodeSet, NodeTable, node_set, slots_of, union
 from respread.scheduling.view.volumes import (
     claims_with_names,
@@ -183,17 +184,18 @@ def _in_topologies(terms: Sequence[NodeSelectorTerm], labels: Mapping[str, str])
 
 def prepare(table: NodeTable, snapshot: ClusterSnapshot, pod: Pod) -> Filter | None:
     """Return the filter for a pod, or None if it does not apply."""
+    refusal = partial(rejects_everywhere, "VolumeBinding")
     claims: list[PersistentVolumeClaim] = []
     for name, ephemeral, claim in claims_with_names(snapshot, pod):
         if claim is None:
-            return _refusal(not_found(name))
+            return refusal(not_found(name))
         if (problem := _problem(claim, pod, ephemeral=ephemeral)) is not None:
-            return _refusal(problem)
+            return refusal(problem)
         claims.append(claim)
     unbound = [claim for claim in claims if not claim.bound]
     for claim in unbound:
         if claim.volume_name or not is_bound_by_scheduler(snapshot, claim):
-            return _refusal(
+            return refusal(
                 f"claim {claim.name} is not bound to a volume yet, and the scheduler is not the one to do it"
             )
     bound: list[_BoundVolume] = []
@@ -201,7 +203,7 @@ def prepare(table: NodeTable, snapshot: ClusterSnapshot, pod: Pod) -> Filter | N
         if claim.bound:
             volume = snapshot.persistent_volumes.get(claim.volume_name)
             if volume is None:
-                return _refusal(f"claim {claim.name} is bound to the volume {claim.volume_name}, which does not exist")
+                return refusal(f"claim {claim.name} is bound to the volume {claim.volume_name}, which does not exist")
             bound.append(_bound_volume(table, snapshot, volume, claim.name))
     return VolumeBinding(table, snapshot, bound, unbound) if claims else None
 
@@ -237,7 +239,3 @@ def _nodes_migrating(table: NodeTable, snapshot: ClusterSnapshot, plugin: str) -
             if plugin in csi_node.migrated_plugins and (slot := table.slot_of.get(name)) is not None
         ]
     )
-
-
-def _refusal(message: str) -> RejectsEverywhere:
-    return RejectsEverywhere(Rejection("VolumeBinding", message))

@@ -8,7 +8,7 @@ from typing import ClassVar
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, Pod, RBDVolume
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.verdict import Filter, Plugin, Rejection, RejectsEverywhere
+from respread.scheduling.verdict import Filter, Plugin, Rejection, rejects_everywhere
 from respread.scheduling.view.node_table import NodeSet, node_set
 from respread.scheduling.view.volumes import VolumeUsage, claim_named, not_found
 
@@ -79,7 +79,7 @@ def prepare(usage: VolumeUsage, snapshot: ClusterSnapshot, pod: Pod) -> Filter |
     for name in pod.persistent_volume_claims:
         claim = claim_named(snapshot, pod, name)
         if claim is None:
-            return RejectsEverywhere(Rejection("VolumeRestrictions", not_found(name)))
+            return rejects_everywhere("VolumeRestrictions", not_found(name))
         if "ReadWriteOncePod" in claim.access_modes:
             exclusive.append(claim.key)
     if not exclusive and not pod.spec.disks:

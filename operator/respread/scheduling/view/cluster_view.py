@@ -152,10 +152,10 @@ class ClusterView:
         before = self._pods_on[slot]
         for key, pod in before.items():
             if pods.get(key) is not pod:
-                self._leave(pod, slot, terminating=pod.terminating)
+                self._count(pod, slot, -1, terminating=pod.terminating)
         for key, pod in pods.items():
             if before.get(key) is not pod:
-                self._enter(pod, slot, terminating=pod.terminating)
+                self._count(pod, slot, 1, terminating=pod.terminating)
         self._pods_on[slot] = pods
 
     # Steps
@@ -189,7 +189,7 @@ class ClusterView:
         """Remove a pod, evicted before or not. A pod that is on no node of the view is not changed."""
         slot = self.table.slot_of.get(pod.node_name)
         if slot is not None:
-            self._leave(pod, slot, terminating=self._is_terminating(pod))
+            self._count(pod, slot, -1, terminating=self._is_terminating(pod))
             self._steps.append(("remove", pod, slot))
 
     def place(self, pod: Pod, node: str) -> Pod:
@@ -202,7 +202,7 @@ class ClusterView:
         placed = msgspec.structs.replace(
             pod, node_name=node, phase="Pending", ready=False, deletion_timestamp=None, held_requests=None
         )
-        self._enter(placed, slot, terminating=False)
+        self._count(placed, slot, 1, terminating=False)
         self._steps.append(("place", placed, slot))
         return placed
 
@@ -214,34 +214,24 @@ class ClusterView:
                 self._evicted.remove(id(pod))
                 self.pods.change(pod.namespace, pod.labels, slot, present=0, terminating=-1)
             elif step == "remove":
-                self._enter(pod, slot, terminating=self._is_terminating(pod))
+                self._count(pod, slot, 1, terminating=self._is_terminating(pod))
             else:
-                self._leave(pod, slot, terminating=False)
+                self._count(pod, slot, -1, terminating=False)
 
     def _is_terminating(self, pod: Pod) -> bool:
         return pod.deletion_timestamp is not None or id(pod) in self._evicted
 
-    def _enter(self, pod: Pod, slot: int, *, terminating: bool) -> None:
+    def _count(self, pod: Pod, slot: int, times: int, *, terminating: bool) -> None:
+        """Count what a pod uses of a node, or no more with -1 times."""
         spec = pod.spec
-        self.free.take(slot, pod.requests_on_node)
-        self.pods.change(pod.namespace, pod.labels, slot, present=1, terminating=terminating)
+        self.free.take(slot, pod.requests_on_node, times)
+        self.pods.change(pod.namespace, pod.labels, slot, present=times, terminating=times * terminating)
         if spec.host_ports:
-            self.ports.take(slot, spec.host_ports)
+            self.ports.take(slot, spec.host_ports, times)
         if spec.pod_anti_affinity:
-            self.terms.change(pod, slot, 1)
+            self.terms.change(pod, slot, times)
         if has_volumes(spec):
-            self.volumes.take(slot, pod)
-
-    def _leave(self, pod: Pod, slot: int, *, terminating: bool) -> None:
-        spec = pod.spec
-        self.free.give_back(slot, pod.requests_on_node)
-        self.pods.change(pod.namespace, pod.labels, slot, present=-1, terminating=-terminating)
-        if spec.host_ports:
-            self.ports.give_back(slot, spec.host_ports)
-        if spec.pod_anti_affinity:
-            self.terms.change(pod, slot, -1)
-        if has_volumes(spec):
-            self.volumes.give_back(slot, pod)
+            self.volumes.take(slot, pod, times)
 
 
 def _uncertain(table: NodeTable, snapshot: ClusterSnapshot) -> NodeSet:

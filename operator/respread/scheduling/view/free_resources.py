@@ -94,17 +94,12 @@ class FreeResources:
             if change := after.get(name, 0) - before.get(name, 0):
                 self.of(name).change(slot, change)
 
-    def take(self, slot: int, requests: Resources) -> None:
-        """Add a pod's requests."""
-        for amounts, amount in self.shares(requests):
-            amounts.change(slot, -amount)
+    def take(self, slot: int, requests: Resources, times: int = 1) -> None:
+        """Add a pod's requests, or remove them with -1 times."""
+        for amounts, amount in self._shares_of(requests):
+            amounts.change(slot, -times * amount)
 
-    def give_back(self, slot: int, requests: Resources) -> None:
-        """Remove a pod's requests."""
-        for amounts, amount in self.shares(requests):
-            amounts.change(slot, amount)
-
-    def shares(self, requests: Resources) -> tuple[tuple[FreeAmounts, int], ...]:
+    def _shares_of(self, requests: Resources) -> tuple[tuple[FreeAmounts, int], ...]:
         """Return what a pod with these requests uses of each resource, without zeros, its place as a pod first."""
         kept = self._shares.get(id(requests))
         if kept is not None:
@@ -128,18 +123,12 @@ class UsedPorts:
         self._in_use: dict[tuple[str, int], dict[int, Counter[str]]] = {}
         """Protocol and port, then slot, then address, with the number of pods."""
 
-    def take(self, slot: int, ports: Iterable[HostPort]) -> None:
-        """Add a pod's ports."""
+    def take(self, slot: int, ports: Iterable[HostPort], times: int = 1) -> None:
+        """Add a pod's ports, or remove them with -1 times."""
         for port in ports:
             at = self._in_use.setdefault((port.protocol, port.port), {})
-            at.setdefault(slot, Counter())[port.host_ip] += 1
-
-    def give_back(self, slot: int, ports: Iterable[HostPort]) -> None:
-        """Remove a pod's ports."""
-        for port in ports:
-            at = self._in_use[port.protocol, port.port]
-            addresses = at[slot]
-            addresses[port.host_ip] -= 1
+            addresses = at.setdefault(slot, Counter())
+            addresses[port.host_ip] += times
             if not addresses[port.host_ip]:
                 del addresses[port.host_ip]
                 if not addresses:

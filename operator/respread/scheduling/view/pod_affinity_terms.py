@@ -36,15 +36,13 @@ class ExistingTerm(msgspec.Struct, frozen=True, cache_hash=True):
         )
 
 
-def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
-    """Yield the anti-affinity terms of a pod on a node."""
-    for term in pod.spec.pod_anti_affinity:
-        yield ExistingTerm(
-            term.topology_key,
-            compile_selector(term.label_selector),
-            _named(pod, term),
-            NOTHING if term.namespace_selector is None else compile_selector(term.namespace_selector),
-        )
+def _existing(pod: Pod, term: PodAffinityTerm) -> ExistingTerm:
+    return ExistingTerm(
+        term.topology_key,
+        compile_selector(term.label_selector),
+        _named(pod, term),
+        NOTHING if term.namespace_selector is None else compile_selector(term.namespace_selector),
+    )
 
 
 class FiledTerms:
@@ -76,7 +74,7 @@ class ExistingTerms:
         """Add or remove a pod's terms on a node."""
         at = (id(pod.spec), pod.namespace)
         if (kept := self._of.get(at)) is None:
-            filed = [self._file(term) for term in existing_terms(pod)]
+            filed = [self._file(_existing(pod, term)) for term in pod.spec.pod_anti_affinity]
             self.kept += 1 + len(filed)
             kept = self._of[at] = (  # Keep the spec alive, so that its id stays unique.
                 pod.spec,

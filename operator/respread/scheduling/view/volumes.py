@@ -66,25 +66,21 @@ class VolumeUsage:
         self.changed: set[int] = set()
         """Slots of nodes whose pods have changed, for `Attachments` to process."""
 
-    def take(self, slot: int, pod: Pod) -> None:
-        """Add a pod's volumes on a node."""
-        self._pods.setdefault(slot, {})[id(pod)] = pod
-        self.changed.add(slot)
-        for claim in pod.persistent_volume_claims:
-            self.claims[ObjectKey(pod.namespace, claim)] += 1
-
-    def give_back(self, slot: int, pod: Pod) -> None:
-        """Remove a pod's volumes."""
-        pods = self._pods[slot]
-        del pods[id(pod)]
+    def take(self, slot: int, pod: Pod, times: int = 1) -> None:
+        """Add a pod's volumes on a node, or remove them with -1 times."""
+        pods = self._pods.setdefault(slot, {})
+        if times > 0:
+            pods[id(pod)] = pod
+        else:
+            del pods[id(pod)]
         if not pods:
             del self._pods[slot]
         self.changed.add(slot)
-        for claim in pod.persistent_volume_claims:
-            key = ObjectKey(pod.namespace, claim)
-            self.claims[key] -= 1
-            if not self.claims[key]:
-                del self.claims[key]
+        for name in pod.persistent_volume_claims:
+            claim = ObjectKey(pod.namespace, name)
+            self.claims[claim] += times
+            if not self.claims[claim]:
+                del self.claims[claim]
 
     def pods(self, slot: int) -> Iterator[Pod]:
         """Yield the pods of a node that have such volumes, by name."""
