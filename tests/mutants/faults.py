@@ -69,7 +69,7 @@ FAULTS: Final = (
     Fault(
         "evictions that a budget's status does not show yet are not taken off it",
         "planning/victims/budgets.py",
-        "by_status = budget.disruptions_allowed - self.unseen(budget)",
+        "by_status = budget.disruptions_allowed - self._unseen[budget.key]",
         "by_status = budget.disruptions_allowed",
     ),
     Fault(

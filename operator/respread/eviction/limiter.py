@@ -17,7 +17,7 @@ from respread.cluster.stores import Policies
 from respread.moves.entry import as_shown
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
-from respread.planning.victims.budgets import BudgetBook, BudgetIndex
+from respread.planning.victims.budgets import BudgetBook
 
 
 class Limiter(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,14 +158,14 @@ class BudgetsBesideMoves:
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self._snapshot = snapshot
         self._moves = Ledger()
-        self._book = BudgetBook(snapshot, (), BudgetIndex())
+        self._book = BudgetBook(snapshot)
 
     def beside(self, moves: Ledger) -> BudgetBook:
         """Return what budgets allow beside some moves in flight; right until the next call."""
         began, ended = moves.since(self._moves)
         for move in ended:
-            self._book.ended(as_shown(move.pod, self._snapshot))
+            self._book.count_in_flight(as_shown(move.pod, self._snapshot), -1)
         for move in began:
-            self._book.sent(as_shown(move.pod, self._snapshot))
+            self._book.count_in_flight(as_shown(move.pod, self._snapshot), 1)
         self._moves = moves
         return self._book.fork()

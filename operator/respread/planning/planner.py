@@ -57,7 +57,6 @@ class Planner:
     def _set(self, setting: PolicySetting) -> None:
         """Take over policies, and forget what was found under others."""
         self._setting = setting
-        self._protections = setting.protections
         self._ranks = setting.ranks
         self._placement = Placement.under(setting.policies, self._placement.predictor)
         self._selection = Selection(setting.index)
@@ -93,8 +92,15 @@ class Planner:
         """
         changes = self._advance(snapshot, spread, setting, under_way, leaving_since)
         budgets = BudgetBook(snapshot, under_way.in_flight, self._budgets)
-        rules = Rules.of(snapshot, self._selection, self._protections, budgets, now, refused)
-        every = self._tasks.advance(snapshot, rules)
+        rules = Rules(
+            snapshot=snapshot,
+            selection=self._selection,
+            protections=setting.protections,
+            budgets=budgets,
+            now=now,
+            refused=refused,
+        )
+        every = self._tasks.advance(rules)
         self._motion.advance(snapshot, changes.names, under_way)
         parted = self._motion.part(every, on_hold, begun)
         tasks = sorted(parted.ready, key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))

@@ -168,7 +168,6 @@ class _Part(NamedTuple):
 
 class _Known(NamedTuple):
     violated: Violated
-    label_sets: frozenset[Labels]
     parts: tuple[_Part, ...]
     task: Task
     refused: bool
@@ -181,13 +180,13 @@ class Tasks:
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceTasks] = {}
 
-    def advance(self, snapshot: ClusterSnapshot, rules: Rules) -> list[Task]:
+    def advance(self, rules: Rules) -> list[Task]:
         """Return the tasks of another snapshot, at the cost of what has changed; sorted by namespace."""
         before, self._namespaces = self._namespaces, {}
         tasks: list[Task] = []
         for name, violated in rules.selection.violated.items():
             namespace = self._namespaces[name] = before.get(name) or _NamespaceTasks(name)
-            tasks.extend(namespace.advance(violated, snapshot, rules))
+            tasks.extend(namespace.advance(violated, rules))
         return tasks
 
 
@@ -204,34 +203,32 @@ class _NamespaceTasks:
         self._parts: dict[Labels, _Part] = {}
         self._tasks: list[Task] = []
 
-    def advance(self, violated: Sequence[Violated], snapshot: ClusterSnapshot, rules: Rules) -> list[Task]:
+    def advance(self, violated: Sequence[Violated], rules: Rules) -> list[Task]:
         """Return the tasks of the namespace, sorted by the name of their first pod."""
-        refused = self._name in rules.refused.namespaces
-        basis = None if refused or rules.budgets.has_in_flight(self._name) else _basis(violated, snapshot, self._name)
+        basis = _basis(violated, rules, self._name)
         known = self._basis
         only_pods = same = False
         if basis is not None and known is not None:
             only_pods = are_same(basis[_PODS:], known[_PODS:])
             same = only_pods and are_same(basis[:_PODS], known[:_PODS])
         if not same or _is_over(self._changes_at, rules.now):
-            self._follow(violated, snapshot, rules, refused=refused, only_pods=only_pods)
+            self._follow(violated, rules, only_pods=only_pods)
             self._changes_at = earliest(part.changes_at for part in self._parts.values())
             self._tasks = sorted((each.task for each in self._known), key=lambda task: task.pods[0].name)
         self._basis = basis
         return self._tasks
 
-    def _follow(
-        self, violated: Sequence[Violated], snapshot: ClusterSnapshot, rules: Rules, *, refused: bool, only_pods: bool
-    ) -> None:
-        pods = snapshot.pods_by_labels.get(self._name, Map())
-        by_controller = snapshot.pods_by_controller.get(self._name, Map())
+    def _follow(self, violated: Sequence[Violated], rules: Rules, *, only_pods: bool) -> None:
+        refused = self._name in rules.refused.namespaces
+        pods = rules.snapshot.pods_by_labels.get(self._name, Map())
+        by_controller = rules.snapshot.pods_by_controller.get(self._name, Map())
         by_identity = {id(known.violated): known for known in self._known}
         by_cure = {frozenset(known.task.cure): known for known in self._known}
         parts: dict[Labels, _Part] = {}
         now: list[_Known] = []
         for each in violated:
             former = by_identity.get(id(each))
-            label_sets = _label_sets(each) if former is None else former.label_sets
+            label_sets = _label_sets(each) if former is None else former.task.labels
             own = tuple(
                 self._part(labels, pods.get(labels, Map()), by_controller, rules, only_pods=only_pods)
                 for labels in label_sets
@@ -242,7 +239,7 @@ class _NamespaceTasks:
                 like = by_cure.get(frozenset(each.cure)) if former is None else former
                 if like is not None and like.task.is_like(task):
                     task = like.task
-                former = _Known(each, label_sets, own, task, refused=refused)
+                former = _Known(each, own, task, refused=refused)
             now.append(former)
         self._known, self._parts = now, parts
 
@@ -293,8 +290,11 @@ def _uid(pod: Pod) -> str:
     return "" if pod.controller is None else pod.controller.uid
 
 
-def _basis(violated: Sequence[Violated], snapshot: ClusterSnapshot, namespace: str) -> tuple[object, ...]:
-    """Return what the tasks of a namespace without moves in flight depend on, except the time."""
+def _basis(violated: Sequence[Violated], rules: Rules, namespace: str) -> tuple[object, ...] | None:
+    """Return what the tasks of a namespace depend on, except the time; None if moves in flight or refusals do too."""
+    if namespace in rules.refused.namespaces or rules.budgets.has_in_flight(namespace):
+        return None
+    snapshot = rules.snapshot
     return (
         violated,
         snapshot.pods_by_labels.get(namespace),

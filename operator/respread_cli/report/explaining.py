@@ -16,7 +16,6 @@ from respread.planning.explaining import why_none_there
 from respread.planning.placement import Placement
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetBook
-from respread.planning.victims.protection import ActivePods
 from respread.planning.victims.selection import Rules, Selection, why_held
 from respread.scheduling.view.node_table import node_set, union
 from respread.spread.group import SpreadGroup
@@ -91,7 +90,6 @@ class Explainer:
             selection=self._selection,
             protections=setting.protections,
             budgets=BudgetBook(snapshot),
-            active_pods=ActivePods(snapshot),
             now=planned.view.time,
             snapshot=snapshot,
         )

@@ -20,7 +20,6 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.tasks import Task, Tasks
 from respread.planning.victims.budgets import BudgetBook, BudgetIndex
 from respread.planning.victims.policies import PolicyIndex, PolicySetting
-from respread.planning.victims.protection import ActivePods
 from respread.planning.victims.selection import NOTHING_REFUSED, Refused, Rules, Selection
 from respread.spread.index import SpreadIndex
 from tests.spreads import spread_of
@@ -149,7 +148,6 @@ def rules_of(
         selection=selection,
         protections=SETTING.protections,
         budgets=BudgetBook(snapshot, leaving, index),
-        active_pods=ActivePods(snapshot),
         now=NOW + timedelta(minutes=minutes),
         snapshot=snapshot,
         refused=refused,
@@ -183,11 +181,11 @@ def test_tasks_equal_those_built_from_scratch_after_any_change(
         from_scratch = Selection(PolicyIndex(SETTING.policies))
         from_scratch.advance(snapshot, spread_of(snapshot))
         after = minutes * 10
-        found = tasks.advance(snapshot, rules_of(snapshot, selection, leaving, after, refused, known_budgets))
-        expected = Tasks().advance(snapshot, rules_of(snapshot, from_scratch, leaving, after, refused))
+        found = tasks.advance(rules_of(snapshot, selection, leaving, after, refused, known_budgets))
+        expected = Tasks().advance(rules_of(snapshot, from_scratch, leaving, after, refused))
         assert plain(found) == plain(expected)
         assert selection.selected == from_scratch.selected
-        again = tasks.advance(snapshot, rules_of(snapshot, selection, leaving, after, refused, known_budgets))
+        again = tasks.advance(rules_of(snapshot, selection, leaving, after, refused, known_budgets))
         assert all(one is other for one, other in zip(found, again, strict=True))
 
 
@@ -202,11 +200,11 @@ def test_a_changed_pod_keeps_the_tasks_of_other_pods() -> None:
     )
     index, tasks, selection = SpreadIndex(), Tasks(), Selection(PolicyIndex(SETTING.policies))
     selection.advance(state.snapshot, index.update(state.snapshot))
-    before = tasks.advance(state.snapshot, rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
+    before = tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
     changed = msgspec.structs.replace(state.snapshot.pods[ObjectKey("default", "web-1")], ready=False)
     state.apply("pods", [(changed.key, changed)])
     selection.advance(state.snapshot, index.update(state.snapshot))
-    after = tasks.advance(state.snapshot, rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
+    after = tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
     assert [one is other for one, other in zip(before, after, strict=True)] == [True, False]
 
 
@@ -221,6 +219,6 @@ def test_a_new_constraint_joins_the_component_of_the_pods_that_it_counts() -> No
         changed = pod("other", "a1", of, labels=LABELS[3])
         state.apply("pods", [(changed.key, changed)])
         selection.advance(state.snapshot, index.update(state.snapshot))
-        found = tasks.advance(state.snapshot, rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
+        found = tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
         sizes.append([len(task.groups) for task in found])
     assert sizes == [[1], [3], [1]]

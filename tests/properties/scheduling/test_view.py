@@ -197,12 +197,12 @@ def test_node_sets_equal_the_answers_for_each_node(cluster: tuple[ClusterState, 
         ]
         for when, applied in whens if spec.topology_spread_constraints else ():
             own = [each for each in spec.topology_spread_constraints if each.when_unsatisfiable == when]
-            keys = required_keys(own, when)
+            keys = {*required_keys(own, when)}
             for constraint, same in zip(own, applied, strict=True):
-                eligibility = eligibility_of(spec, constraint, own)
-                eligible = domains_of(eligibility, constraint.topology_key, nodes).of_node
-                counting = [node for node in nodes if node.name in eligible]
-                assert eligible_nodes(table, pod, same, set(keys)) == slots(table, counting)
+                eligible = domains_of(eligibility_of(spec, constraint, own), constraint.topology_key, nodes).of_node
+                assert eligible_nodes(table, pod, same, keys) == node_set(
+                    [table.slot_of[name] for name in eligible]
+                )
 
 
 def slots(table: NodeTable, nodes: Iterable[Node]) -> int:

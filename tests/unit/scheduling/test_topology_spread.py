@@ -10,7 +10,7 @@ from immutables import Map
 from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import DecodeError, Node, Service, Workload
+from respread.cluster.objects import DecodeError, Service, Workload
 from respread.cluster.pod import Pod, PodSpec, Toleration, TopologySpreadConstraint
 from respread.cluster.selectors import NOTHING, Selector
 from respread.cluster.state import ClusterState
@@ -81,26 +81,20 @@ def test_a_node_needs_the_keys_of_all_constraints_of_the_same_kind() -> None:
     assert required_keys(of, "ScheduleAnyway") == ("rack",)
 
 
-def eligible(node: Node, spec: PodSpec, *constraints: TopologySpreadConstraint) -> bool:
-    """Return whether a node counts for the first of a pod's constraints."""
-    eligibility = eligibility_of(spec, constraints[0], constraints)
-    return bool(domains_of(eligibility, constraints[0].topology_key, [node]).of_node)
-
-
 def test_a_node_counts_by_its_keys_and_the_two_policies() -> None:
     of = spec(node_selector=Map(disk="ssd"), tolerations=(Toleration("a", "Exists"),))
-    plain, wanted = node("n1", "a"), node("n2", "a", labels={"disk": "ssd"})
-    empty_zone = node("n3", "", labels={"disk": "ssd"})
-    honor_all = constraint(node_taints_policy="Honor")
-    assert not eligible(plain, of, constraint())
-    assert eligible(plain, of, constraint(node_affinity_policy="Ignore"))
-    assert eligible(wanted, of, constraint())
-    assert eligible(empty_zone, of, constraint())
-    assert not eligible(wanted, of, constraint(), constraint("rack"))
-    for effect, counts in (("NoSchedule", False), ("NoExecute", False), ("PreferNoSchedule", True)):
-        tainted = node("n4", "a", labels={"disk": "ssd"}, taints=(taint("a"), taint("b", effect)), unschedulable=True)
-        assert eligible(tainted, of, constraint())
-        assert eligible(tainted, of, honor_all) is counts
+    fields: dict[str, Any] = {"labels": {"disk": "ssd"}, "unschedulable": True}
+    nodes = [node("plain", "a"), node("wanted", "a", **fields), node("empty zone", "", **fields)]
+    for effect in ("NoSchedule", "NoExecute", "PreferNoSchedule"):
+        nodes.append(node(effect, "a", **fields, taints=(taint("a"), taint("b", effect))))
+
+    def counting(*constraints: TopologySpreadConstraint) -> set[str]:
+        return {*domains_of(eligibility_of(of, constraints[0], constraints), ZONE, nodes).of_node}
+
+    assert counting(constraint(node_affinity_policy="Ignore")) == {each.name for each in nodes}
+    assert counting(constraint()) == {each.name for each in nodes} - {"plain"}
+    assert counting(constraint(node_taints_policy="Honor")) == {"wanted", "empty zone", "PreferNoSchedule"}
+    assert not counting(constraint(), constraint("rack"))
 
 
 # The effective constraints

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from copy import copy
 from typing import Final, TypeAlias
 
 import msgspec
@@ -67,45 +68,59 @@ class BudgetBook:
         The API server has accepted the evictions of the pods in flight, which are as the watch last showed them. One
         that is not terminating there was evicted just now, and may be missing from the budget's status.
         """
-        index = BudgetIndex() if index is None else index
-        index.advance(snapshot)
-        self._budgets = _Budgets(index, in_flight)
+        self._index = BudgetIndex() if index is None else index
+        self._index.advance(snapshot)
+        self._by_labels: dict[tuple[str, Labels], tuple[PodDisruptionBudget, ...]] = {}
+        self._healthy: dict[ObjectKey, int] = {}
+        """How many healthy pods a budget has, those in flight among them, once that was asked."""
+        self._in_flight: Counter[ObjectKey] = Counter()
+        """By budget, how many of its pods are in flight."""
+        self._unseen: Counter[ObjectKey] = Counter()
+        """How many of these the budget's status may still count as healthy."""
+        self._leaving: Counter[ObjectKey] = Counter()
+        """How many of these are healthy in the snapshot."""
+        self._namespaces_in_flight: Counter[str] = Counter()
         self._taken_of: dict[ObjectKey, ObjectKey | None] = {}
-        self._taken: dict[ObjectKey, int] = {}
+        self._taken: Counter[ObjectKey] = Counter()
+        for pod in in_flight:
+            self.count_in_flight(pod, 1)
 
     def fork(self) -> BudgetBook:
-        """Return a book in the same state; what happens to either leaves the other alone."""
-        other = BudgetBook.__new__(BudgetBook)
-        other._budgets = self._budgets  # noqa: SLF001 - our own class
-        other._taken_of = self._taken_of.copy()  # noqa: SLF001 - our own class
-        other._taken = self._taken.copy()  # noqa: SLF001 - our own class
+        """Return a book in the same state; what is taken of either leaves the other alone."""
+        other = copy(self)
+        other._taken_of, other._taken = self._taken_of.copy(), self._taken.copy()  # noqa: SLF001 - our own class
         return other
 
-    def sent(self, pod: Pod) -> None:
-        """Note that one more pod is in flight; earlier forks become wrong."""
-        self._budgets.count(pod, 1)
-
-    def ended(self, pod: Pod) -> None:
-        """Note that a pod is in flight no longer; see `sent`."""
-        self._budgets.count(pod, -1)
+    def count_in_flight(self, pod: Pod, times: int) -> None:
+        """Note that one more pod is in flight, or, with -1 times, no longer. Earlier forks become wrong."""
+        for budget in self.budgets_of(pod):
+            self._in_flight[budget.key] += times
+            self._namespaces_in_flight[budget.namespace] += times
+            if _is_healthy(pod, budget):
+                self._unseen[budget.key] += times
+            shown = self._index.shown(pod)
+            if shown is not None and _is_healthy(shown, budget):
+                self._leaving[budget.key] += times
 
     def budgets_of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets that select a pod, sorted by name."""
-        return self._budgets.of(pod.namespace, pod.labels)
+        return self._of(pod.namespace, pod.labels)
+
+    def _of(self, namespace: str, labels: Labels) -> tuple[PodDisruptionBudget, ...]:
+        where = (namespace, labels)
+        if (found := self._by_labels.get(where)) is None:
+            found = self._by_labels[where] = self._index.of(namespace, labels)
+        return found
 
     def has_in_flight(self, namespace: str) -> bool:
         """Tell whether evictions in flight are to be taken off what budgets of a namespace allow."""
-        return self._budgets.has_in_flight(namespace)
+        return self._namespaces_in_flight[namespace] > 0
 
     def standing(self, namespace: str, labels: Labels) -> BudgetState:
         """Return what the verdicts about pods with these labels depend on, before anything is taken."""
-        return (
-            self._budgets.unread(namespace),
-            *(
-                (budget, self._budgets.allowed(budget), self._budgets.unseen(budget))
-                for budget in self._budgets.of(namespace, labels)
-            ),
-        )
+        budgets = self._of(namespace, labels)
+        states = ((budget, self._allowed(budget), self._unseen[budget.key]) for budget in budgets)
+        return self._index.unread(namespace), *states
 
     def verdict(self, pod: Pod) -> BudgetVerdict:  # noqa: PLR0911 - one for each thing that may be in the way
         """Return whether budgets allow the eviction of a pod.
@@ -116,7 +131,7 @@ class BudgetBook:
             return Free("it is being deleted already")
         if pod.finished or pod.phase == "Pending":
             return Free(f"PodDisruptionBudgets do not limit evictions of pods that are {pod.phase}")
-        if (unread := self._budgets.unread(pod.namespace)) is not None:
+        if (unread := self._index.unread(pod.namespace)) is not None:
             return Held(
                 Reason.UNREAD_OBJECT, f"it is not known whether a PodDisruptionBudget allows its eviction: {unread}"
             )
@@ -148,7 +163,7 @@ class BudgetBook:
         if isinstance(verdict, Held):
             raise BudgetHoldsError(f"{pod.key} may not be evicted: {verdict}")
         if isinstance(verdict, Needs):
-            self._taken[verdict.budget] = self._taken.get(verdict.budget, 0) + 1
+            self._taken[verdict.budget] += 1
             self._taken_of[pod.key] = verdict.budget
         else:
             self._taken_of[pod.key] = None
@@ -184,7 +199,7 @@ class BudgetBook:
             return Free(
                 f"it is not Ready, and PodDisruptionBudget {budget.name} always allows the eviction of such pods"
             )
-        healthy = budget.current_healthy - self._taken.get(budget.key, 0) - self._budgets.unseen(budget)
+        healthy = budget.current_healthy - self._taken[budget.key] - self._unseen[budget.key]
         if healthy >= budget.desired_healthy > 0:
             return Free(
                 f"it is not Ready, and PodDisruptionBudget {budget.name} has {healthy} healthy pods of the "
@@ -209,8 +224,7 @@ class BudgetBook:
                 f"{budget.disruptions_allowed}, {len(budget.disrupted_pods)} disruptedPods of at most "
                 f"{MAX_DISRUPTED_PODS}): is the disruption controller running?",
             )
-        allowed = self._budgets.allowed(budget)
-        taken = self._taken.get(budget.key, 0)
+        allowed, taken = self._allowed(budget), self._taken[budget.key]
         if allowed > taken:
             return Needs(budget.key, allowed - taken)
         named = budget.name if budget.disruptions_allowed == 0 and _never_allows(budget) else ""
@@ -229,6 +243,25 @@ class BudgetBook:
             "that up"
         )
 
+    def _allowed(self, budget: PodDisruptionBudget) -> int:
+        """Return how many disruptions a budget allows beyond those in flight.
+
+        The status may be older than the evictions in flight, or the watch of pods newer than the status. So the healthy
+        pods are counted here too, without those in flight, and the smaller number is used.
+        """
+        if not self._in_flight[budget.key]:
+            return budget.disruptions_allowed
+        by_status = budget.disruptions_allowed - self._unseen[budget.key]
+        by_count = self._healthy_in_all(budget) - self._leaving[budget.key] - budget.desired_healthy
+        return max(0, min(by_status, by_count))
+
+    def _healthy_in_all(self, budget: PodDisruptionBudget) -> int:
+        """Mirrors `countHealthyPods` of the disruption controller."""
+        if (known := self._healthy.get(budget.key)) is None:
+            selected = (pod for pods in self._index.pods(budget) for pod in pods.values())
+            known = self._healthy[budget.key] = sum(_is_healthy(pod, budget) for pod in selected)
+        return known
+
 
 def why_no_budget(rules: VictimRules, budgets: Collection[PodDisruptionBudget]) -> Held | None:
     """Return why a policy's `victims.budget` protects a pod, or None if it does not."""
@@ -239,74 +272,6 @@ def why_no_budget(rules: VictimRules, budgets: Collection[PodDisruptionBudget]) 
         "no PodDisruptionBudget selects it, and the policy's victims.budget is Required; create one that does, or set "
         "victims.budget: Optional",
     )
-
-
-class _Budgets:
-    """The budgets of a snapshot: which pods they select, and how evictions in flight count against them."""
-
-    def __init__(self, index: BudgetIndex, in_flight: Iterable[Pod]) -> None:
-        self._index = index
-        self._by_labels: dict[tuple[str, Labels], tuple[PodDisruptionBudget, ...]] = {}
-        self._healthy: dict[ObjectKey, int] = {}
-        """How many healthy pods a budget has, those in flight among them, once that was asked."""
-        self._in_flight: Counter[ObjectKey] = Counter()
-        """By budget, how many of its pods are in flight."""
-        self._unseen: Counter[ObjectKey] = Counter()
-        """How many of these the budget's status may still count as healthy."""
-        self._leaving: Counter[ObjectKey] = Counter()
-        """How many of these are healthy in the snapshot."""
-        self._namespaces_in_flight: Counter[str] = Counter()
-        for pod in in_flight:
-            self.count(pod, 1)
-
-    def of(self, namespace: str, labels: Labels) -> tuple[PodDisruptionBudget, ...]:
-        """Return the budgets that select pods with some labels, sorted by name."""
-        where = (namespace, labels)
-        if (found := self._by_labels.get(where)) is None:
-            found = self._by_labels[where] = self._index.of(namespace, labels)
-        return found
-
-    def count(self, pod: Pod, times: int) -> None:
-        """Count a pod in flight: 1 when it is, -1 when it is no longer."""
-        for budget in self.of(pod.namespace, pod.labels):
-            self._in_flight[budget.key] += times
-            self._namespaces_in_flight[budget.namespace] += times
-            if _is_healthy(pod, budget):
-                self._unseen[budget.key] += times
-            shown = self._index.shown(pod)
-            if shown is not None and _is_healthy(shown, budget):
-                self._leaving[budget.key] += times
-
-    def has_in_flight(self, namespace: str) -> bool:
-        """Tell whether pods in flight are to be taken off what budgets of a namespace allow."""
-        return self._namespaces_in_flight[namespace] > 0
-
-    def unread(self, namespace: str) -> str | None:
-        """Return which budget of a namespace can't be decoded, if there is one."""
-        return self._index.unread(namespace)
-
-    def unseen(self, budget: PodDisruptionBudget) -> int:
-        """Return how many healthy pods in flight the budget's status may still count."""
-        return self._unseen[budget.key]
-
-    def allowed(self, budget: PodDisruptionBudget) -> int:
-        """Return how many disruptions a budget allows beyond those in flight.
-
-        The status may be older than the evictions in flight, or the watch of pods newer than the status. So the healthy
-        pods are counted here too, without those in flight, and the smaller number is used.
-        """
-        if not self._in_flight[budget.key]:
-            return budget.disruptions_allowed
-        by_status = budget.disruptions_allowed - self.unseen(budget)
-        by_count = self._healthy_in_all(budget) - self._leaving[budget.key] - budget.desired_healthy
-        return max(0, min(by_status, by_count))
-
-    def _healthy_in_all(self, budget: PodDisruptionBudget) -> int:
-        """Mirrors `countHealthyPods` of the disruption controller."""
-        if (known := self._healthy.get(budget.key)) is None:
-            selected = (pod for pods in self._index.pods(budget) for pod in pods.values())
-            known = self._healthy[budget.key] = sum(_is_healthy(pod, budget) for pod in selected)
-        return known
 
 
 def _is_healthy(pod: Pod, budget: PodDisruptionBudget) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from respread.api.policy import Policy
 from respread.api.reasons import Held, Reason, number_of
@@ -252,32 +255,24 @@ class Refused(NamedTuple):
 NOTHING_REFUSED: Final = Refused(lambda _pod, _budgets: None)
 
 
-class Rules(NamedTuple):
+class Rules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What decides which pods may be evicted."""
 
+    snapshot: ClusterSnapshot
+    """The cluster, for the controllers that are known. Others are read before one of their pods is evicted."""
     selection: Selection
+    """Advanced to the snapshot."""
     protections: Mapping[str, Protection]
     """By policy name. An invalid policy is absent, and may not evict."""
     budgets: BudgetBook
-    active_pods: ActivePods
     now: datetime
     """With a time zone."""
     refused: Refused = NOTHING_REFUSED
-    snapshot: ClusterSnapshot = ClusterSnapshot()
-    """The cluster, for the controllers that are known. Others are read before one of their pods is evicted."""
 
-    @classmethod
-    def of(
-        cls,
-        snapshot: ClusterSnapshot,
-        selection: Selection,
-        protections: Mapping[str, Protection],
-        budgets: BudgetBook,
-        now: datetime,
-        refused: Refused,
-    ) -> Rules:
-        """Return the rules for a snapshot, to which the selection has advanced."""
-        return cls(selection, protections, budgets, ActivePods(snapshot), now, refused, snapshot)
+    @cached_property
+    def active_pods(self) -> ActivePods:
+        """The number of active pods of the controllers."""
+        return ActivePods(self.snapshot)
 
 
 def why_held(pod: Pod, rules: Rules) -> Held | None:

@@ -225,7 +225,7 @@ class ClusterView:
         """Count what a pod uses of a node, or no more with -1 times."""
         spec = pod.spec
         self.free.take(slot, pod.requests_on_node, times)
-        self.pods.change(pod.namespace, pod.labels, slot, present=times, terminating=times * terminating)
+        self.pods.change(pod.namespace, pod.labels, slot, present=times, terminating=times if terminating else 0)
         if spec.host_ports:
             self.ports.take(slot, spec.host_ports, times)
         if spec.pod_anti_affinity:

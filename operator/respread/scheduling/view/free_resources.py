@@ -96,14 +96,12 @@ class FreeResources:
 
     def take(self, slot: int, requests: Resources, times: int = 1) -> None:
         """Add a pod's requests, or remove them with -1 times."""
-        for amounts, amount in self._shares_of(requests):
+        kept = self._shares.get(id(requests))
+        for amounts, amount in self._share(requests) if kept is None else kept[1]:
             amounts.change(slot, -times * amount)
 
-    def _shares_of(self, requests: Resources) -> tuple[tuple[FreeAmounts, int], ...]:
+    def _share(self, requests: Resources) -> tuple[tuple[FreeAmounts, int], ...]:
         """Return what a pod with these requests uses of each resource, without zeros, its place as a pod first."""
-        kept = self._shares.get(id(requests))
-        if kept is not None:
-            return kept[1]
         shares = (
             (self.of(POD_SLOTS), 1),
             *((self.of(name), amount) for name, amount in sorted(requests.items()) if amount and name != POD_SLOTS),
