@@ -89,8 +89,8 @@ def _greedy(real: Any, counts: Counts) -> Any:
 
 
 def _beam(real: Any, counts: Counts) -> Any:
-    def beam_path(board: Any, options: Any, budget: Any, beam: Beam, best: Any) -> Any:
-        found = real(board, options, budget, beam, best)
+    def beam_path(board: Any, options: Any, beam: Beam, best: Any) -> Any:
+        found = real(board, options, beam, best)
         counts.compare(f"beam {beam.width}{', several pods a step' * beam.jointly}", best.cost, found.cost)
         return found
 
@@ -98,10 +98,10 @@ def _beam(real: Any, counts: Counts) -> Any:
 
 
 def _exhaustive(real: Any, counts: Counts) -> Any:
-    def exhaustive(board: Any, options: Any, rules: Any, best: Any) -> Any:
-        found = real(board, options, rules, best)
+    def exhaustive(board: Any, options: Any, best: Any) -> Any:
+        found = real(board, options, best)
         counts.compare("exhaustive search", best.cost, found.cost)
-        counts.note("exhaustive search: ends within the budget", decided=not rules.search_budget.exhausted)
+        counts.note("exhaustive search: ends within the budget", decided=not options.rules.search_budget.exhausted)
         return found
 
     return exhaustive

@@ -63,7 +63,7 @@ def why_blocked(
     if path.cut:
         return Held(
             Reason.SEARCH_LIMIT,
-            f"it takes more than the {path.evictions} evictions that are planned: the rest is planned when these "
+            f"it takes more than the {path.cost.evictions} evictions that are planned: the rest is planned when these "
             "are made",
         )
     held = (

@@ -161,7 +161,7 @@ class _Start(NamedTuple):
     def of(cls, board: Board, coming: Sequence[Pod]) -> _Start:
         """Return it, and place the replacements that wait."""
         counts, expected = _counts(board), _expected(board, coming)
-        return cls(counts, expected, Cost(board.violated(), board.excess(), 0), board.lower_bound())
+        return cls(counts, expected, board.cost(), board.lower_bound())
 
 
 class Finder:
@@ -204,7 +204,7 @@ class Finder:
             board = set_up(tasks, self._placement, self._ranks, self._leaving.names)
             start = _Start.of(board, coming)
             if len(start.expected) < len(coming):
-                path = Path((), start.cost.violated, start.cost.excess, proven=True)
+                path = Path((), start.cost, proven=True)
             else:
                 path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
             stuck, after = _what_it_comes_to(board, path, tasks, holders)
@@ -240,7 +240,7 @@ class Finder:
             claim=Claim(taken, tasks[0].holder, is_waiting=False),
             before=start.cost,
             cost=path.cost,
-            lower_bound=path.evictions if path.proven else 0 if path.excess else int(start.lower_bound),
+            lower_bound=path.cost.evictions if path.proven else 0 if path.cost.excess else int(start.lower_bound),
             proven=path.proven,
             finished=path.proven,
             ideal=path.proven and path.cost <= board.reach(however_much_room=True),

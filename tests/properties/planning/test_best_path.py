@@ -145,7 +145,7 @@ def _rules(search_budget: SearchBudget, largest: int) -> SearchRules:
 
 
 def _result(path: Path) -> Truth:
-    return Truth(sum(path.violated), path.excess, path.evictions)
+    return Truth(sum(path.cost.violated), path.cost.excess, path.cost.evictions)
 
 
 def _check_steps(case: Case, path: Path) -> None:
@@ -167,4 +167,4 @@ def _check_steps(case: Case, path: Path) -> None:
         assert position in ends
     excesses = case.model.excesses(position)
     left = [excesses[at] for at in case.model.to_restore(case.start)]
-    assert (sum(each > 0 for each in left), sum(left)) == (sum(path.violated), path.excess)
+    assert (sum(each > 0 for each in left), sum(left)) == (sum(path.cost.violated), path.cost.excess)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from respread.planning.search.board import Board, SearchBudget
 from respread.planning.search.safety import StepOutcome, assess
-from respread.planning.search.search import Options
+from respread.planning.search.search import Options, SearchRules
 from tests.properties.instances import try_on
 from tests.properties.planning.boards import Case, board_of, case_of
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
@@ -137,7 +137,8 @@ def test_every_safe_step_of_up_to_three_pods_is_an_option(part: int) -> None:
             (len(step), frozenset(_excess(case, each) for each in outcomes))
             for step, outcomes in case.model.safe_steps(case.start)
         }
-        options = Options(case.board, SearchBudget(UNBOUNDED), lambda *_: 0, lambda _: True).every(jointly=True)
+        rules = SearchRules(lambda *_: 0, lambda _: True, SearchBudget(UNBOUNDED))
+        options = Options(case.board, rules).every(jointly=True)
         assert {(len(each.step), frozenset(after.excess for after in each.potentials)) for each in options} == expected
 
     try_on(crowded_worlds(TINY), 60, part, are_the_same)

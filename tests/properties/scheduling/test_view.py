@@ -200,9 +200,7 @@ def test_node_sets_equal_the_answers_for_each_node(cluster: tuple[ClusterState, 
             keys = {*required_keys(own, when)}
             for constraint, same in zip(own, applied, strict=True):
                 eligible = domains_of(eligibility_of(spec, constraint, own), constraint.topology_key, nodes).of_node
-                assert eligible_nodes(table, pod, same, keys) == node_set(
-                    [table.slot_of[name] for name in eligible]
-                )
+                assert eligible_nodes(table, pod, same, keys) == node_set([table.slot_of[name] for name in eligible])
 
 
 def slots(table: NodeTable, nodes: Iterable[Node]) -> int:

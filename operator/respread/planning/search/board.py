@@ -216,9 +216,9 @@ class Board:
             violated[rank] += 1
         return tuple(violated)
 
-    def excesses(self) -> list[int]:
-        """Return the excess of every group."""
-        return [tally.excess for tally in self.tallies]
+    def cost(self, evictions: int = 0) -> Cost:
+        """Return what there is to be cured, after so many evictions."""
+        return Cost(self.violated(), self.excess(), evictions)
 
     def lower_bound(self) -> float:
         """Return the minimum number of moves of any plan that restores these groups; infinity if none can.

@@ -82,7 +82,7 @@ def assess(
         search_budget: the budget.
         waiting: the pieces of replacements of earlier steps that have no node yet. The step is safe beside them.
     """
-    before = board.excesses()
+    before = [tally.excess for tally in board.tallies]
     mark = board.mark()
     try:
         if len(step) == 1 and not waiting:

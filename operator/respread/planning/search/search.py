@@ -55,9 +55,9 @@ class _Candidate(NamedTuple):
         return frozenset(Counter(spot.piece for option, _ in self.path for spot in option.step).items())
 
 
-def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam: Beam, best: Path) -> Path:
+def beam_path(board: Board, options: Options, beam: Beam, best: Path) -> Path:
     """Return a better path than the best known one if it finds one, else that one. The board is left as it was."""
-    start = board.mark()
+    start, search_budget = board.mark(), options.rules.search_budget
     levels: dict[int, list[_Candidate]] = {0: [_Candidate(board.potential(), 0, ())]}
     numbers = count(1)
     while levels:
@@ -71,33 +71,30 @@ def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam:
             _play(board, candidate.path)
             position = board.likeness()
             steps: tuple[Option, ...] = ()
-            if position not in seen and _reach(board, candidate) < best.cost:
+            if position not in seen and _reach(board, candidate.evictions) < best.cost:
                 steps = options.every(jointly=beam.jointly)
             board.revert(start)
             seen.add(position)
             for option in steps:
                 for outcome, potential in zip(option.outcomes, option.potentials, strict=True):
                     following = _Candidate(potential, next(numbers), (*candidate.path, (option, outcome)))
-                    if not best.excess and following.evictions + potential.lower_bound >= best.evictions:
+                    if not best.cost.excess and following.evictions + potential.lower_bound >= best.cost.evictions:
                         continue
                     levels.setdefault(following.evictions, []).append(following)
                     if (cost := following.cost) < best.cost:
-                        best = Path(_play(board, following.path), cost.violated, cost.excess, proven=False)
+                        best = Path(_play(board, following.path), cost)
                         board.revert(start)
     return best
 
 
-def _reach(board: Board, candidate: _Candidate) -> Cost:
-    """Return what no path costs less than that goes on from here, after the candidate's evictions."""
+def _reach(board: Board, evictions: int) -> Cost:
+    """Return what no path costs less than that goes on from here, after so many evictions."""
     reach = board.reach()
-    return reach._replace(evictions=candidate.evictions + reach.evictions)
+    return reach._replace(evictions=evictions + reach.evictions)
 
 
 def _play(board: Board, path: _Played) -> tuple[Choice, ...]:
-    return tuple(
-        Choice(option.step, board.play(option.step, outcome.placed), option.assessment, outcome)
-        for option, outcome in path
-    )
+    return tuple(_take(board, option, outcome) for option, outcome in path)
 
 
 def _broadest(candidates: Iterable[_Candidate]) -> list[_Candidate]:
@@ -124,24 +121,12 @@ class Path(NamedTuple):
     """Steps in their order."""
 
     choices: tuple[Choice, ...]
-    violated: tuple[int, ...]
-    """How many of the groups to be cured are violated then, by the rank of their policies."""
-    excess: int
-    """The remaining total excess."""
+    cost: Cost
+    """What it leaves, and its evictions."""
     proven: bool = False
     """Whether no way that costs less exists."""
     cut: bool = False
     """Whether the path ends only because it is long enough. The rest is planned after it."""
-
-    @property
-    def evictions(self) -> int:
-        """The number of evicted pods."""
-        return sum(len(choice.step) for choice in self.choices)
-
-    @property
-    def cost(self) -> Cost:
-        """What is less for a better way."""
-        return Cost(self.violated, self.excess, self.evictions)
 
 
 class SearchRules(NamedTuple):
@@ -167,21 +152,21 @@ _FARTHEST: Final = 300
 def best_path(board: Board, rules: SearchRules) -> Path:
     """Return the best path found. The board is left as it was."""
     reach = board.reach()
-    as_it_is = Path((), board.violated(), board.excess(), proven=True)
+    as_it_is = Path((), board.cost(), proven=True)
     if reach[:2] >= as_it_is.cost[:2]:
         return as_it_is
     if rules.known is not None and reach >= rules.known:
         return as_it_is._replace(proven=False)
-    options = Options(board, rules.search_budget, rules.disruption_cost, rules.together)
+    options = Options(board, rules)
     board.fine = False
     best = _greedy(board, options)
     if best.cut:
         return best
     board.fine = True
     for beam in _BEAMS:
-        if best.cost > reach and (best.excess or not beam.jointly):
-            best = beam_path(board, options, rules.search_budget, beam, best)
-    return best._replace(proven=True) if best.cost <= reach else _exhaustive(board, options, rules, best)
+        if best.cost > reach and (best.cost.excess or not beam.jointly):
+            best = beam_path(board, options, beam, best)
+    return best._replace(proven=True) if best.cost <= reach else _exhaustive(board, options, best)
 
 
 def _greedy(board: Board, options: Options) -> Path:
@@ -189,32 +174,31 @@ def _greedy(board: Board, options: Options) -> Path:
     choices: list[Choice] = []
     while board.excess() and len(choices) < _FARTHEST and (nearest := options.nearest()):
         choices.append(_take(board, nearest[0], nearest[0].outcomes[0]))
-    violated, excess = board.violated(), board.excess()
+    cost = board.cost(len(choices))
     board.revert(start)
-    return Path(tuple(choices), violated, excess, proven=False, cut=excess > 0 and len(choices) == _FARTHEST)
+    return Path(tuple(choices), cost, cut=cost.excess > 0 and len(choices) == _FARTHEST)
 
 
-def _exhaustive(board: Board, options: Options, rules: SearchRules, best: Path) -> Path:
+def _exhaustive(board: Board, options: Options, best: Path) -> Path:
     """Look at every position from which a better path may lead, and return the best path."""
-    budget = rules.search_budget
-    if not best.excess:
+    budget, known = options.rules.search_budget, options.rules.known
+    if not best.cost.excess:
         budget.draw_reserve()
     seen: set[Hashable] = set()
     path: list[Choice] = []
-    least = best.cost if rules.known is None else min(best.cost, rules.known)
+    least = best.cost if known is None else min(best.cost, known)
 
     def visit(evictions: int) -> None:
         nonlocal best, least
-        reach = board.reach()
-        if reach._replace(evictions=evictions + reach.evictions) >= least:
+        if _reach(board, evictions) >= least:
             return
         position = board.likeness()
         if position in seen or budget.exhausted:
             return
         budget.spend()
         seen.add(position)
-        if (cost := Cost(board.violated(), board.excess(), evictions)) < least:
-            best, least = Path(tuple(path), cost.violated, cost.excess, proven=False), cost
+        if (cost := board.cost(evictions)) < least:
+            best, least = Path(tuple(path), cost), cost
         for option in options.every(jointly=True):
             for outcome in option.outcomes:
                 mark = board.mark()
@@ -259,27 +243,12 @@ class Options:
     disruption cost is first.
     """
 
-    __slots__ = ("_alone", "_board", "_disruption_cost", "_jointly", "_search_budget", "_together")
+    __slots__ = ("_alone", "_board", "_jointly", "rules")
 
-    def __init__(
-        self,
-        board: Board,
-        search_budget: SearchBudget,
-        disruption_cost: _DisruptionCost,
-        together: Callable[[Sequence[Pod]], bool],
-    ) -> None:
-        """Create it.
-
-        Args:
-            board: the board, whose current position is used.
-            search_budget: the budget.
-            disruption_cost: the disruption cost of a pod.
-            together: whether pods may be evicted at the same time.
-        """
+    def __init__(self, board: Board, rules: SearchRules) -> None:
+        """Create it for a board, whose current position is used."""
         self._board = board
-        self._search_budget = search_budget
-        self._disruption_cost = disruption_cost
-        self._together = together
+        self.rules = rules
         self._alone: dict[Hashable, tuple[Option, ...]] = {}
         self._jointly: dict[Hashable, tuple[Option, ...]] = {}
 
@@ -304,7 +273,7 @@ class Options:
         board.count(spot, -1)
         potential = board.potential()
         board.count(spot, 1)
-        return potential, self._disruption_cost(board.victim(spot), board.turn(spot))
+        return potential, self.rules.disruption_cost(board.victim(spot), board.turn(spot))
 
     def every(self, *, jointly: bool) -> tuple[Option, ...]:
         """Return every safe step of one pod, and optionally those of several pods."""
@@ -336,11 +305,11 @@ class Options:
         seen: set[Hashable] = set()
         left = {spot: self._board.left(spot) for spot in spots}
         for step in combinations_with_replacement(spots, size):
-            if self._search_budget.exhausted:
+            if self.rules.search_budget.exhausted:
                 return
             if any(step.count(spot) > left[spot] for spot in step):
                 continue
-            self._search_budget.spend()
+            self.rules.search_budget.spend()
             if (alike := pattern(step)) not in seen and not any(pattern(part) in safe for part in _parts(step)):
                 seen.add(alike)
                 yield step
@@ -364,13 +333,13 @@ class Options:
         board = self._board
         ranked: list[tuple[tuple[Any, ...], Option]] = []
         for step in steps:
-            if self._search_budget.exhausted and not to_the_end:
+            if self.rules.search_budget.exhausted and not to_the_end:
                 break
-            self._search_budget.spend()
+            self.rules.search_budget.spend()
             victims = tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
-            if len(step) > 1 and not self._together(victims):
+            if len(step) > 1 and not self.rules.together(victims):
                 continue
-            assessment = assess(board, step, self._search_budget)
+            assessment = assess(board, step, self.rules.search_budget)
             if assessment is None:
                 continue
             likely = assessment.likely
@@ -381,7 +350,7 @@ class Options:
                 key=lambda pair: (pair[0], _shunned(board, [pair[1]]), pair[1].placed),
             )
             turns = map(board.turn, step)
-            disruption_cost = sorted(map(self._disruption_cost, victims, turns), reverse=True)
+            disruption_cost = sorted(map(self.rules.disruption_cost, victims, turns), reverse=True)
             rank = (len(step), expected, _shunned(board, likely), disruption_cost, step)
             outcomes = tuple(outcome for _, outcome in by_potential)
             ranked.append((rank, Option(step, assessment, outcomes, tuple(each for each, _ in by_potential))))
