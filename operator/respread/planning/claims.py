@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from respread.cluster.incremental import Incremental
 from respread.planning.placement import Placement
-from respread.planning.room.book import Claim, Simulation, Taken
+from respread.planning.room.book import Claim, Simulation, Taken, simulated
 from respread.planning.room.demand import PLACED_WITHIN, Demand, is_recent
 from respread.planning.tasks import Task
 from respread.scheduling.view.node_table import NodeSet, union
@@ -56,7 +56,7 @@ class Claims:
         """
         going_on = [task for task in moving if not _is_stuck(task, now)]
         restored = (group for task in going_on for group in task.groups if group.key in task.cure)
-        with Simulation(placement, restored) as simulation:
+        with simulated(placement, restored) as simulation:
             waited_for = [_landed(simulation, demand) for demand in waiting]
             left = [_left_to_do(simulation, task) for task in going_on]
         coming = [demand for each in left for demand in each.demands]

@@ -18,7 +18,7 @@ from respread.cluster.objects import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.placement import Placement
-from respread.planning.room.book import Simulation
+from respread.planning.room.book import Simulation, simulated
 from respread.planning.room.demand import Demand
 from respread.planning.tasks import Task
 from respread.scheduling.filters.taint_toleration import toleration_of
@@ -200,7 +200,7 @@ def demands_of_drained(going: Iterable[Pod], leaving: LeavingNodes, placement: P
 
 def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, placement: Placement) -> bool:
     """Whether the groups to be cured hold once some pods are replaced, on the worst of the likely nodes each."""
-    with Simulation(placement, task.groups) as simulation:
+    with simulated(placement, task.groups) as simulation:
         replacing = _Replacing(task, frozenset(leaving.names), frozenset(leaving.going), simulation)
         for pod in going:
             simulation.remove(pod)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from respread.planning.placement import Placement
-from respread.planning.room.book import Simulation
+from respread.planning.room.book import simulated
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import SpreadGroup
@@ -31,7 +31,7 @@ def group(placement: Placement) -> SpreadGroup:
 
 def test_counts_follow_pods_that_come_and_go(placement: Placement, group: SpreadGroup) -> None:
     slots, first = placement.table.slot_of, THERE[0]
-    with Simulation(placement, [group]) as simulation:
+    with simulated(placement, [group]) as simulation:
         simulation.place(first, slots["c1"])
         assert simulation.levels(group).levels == ((1, 2), (3, 1))
         simulation.evict(first)
@@ -40,13 +40,13 @@ def test_counts_follow_pods_that_come_and_go(placement: Placement, group: Spread
         assert simulation.levels(group).skew == 0
         simulation.place(pod("another", "", SPREAD, namespace="elsewhere"), slots["a1"])
         assert simulation.levels(group).skew == 0
-    with Simulation(placement, [group]) as simulation:
+    with simulated(placement, [group]) as simulation:
         assert simulation.levels(group).levels == group.levels.levels == ((0, 1), (1, 1), (3, 1))
 
 
 def test_the_replacement_of_a_pod_counts_that_is_terminating_already(placement: Placement, group: SpreadGroup) -> None:
     going = msgspec.structs.replace(THERE[0], deletion_timestamp=NOW)
-    with Simulation(placement, [group]) as simulation:
+    with simulated(placement, [group]) as simulation:
         simulation.remove(going)
         assert simulation.count_on(group, "a1") == 3, "it did not count any more"
         simulation.place(going, placement.table.slot_of["c1"])
@@ -58,7 +58,7 @@ def test_room_is_given_back_also_if_something_fails(placement: Placement, group:
     before = placement.view.mark()
 
     def fail() -> None:
-        with Simulation(placement, [group]) as simulation:
+        with simulated(placement, [group]) as simulation:
             for _ in range(2):
                 simulation.place(THERE[0], slots["c1"])
             assert simulation.roomiest(prepared, 1 << slots["c1"] | 1 << slots["b1"]) == slots["b1"]
@@ -73,6 +73,6 @@ def test_room_is_given_back_also_if_something_fails(placement: Placement, group:
 def test_a_domain_without_pods_counts_until_its_last_node_is_gone(
     placement: Placement, group: SpreadGroup, gone: tuple[str, ...], minimum: int
 ) -> None:
-    with Simulation(placement, [group]) as simulation:
+    with simulated(placement, [group]) as simulation:
         assert simulation.levels(group, frozenset(gone)).minimum == minimum
         assert placement.names(simulation.emptiest(group)) == ["c1"]

@@ -7,9 +7,9 @@ because it tries thousands of positions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
@@ -136,15 +136,21 @@ _MOST_LOOKS: Final = 64
 """So many nodes are compared by their room."""
 
 
-class Simulation:
-    """A cluster in which pods come and go, and the counts of groups follow. It is as it was after the `with` block."""
+@contextmanager
+def simulated(placement: Placement, groups: Iterable[SpreadGroup]) -> Iterator[Simulation]:
+    """Yield a simulation of the current cluster, which is as it was after the `with` block."""
+    with placement.view.fork():
+        yield Simulation(placement, groups)
 
-    __slots__ = ("_counting", "_counts", "_fork", "placement")
+
+class Simulation:
+    """A cluster in which pods come and go, and the counts of groups follow."""
+
+    __slots__ = ("_counting", "_counts", "placement")
 
     def __init__(self, placement: Placement, groups: Iterable[SpreadGroup]) -> None:
         """Start with the current cluster, and the groups whose counts matter."""
         self.placement = placement
-        self._fork = placement.view.fork()
         self._counts: dict[GroupKey, Counter[str]] = {}
         self._counting: dict[tuple[str, Labels], list[SpreadGroup]] = {}
         """The groups that count pods of a namespace with these labels."""
@@ -152,17 +158,6 @@ class Simulation:
             self._counts[group.key] = Counter(group.counts)
             for labels in group.matched:
                 self._counting.setdefault((group.key.namespace, labels), []).append(group)
-
-    def __enter__(self) -> Self:
-        """Fork the cluster."""
-        self._fork.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Revert it."""
-        self._fork.__exit__(kind, error, traceback)
 
     # What happens
 

@@ -180,8 +180,7 @@ def largest_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     largest = {POD_SLOTS: 1}
     for requests in {id(pod.spec): pod.spec.requests for pod in pods}.values():
         for name, amount in requests.items():
-            if amount > largest.get(name, 0):
-                largest[name] = amount
+            largest[name] = max(amount, largest.get(name, 0))
     return largest
 
 

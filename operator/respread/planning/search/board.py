@@ -16,6 +16,7 @@ from immutables import Map
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
+from respread.planning.room.demand import largest_of
 from respread.planning.search.tally import Tally
 from respread.scheduling.filters.taint_toleration import ShunnedNodes
 from respread.scheduling.prepared_pod import PreparedPod
@@ -51,15 +52,6 @@ class Piece(NamedTuple):
     """The tallies of its own ScheduleAnyway constraints."""
     shunned: ShunnedNodes = ShunnedNodes()
     """The nodes that its replacements get only if no better one is feasible."""
-
-
-def largest_request(pieces: Iterable[Piece]) -> dict[str, int]:
-    """Return for each resource the largest request of some pieces."""
-    largest = {POD_SLOTS: 1}
-    for piece in pieces:
-        for name, amount in piece.template.spec.requests.items():
-            largest[name] = max(amount, largest.get(name, 0))
-    return largest
 
 
 class BoardMark(NamedTuple):
@@ -439,9 +431,9 @@ class Board:
         return union(replacement.statically_feasible for replacement in known)
 
     @property
-    def largest_request(self) -> dict[str, int]:
+    def largest_request(self) -> Mapping[str, int]:
         """For each resource, the largest request of a piece."""
-        return largest_request(self.pieces)
+        return largest_of(piece.sample for piece in self.pieces)
 
     def count(self, spot: Spot, by: int) -> None:
         """Count a pod in or out, in the tallies only."""

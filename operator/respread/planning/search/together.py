@@ -53,7 +53,8 @@ from operator import and_
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.planning.search.board import Board, Piece, Spot, largest_request
+from respread.planning.room.demand import largest_of
+from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.tally import Tally
 from respread.scheduling.view.node_table import NodeSet, union
 
@@ -302,7 +303,7 @@ class _Course:
         self._all_are_paid_for = self._all_are_paid_for and is_paid_for
         if number not in self._counted:
             self._counted.add(number)
-            self._takes = largest_request(map(self._board.pieces.__getitem__, self._counted))
+            self._takes = largest_of(self._board.pieces[each].sample for each in self._counted)
             self._theirs |= piece.replacement.statically_feasible
         for index in piece.counted_by:
             self._level(index).coming += 1
