@@ -111,12 +111,7 @@ class LeavingNodes:
         }
 
     def why(self, pod: Pod, within: timedelta = timedelta.max) -> str | None:
-        """Return why a pod is about to lose its node; None if that is not known, or if it tolerates the taint longer.
-
-        Args:
-            pod: the pod.
-            within: for how long it may tolerate the taint.
-        """
+        """Return why a pod is about to lose its node; None if that is not known, or if it may stay for longer."""
         leaving = self._leaving.get(pod.node_name)
         if leaving is None:
             return None

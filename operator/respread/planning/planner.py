@@ -78,17 +78,10 @@ class Planner:
     ) -> Plan:
         """Return the moves that restore the selected groups, and why some are not restored.
 
-        Args:
-            snapshot: the cluster.
-            spread: its spread groups. They don't count pods in flight.
-            setting: the policies.
-            now: the time, with a time zone.
-            on_hold: which groups to leave alone for now, and why.
-            begun: groups that our moves have begun to restore. During a quiet period, room is kept for them and for
-                those in motion. Otherwise others would take it, and the evictions would have been made in vain.
-            under_way: the moves that were chosen or made, and whose replacements are not Ready.
-            refused: what the API server has refused lately.
-            leaving_since: when nodes that lose their pods anyway lost one last, or began to; of others it is not known.
+        The groups of `spread` don't count pods in flight. During a quiet period, room is kept for groups that our moves
+        have `begun` to restore, and for those in motion. Otherwise others would take it, and the evictions would have
+        been made in vain. `under_way` are the moves that were chosen or made, and whose replacements are not Ready.
+        `leaving_since` is when nodes that lose their pods anyway lost one last, or began to.
         """
         changes = self._advance(snapshot, spread, setting, under_way, leaving_since)
         budgets = BudgetBook(snapshot, under_way.in_flight, self._budgets)

@@ -187,11 +187,8 @@ class TestInFlight:
 
     def test_an_eviction_counts_from_when_it_is_sent_until_it_has_ended(self) -> None:
         books, allowed = book(self.of_four, pods=self.pods), []
-        for evicted in (web("a"), web("b")):
-            books.count_in_flight(evicted, 1)
-            allowed.append(books.verdict(web("d")))
-        for evicted in (web("a"), web("b")):
-            books.count_in_flight(evicted, -1)
+        for name, times in (("a", 1), ("b", 1), ("a", -1), ("b", -1)):
+            books.count_in_flight(web(name), times)
             allowed.append(books.verdict(web("d")))
         assert [each.allowed if isinstance(each, Needs) else 0 for each in allowed] == [1, 0, 1, 2]
 

@@ -240,11 +240,7 @@ def can_hold(pods: int, nodes: Sequence[int], outer: Level, inner: Level) -> boo
     number of pods. If there are none, no order of placing the pods can succeed: as long as pods are only added, minima
     don't fall, so that at the end every domain would be within the bounds.
 
-    Args:
-        pods: the number of pods.
-        nodes: for each outer domain, the number of inner domains that take pods; an outer domain may have none.
-        outer: the constraint of the larger domains, such as zones.
-        inner: the constraint of the smaller domains, such as nodes.
+    `nodes` has, for each outer domain such as a zone, the number of inner domains that take pods, which may be 0.
     """
     outer_minima = _minima(pods, len(nodes), outer, zero=not all(nodes))
     inner_minima = _minima(pods, sum(nodes), inner)
@@ -319,9 +315,7 @@ def why_pending(pod: PreparedPod, nodes: list[str]) -> WhyPending:
     kube-scheduler gives one number for all topology spread constraints. Here each has its own, and what it says of one
     of the nodes.
 
-    Args:
-        pod: the pod, on the current view.
-        nodes: the names of all nodes, sorted.
+    `nodes` are the names of all nodes, sorted.
     """
     if pod.unknown is not None and not pod.unknown.filters_answer:
         return WhyPending(len(nodes), (), pod.unknown)

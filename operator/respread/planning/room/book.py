@@ -98,12 +98,9 @@ class RoomForAll:
         """The slots where it is not certain that all fit."""
 
     def holds(self, claims: Iterable[Claim], changed: NodeSet, placement: Placement) -> bool:
-        """Whether it is certain that there is room for all claims beside one another.
+        """Whether it is certain that there is room for all claims, each of which has room alone, beside one another.
 
-        Args:
-            claims: each of which has room if it is alone.
-            changed: the nodes that are not as they were when this was called last.
-            placement: the current cluster.
+        `changed` are the nodes that are not as they were when this was called last.
         """
         before = self._claims
         self._claims = {id(each): each for each in claims}

@@ -103,13 +103,10 @@ class Contention:
     def __init__(
         self, placement: Placement, waiting: Sequence[Demand], leaving: Leaving, largest: Mapping[str, int]
     ) -> None:
-        """Start with the pods that already need a node.
+        """Start with the pods that already need a node, whether or not they keep a place: one without can't lose it.
 
-        Args:
-            placement: the current cluster.
-            waiting: these pods are included whether or not they keep a place. A pod without a place can't lose one.
-            leaving: the room that terminating pods will leave.
-            largest: for each resource, at least the largest request of pods that may join later.
+        `leaving` is the room that terminating pods will leave, and `largest`, for each resource, at least the largest
+        request of pods that may join later.
         """
         self._placement = placement
         self._leaving = leaving
@@ -157,9 +154,7 @@ class Contention:
     def join(self, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
         """Add pods if all keep a place, and return None, or else return the conflict.
 
-        Args:
-            demands: the pods to add.
-            left: by slot, the pods that leave nodes for them.
+        `left` has, by slot, the pods that leave nodes for them.
         """
         for each in demands:
             if (other := self._relations.of(each)) is not None:
@@ -423,10 +418,8 @@ class Contention:
 def _enough_to_close(room: Sequence[tuple[int, int]], roomy: Sequence[NodeSet], closing: int) -> int:
     """Return a lower bound for the number of pods that close all nodes to a pod.
 
-    Args:
-        room: how many pods fill each node, and its slot.
-        roomy: the nodes that it takes more than one of its component to close, more than two, and so on.
-        closing: how many there are at most of its component.
+    `room` has how many pods fill each node, and its slot, and `roomy` the nodes that it takes more than one of its
+    component to close, more than two, and so on, of whom `closing` there are at most.
     """
     fewest = sorted(min(here, 1 + sum(nodes >> slot & 1 for nodes in roomy)) for here, slot in room)
     closed = used = 0

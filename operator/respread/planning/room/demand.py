@@ -197,13 +197,8 @@ def demands_in(
     Pods with scheduling gates are excluded. If it is unknown where a pod may go, for example with another scheduler, it
     is assumed for some time that it may go wherever kube-scheduler would place it.
 
-    Args:
-        placement: the current cluster, including its terminating pods.
-        pending: pods without a node.
-        coming: pods whose replacements look for a node, or replacements.
-        leaving: the room that terminating pods of the snapshot will leave.
-        now: the time, with a time zone.
-        beside: other pods that look for a node, or whose replacements do. Where they land may matter to these.
+    `coming` are pods whose replacements look for a node, or replacements, and so are those `beside` these, whose places
+    may matter to them. `leaving` is the room that terminating pods of the snapshot will leave.
     """
     alike: dict[int, tuple[PreparedPod, list[Pod]]] = {}
     for pod in pending:

@@ -71,14 +71,7 @@ def _held_by_priority(pods: Iterable[Pod]) -> Mapping[int, Counter[str]]:
 def preemptors_among(
     demands: Iterable[Demand], placement: Placement, priorities: Priorities, now: datetime
 ) -> tuple[Preemptor, ...]:
-    """Return the pods for which the scheduler may soon preempt pods of lower priority.
-
-    Args:
-        demands: pods that may be left without a node.
-        placement: the current cluster.
-        priorities: of the pods on its nodes.
-        now: the time, with a time zone.
-    """
+    """Return those of some pods without a node for which the scheduler may soon preempt pods of lower priority."""
     found: list[Preemptor] = []
     below: dict[int, NodeSet] = {}
     by_node = placement.view.snapshot.pods_by_node
@@ -114,12 +107,8 @@ def enabled_by(
 ) -> Demand | None:
     """Return a pod for which the scheduler could preempt others only once pods have left their nodes, or None.
 
-    Args:
-        left: the pods that leave, by the slots of their nodes.
-        demands: pods without a feasible node.
-        placement: the current cluster.
-        priorities: of the pods on its nodes.
-        leaving: the room that other pods leave.
+    `left` has these by the slots of the nodes, `leaving` is the room that others leave, and no demand has a feasible
+    node.
     """
     for slot, pods in left.items():
         gone = Counter(leaving.of(slot))

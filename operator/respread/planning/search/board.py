@@ -226,8 +226,7 @@ class Board:
     def reach(self, *, however_much_room: bool = False) -> Cost:
         """Return what no plan for these groups can cost less than, if they are as at the start.
 
-        Args:
-            however_much_room: whether to assume that pods outside the board leave their room.
+        With `however_much_room`, it is assumed that pods outside the board leave theirs.
         """
         tallies = self.tallies
         reaches = [
@@ -254,9 +253,8 @@ class Board:
     def spots(self, *, overfull: bool) -> Iterator[Spot]:
         """Yield the spots from which pods may be evicted, one of each set of equivalent spots.
 
-        Args:
-            overfull: whether to include only domains that are too full in a group to be restored. This is nearly always
-                enough, because any other eviction only helps if its replacement must land in a minimal domain.
+        With `overfull`, only those in domains that are too full in a group to be restored. This is nearly always
+        enough, because any other eviction only helps if its replacement must land in a minimal domain.
         """
         violated = [tally if tally.cure and tally.excess else None for tally in self.tallies]
         seen: set[tuple[object, ...]] = set()
@@ -459,12 +457,7 @@ class SearchBudget:
     __slots__ = ("_most", "_reserve", "drawn", "spent")
 
     def __init__(self, most: int, reserve: int = 0) -> None:
-        """Create a budget.
-
-        Args:
-            most: the number of looks.
-            reserve: the number of additional looks after `draw_reserve`.
-        """
+        """Create a budget of so many looks, and of a reserve of more after `draw_reserve`."""
         self._most = most
         self._reserve = reserve
         self.drawn = False

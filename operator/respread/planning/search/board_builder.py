@@ -30,13 +30,10 @@ _Identity: TypeAlias = tuple[str, tuple[Labels, int, OwnerReference | None], str
 def set_up(
     tasks: Sequence[Task], placement: Placement, ranks: Mapping[str, int], leaving: Collection[str] = ()
 ) -> Board:
-    """Return the board on which some tasks, mostly one, are solved together.
+    """Return the board on which tasks of different components, mostly one, are solved together.
 
-    Args:
-        tasks: tasks of different components. All their pods have a node, except replacements of moves in flight.
-        placement: the cluster.
-        ranks: of the policies, by name; the most important has rank 0.
-        leaving: the nodes that lose their pods anyway.
+    All their pods have a node, except replacements of moves in flight. The most important policy has rank 0. `leaving`
+    are the nodes that lose their pods anyway.
     """
     groups = [group for task in tasks for group in task.groups]
     pods = [pod for task in tasks for pod in task.pods]
@@ -211,12 +208,8 @@ def _full(
 ) -> Histogram:
     """Return how many pods the domains can have at most that take no more, or fewer than the fullest one has.
 
-    Args:
-        domains: of the group.
-        counts: the pods of each.
-        moving: how many of them can be moved, by slot. They count in the room of a node that takes replacements.
-        open_nodes: the nodes that take a replacement, or may once pods have left.
-        room: what these have.
+    `moving` is how many of the pods can be moved, by slot. They count in the room of a node that takes replacements:
+    one of the `open_nodes`, which do now, or may once pods have left.
     """
     if domains.single:
         return domains.closed(open_nodes, counts)

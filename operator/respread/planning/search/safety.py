@@ -74,13 +74,8 @@ def assess(
 ) -> Assessment | None:
     """Return the possible outcomes of a step, or None if it is not, or not provably, safe.
 
-    The board is left as it was.
-
-    Args:
-        board: the position, in which no replacement that waits has a node.
-        step: the step.
-        search_budget: the budget.
-        waiting: the pieces of replacements of earlier steps that have no node yet. The step is safe beside them.
+    The board is left as it was. `waiting` are the pieces of replacements of earlier steps that have no node yet, and
+    are on none of the board. The step is safe beside them.
     """
     before = [tally.excess for tally in board.tallies]
     mark = board.mark()
@@ -185,11 +180,8 @@ class _Courses:
     def follow(self, to_evict: BoardStep, waiting: tuple[int, ...], placed: _Placed = (), *, likely: bool) -> bool:
         """Return whether every course from here ends well.
 
-        Args:
-            to_evict: the pods that are not evicted yet.
-            waiting: the pieces of the replacements without a node, sorted.
-            placed: where the other replacements are.
-            likely: whether those all went to likely nodes.
+        `waiting` are the pieces of the replacements without a node, sorted. The others are `placed`: all on likely
+        nodes or not.
         """
         situation = (to_evict, waiting, tuple(sorted(spot for spot, _ in placed)), likely)
         if situation in self._seen:
@@ -280,15 +272,10 @@ def feasible_nodes(board: Board, piece: int) -> NodeSet:
 
 
 def landings_of(board: Board, piece: int, feasible: NodeSet) -> tuple[Landing, ...]:
-    """Return where a piece's replacement may land now.
+    """Return where a piece's replacement may land now: on none without feasible nodes.
 
     A node with an object that can't be decoded may or may not accept it, and the likely landings are computed for both
     cases.
-
-    Args:
-        board: the position when the scheduler decides.
-        piece: the piece.
-        feasible: all its feasible nodes. Without any, it can land nowhere.
     """
     if not feasible:
         return ()

@@ -77,11 +77,7 @@ class Tally(LiveCounts[str]):
         return self._fewest
 
     def reach(self, *, however_much_room: bool) -> Reach:
-        """Return how close to restored this group can be brought, from the start.
-
-        Args:
-            however_much_room: whether to assume that other pods leave their room.
-        """
+        """Return how close to restored this group can be brought, from the start, if others leave their room or not."""
         closed = self._never if however_much_room else self._full
         return reach(self.levels, closed, self.max_skew, self._with_most(self._bounds, closed))
 
