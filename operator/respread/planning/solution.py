@@ -20,7 +20,7 @@ from respread.planning.search.board import Ample, Board, Cost, Potential, Search
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.safety import assess, feasible_nodes, landings_of
 from respread.planning.search.search import Path, SearchRules, best_path
-from respread.planning.search.together import Places, places_together
+from respread.planning.search.together import places_together
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
@@ -307,30 +307,18 @@ class Finder:
         of_waiting, of_evicted = places_together(board, board.waiting, [choice.step[0] for choice in alone])
         if of_waiting is None:
             return (), {}
-        waiting = tuple(
-            self._member(board, piece, pod, places)
-            for piece, pod, places in zip(board.waiting, coming, of_waiting, strict=True)
-        )
+        waiting = tuple(self._kept(demand, pod) for demand, pod in zip(of_waiting, coming, strict=True))
         steps: dict[int, FirstStep] = {}
-        for number, places in of_evicted.items():
-            (pod,), (spot,) = alone[number].victims, alone[number].step
+        for number, demand in of_evicted.items():
+            (pod,) = alone[number].victims
             policy = self._selection.policy_of(pod.namespace, pod.labels)
             if policy is None:
                 break
-            steps[number] = FirstStep(policy.name, (self._member(board, spot.piece, pod, places),))
+            steps[number] = FirstStep(policy.name, (self._kept(demand, pod),))
         return waiting, steps
 
-    def _member(self, board: Board, piece: int, pod: Pod, places: Places) -> Demand:
-        return Demand(
-            pod,
-            board.pieces[piece].replacement,
-            self._once(places.nodes),
-            parts=tuple(map(self._once, places.parts)),
-            is_replacement=True,
-            closing=places.closing,
-            roomy=places.roomy,
-            takes=places.takes,
-        )
+    def _kept(self, demand: Demand, pod: Pod) -> Demand:
+        return demand._replace(pod=pod, nodes=self._once(demand.nodes), parts=tuple(map(self._once, demand.must_hold)))
 
     def _later(self, board: Board, path: Path, together: Sequence[FirstStep]) -> tuple[Demand, ...]:
         following = (member for step in together[1:] for member in step.members)

@@ -21,8 +21,9 @@ from respread.api.policy import Limits
 from respread.cluster.pod import Pod
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Move, Plan
+from respread.planning.room.demand import Demand
 from respread.planning.search.board import Board, Spot
-from respread.planning.search.together import Places, places_together
+from respread.planning.search.together import places_together
 from tests.plans import plan_cluster
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.boards import board_of, with_pods
@@ -327,18 +328,18 @@ def apart_worlds(draw: st.DrawFn) -> World:
     return World(hosts, shapes, pods, restores_soft=not rule.hard)
 
 
-def _have_places(places: Sequence[Places]) -> bool:
+def _have_places(places: Sequence[Demand]) -> bool:
     """Return whether there are nodes enough for pods so many of which may take a whole node from others."""
     return all(
         sum((part & there).bit_count() for there in (part, *each.roomy))
         > min(each.closing, sum(bool(other.nodes & part) for other in places) - 1)
         for each in places
-        for part in each.parts
+        for part in each.must_hold
         if each.closing
     )
 
 
-def _hosts(board: Board, *places: Sequence[Places] | None) -> list[int]:
+def _hosts(board: Board, *places: Sequence[Demand] | None) -> list[int]:
     """Return the numbers of the hosts on which any of some replacements may land."""
     return [
         int(name.removeprefix("n"))
@@ -370,7 +371,7 @@ def test_the_bound_is_shown_for_as_many_moves_as_ever_with_as_few_places() -> No
         found["evicted"] += len(of_evicted)
         for places in (*(of_waiting or ()), *of_evicted.values()):
             found["nodes"] += places.nodes.bit_count()
-            found["parts"] += sum(part.bit_count() for part in places.parts)
+            found["parts"] += sum(part.bit_count() for part in places.must_hold)
             found["alone"] += bool(places.closing)
     assert found == {"waiting": 115, "evicted": 354, "nodes": 1148, "parts": 649, "alone": 33}
 

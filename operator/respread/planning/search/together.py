@@ -53,7 +53,7 @@ from operator import and_
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.planning.room.demand import largest_of
+from respread.planning.room.demand import Demand, largest_of
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.tally import Tally
 from respread.scheduling.view.node_table import NodeSet, union
@@ -71,45 +71,29 @@ _Parts: TypeAlias = Mapping[_Domains, NodeSet]
 """The nodes that domains have in common."""
 
 
-class Places(NamedTuple):
-    """Where one replacement may land, whatever happens to the others of its set."""
-
-    nodes: NodeSet
-    """All nodes on which the constraints may allow it, whether they have room or not."""
-    parts: tuple[NodeSet, ...]
-    """In each of these sets of nodes it must find room, because the constraints may allow only one of them."""
-    closing: int
-    """How many other pods of its component may keep it off nodes that have room for them and it."""
-    roomy: tuple[NodeSet, ...]
-    """The nodes off which no single one of these keeps it, none of two, and so on."""
-    takes: Mapping[str, int]
-    """What it takes at most of a node, or one of those before it that lands in its place."""
-
-
 def places_together(
     board: Board, waiting: Sequence[int], evicted: Iterable[Spot]
-) -> tuple[tuple[Places, ...] | None, dict[int, Places]]:
-    """Return the places of replacements without a node, and of those of moves that are safe beside them.
+) -> tuple[tuple[Demand, ...] | None, dict[int, Demand]]:
+    """Return where replacements without a node may land, and those of moves that are safe beside them.
 
-    Args:
-        board: the current position: evicted pods don't count, and replacements without a node are on none.
-        waiting: the pieces of the replacements that have no node yet.
-        evicted: the moves that are to join them, in their order.
+    `waiting` are the pieces of the replacements that have no node yet, and on the board they are on none. The moves
+    `evicted` are to join them in this order.
 
     Returns:
-        The places for each of `waiting`, None if the bound can't be shown for them; and those for some of `evicted`, by
-        their number: those whose replacements are like the others, up to the first for which it can't.
+        The demand of each of `waiting`, None if the bound can't be shown for them; and those of some of `evicted`, by
+        their number: those whose replacements are like the others, up to the first for which it can't. Each replaces
+        the sample of its piece.
     """
     course = _Course(board)
-    of_waiting: list[Places] = []
+    of_waiting: list[Demand] = []
     for piece in waiting:
-        if (places := course.wait(piece)) is None:
+        if (demand := course.wait(piece)) is None:
             return None, {}
-        of_waiting.append(places)
-    of_evicted: dict[int, Places] = {}
+        of_waiting.append(demand)
+    of_evicted: dict[int, Demand] = {}
     for number, spot in enumerate(evicted):
-        if (places := course.move(spot)) is not None:
-            of_evicted[number] = places
+        if (demand := course.move(spot)) is not None:
+            of_evicted[number] = demand
         elif course.is_over:
             break
     return tuple(of_waiting), of_evicted
@@ -202,17 +186,15 @@ class _Course:
     """
 
     __slots__ = (
-        "_all_are_paid_for",
-        "_are_mixed",
         "_board",
         "_counted",
         "_first",
         "_known",
         "_levels",
         "_not_paid_for",
+        "_paid_for",
         "_reaching",
         "_shown",
-        "_some_are_paid_for",
         "_takes",
         "_theirs",
         "is_over",
@@ -234,12 +216,8 @@ class _Course:
         """How many replacements may land in each domain of the leading constraint."""
         self.is_over = False
         """Whether the bound can't be shown for any more."""
-        self._are_mixed = False
-        """Whether their constraints differ."""
-        self._all_are_paid_for = True
-        self._some_are_paid_for = False
-        self._not_paid_for = 0
-        """How many of the replacements are not, and have no DoNotSchedule constraint with nodes as its domains."""
+        self._paid_for = self._not_paid_for = 0
+        """How many of the replacements are paid for, and how many are not."""
         self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
         """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
 
@@ -260,13 +238,13 @@ class _Course:
         """
         these, first = self._these(number), self._first
         hard = these.own_hard if is_paid_for else None
-        if hard is not None and self._all_are_paid_for:
+        if hard is not None and not self._not_paid_for:
             return hard if first is None or these.hard_constraints == first.hard_constraints else None
-        is_like_first = first is None or (these.constraints == first.constraints and not self._are_mixed)
-        return (hard or these.own) if these.own is not None and is_like_first else None
+        are_alike = all(these.constraints == self._these(other).constraints for other in self._counted)
+        return (hard or these.own) if these.own is not None and are_alike else None
 
-    def move(self, spot: Spot) -> Places | None:
-        """Count an eviction and its replacement, and return the places of that.
+    def move(self, spot: Spot) -> Demand | None:
+        """Count an eviction and its replacement, and return where that may land.
 
         None if its replacement is not like the others; and if the eviction does not improve a group to be restored at
         once, whatever follows, or if the bound can't be shown. Then it `is_over`.
@@ -286,21 +264,19 @@ class _Course:
         for level, domain in zip(levels, domains, strict=True):
             if domain is not None:
                 level.evict(domain)
-        places = self._add(spot.piece, own, is_paid_for=is_paid_for)
-        self.is_over = places is None
-        return places
+        demand = self._add(spot.piece, own, is_paid_for=is_paid_for)
+        self.is_over = demand is None
+        return demand
 
-    def wait(self, number: int) -> Places | None:
-        """Count a replacement of a piece that has no node, and return its places; None if the bound can't be shown."""
+    def wait(self, number: int) -> Demand | None:
+        """Count a replacement that has no node, and return where it may land; None if the bound can't be shown."""
         own = self._deciding(number, is_paid_for=False)
         return None if own is None else self._add(number, own, is_paid_for=False)
 
-    def _add(self, number: int, own: _Own, *, is_paid_for: bool) -> Places | None:
-        """Count a replacement of which these constraints decide where it goes, and return its places, as `wait`."""
+    def _add(self, number: int, own: _Own, *, is_paid_for: bool) -> Demand | None:
+        """Count a replacement of which these constraints decide where it goes, and return where, as `wait`."""
         piece, these = self._board.pieces[number], self._these(number)
         self._first = self._first or these
-        self._are_mixed = self._are_mixed or these.constraints != self._first.constraints
-        self._all_are_paid_for = self._all_are_paid_for and is_paid_for
         if number not in self._counted:
             self._counted.add(number)
             self._takes = largest_of(self._board.pieces[each].sample for each in self._counted)
@@ -310,15 +286,15 @@ class _Course:
         if not all(level.is_kept for level in self._levels.values()):
             return None
         closing = these.closing(own)
-        if own is these.own_hard:
-            self._some_are_paid_for = True
-        elif these.own_hard is not None and not these.closing(these.own_hard):
-            closing, self._not_paid_for = min(closing, self._not_paid_for), self._not_paid_for + 1
-        if self._some_are_paid_for and any(level.falls for level in self._levels.values() if level.tally.soft):
+        if not is_paid_for and these.own_hard is not None and not these.closing(these.own_hard):
+            closing = min(closing, self._not_paid_for)
+        self._paid_for += is_paid_for
+        self._not_paid_for += not is_paid_for
+        if self._paid_for and any(level.falls for level in self._levels.values() if level.tally.soft):
             return None
-        return self._places(piece, these, own, closing)
+        return self._demand(piece, these, own, closing)
 
-    def _places(self, piece: Piece, these: _Replacements, own: _Own, closing: int) -> Places | None:
+    def _demand(self, piece: Piece, these: _Replacements, own: _Own, closing: int) -> Demand | None:
         nodes = self._theirs
         passing, *more = self._accepting(piece, own)
         roomy = () if these.are_apart else tuple(more)
@@ -326,27 +302,37 @@ class _Course:
             if not level.tally.soft:
                 nodes &= level.tally.domains.eligible
         room = these.room, roomy
+        demand = Demand(
+            piece.sample,
+            piece.replacement,
+            nodes,
+            parts=(passing,),
+            is_replacement=True,
+            closing=closing,
+            roomy=roomy,
+            takes=self._takes,
+        )
         if own.lead is None:
-            return Places(nodes, (passing,), closing, roomy, self._takes) if passing else None
+            return demand if passing else None
         needed: _Parts = {(): passing}
         lead = self._level(own.lead)
         for index in (own.lead, *own.beside):
             level, counts = self._level(index), index in piece.counted_by
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
-        parts = [
+        parts = tuple(
             part
             for domains, part in needed.items()
             if (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
-        ]
+        )
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
         self._shown.update((room, passing, domains) for domains in needed)
         if lead.tally.soft:
-            return Places(nodes, tuple(parts), closing, roomy, self._takes)
+            return demand._replace(parts=parts)
         is_first = self._first is not None and these.room == self._first.room
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
-        return None if reachable is None else Places(nodes & reachable, tuple(parts), closing, roomy, self._takes)
+        return None if reachable is None else demand._replace(nodes=nodes & reachable, parts=parts)
 
     def _accepting(self, piece: Piece, own: _Own) -> list[NodeSet]:
         """Return the nodes that constraints with nodes as their domains allow, or prefer, whatever happens elsewhere.
