@@ -119,8 +119,8 @@ def _find(real: Any, counts: Counts) -> Any:
 
 
 def _beside(real: Any, counts: Counts) -> Any:
-    def beside(self: Any, tasks: Any, others: Any, tried: Any, known: Any = None) -> Any:
-        found = real(self, tasks, others, tried, known)
+    def beside(self: Any, tasks: Any, others: Any, known: Any = None) -> Any:
+        found = real(self, tasks, others, known)
         if known is not None:
             counts.compare("rivals solved together", known, found.cost)
         return found
@@ -129,7 +129,7 @@ def _beside(real: Any, counts: Counts) -> Any:
 
 
 def _in_turn(real: Any, counts: Counts) -> Any:
-    def in_turn(self: Any, alone: Any, tried: Any) -> Any:
+    def in_turn(self: Any, alone: Any) -> Any:
         ways: list[Any] = []
         one_after_another = self._one_after_another
 
@@ -138,7 +138,7 @@ def _in_turn(real: Any, counts: Counts) -> Any:
             return ways[-1]
 
         with patch.object(solving.Solver, "_one_after_another", lambda _self, *arguments: recorded(*arguments)):
-            found = real(self, alone, tried)
+            found = real(self, alone)
         counts.note("solved again beside others", decided=any(a is not b for a, b in zip(alone, found, strict=False)))
         if len(ways) > 1:
             counts.note("those first that others left behind", decided=found is ways[1][0])

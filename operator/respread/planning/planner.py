@@ -142,7 +142,7 @@ class Planner:
 
     def _solved(self, tasks: Sequence[Task], budgets: BudgetBook, changes: Changes, kept: Kept) -> list[Solution]:
         finder = Finder(self._placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
-        return Solver(self._placement, finder, self._memory, self._limits).solve(tasks, changes, kept.claims)
+        return Solver(self._placement, finder, self._memory, self._limits, changes, kept.claims).solve(tasks)
 
     def _left_to_drains(
         self, tasks: list[Task], since: Mapping[str, datetime], now: datetime

@@ -10,7 +10,7 @@ changed that affected the search.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
@@ -47,35 +47,24 @@ ORDINARY_LIMITS: Final = SearchLimits()
 
 
 _Question: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], Cost | None]
-
-
-class _Beside(NamedTuple):
-    """What was found with room gone that others take."""
-
-    others: tuple[Claim, ...]
-    known: Cost | None
-    """What it had to be better than."""
-    solution: Solution
+"""The identities of tasks, and of claims that others have, and what the solution has to be better than."""
 
 
 class Memory:
-    """Solutions, by their tasks."""
+    """What was found by one plan for the next."""
 
     def __init__(self) -> None:
-        self._apart: dict[int, Solution] = {}
-        """By the identity of the task, which the solution holds."""
-        self._joint: dict[_Question, _Beside] = {}
+        self.alone: dict[int, Solution] = {}
+        """The solution of each task alone, by the identity of the task, which the solution holds."""
+        self.beside: dict[_Question, tuple[Sequence[Claim], Solution]] = {}
+        """What was found for tasks with room gone that others take, which are kept with it."""
         self.room = RoomForAll()
         self.searched: dict[str, int] = {}
         """By namespace, the number of the last search for it. A namespace without searches is absent."""
 
     def forget_solutions(self) -> None:
         """Forget all solutions, but not whose turn it is."""
-        self._apart, self._joint, self.room = {}, {}, RoomForAll()
-
-    def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
-        """Forget when other namespaces than these were searched."""
-        self.searched = {name: number for name, number in self.searched.items() if name in namespaces}
+        self.alone, self.beside, self.room = {}, {}, RoomForAll()
 
     def note_search(self, namespace: str) -> None:
         """Record that a search was made for a namespace."""
@@ -83,82 +72,51 @@ class Memory:
         self.searched.pop(namespace, None)  # so that the last one stays the last
         self.searched[namespace] = number
 
-    def alone(self, task: Task, changes: Changes, placement: Placement) -> Solution | None:
-        """Return the solution of a task alone, if it is still valid."""
-        known = self._apart.get(id(task))
-        return known if known is not None and _holds(known, changes, placement) else None
-
-    def beside(
-        self,
-        tasks: tuple[Task, ...],
-        others: Sequence[Claim],
-        known: Cost | None,
-        changes: Changes,
-        placement: Placement,
-    ) -> Solution | None:
-        """Return the solution of tasks beside others, whose room was gone, if it still holds."""
-        before = self._joint.get(_question(tasks, others, known))
-        return before.solution if before is not None and _holds(before.solution, changes, placement) else None
-
-    def keep(self, alone: Iterable[Solution], beside: Iterable[_Beside]) -> None:
-        """Keep what was found and forget all else."""
-        self._apart = {id(solution.tasks[0]): solution for solution in alone}
-        self._joint = {_question(each.solution.tasks, each.others, each.known): each for each in beside}
-
-
-def _question(tasks: Iterable[Task], others: Iterable[Claim], known: Cost | None) -> _Question:
-    """Return what identifies a search for tasks beside others, as long as the tasks and others exist."""
-    return tuple(map(id, tasks)), tuple(map(id, others)), known
-
-
-def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
-    changed = solution.touched & changes.nodes
-    if changed and not solution.ample.remains(changed, placement.view):
-        return False
-    if changes.rules and not solution.follows_same_rules(placement):
-        return False
-    return not changes.nodes or all(each.unchanged for each in solution.open_nodes)
-
 
 class Solver:
     """Solves all tasks of a plan."""
 
-    def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: SearchLimits) -> None:
-        """Create it."""
+    def __init__(
+        self,
+        placement: Placement,
+        finder: Finder,
+        memory: Memory,
+        limits: SearchLimits,
+        changes: Changes,
+        claims: Sequence[Claim],
+    ) -> None:
+        """Create it. The room of the claims is not to be taken."""
         self._placement = placement
         self._finder = finder
         self._memory = memory
-        self._changes = Changes()
-        self._claims: Sequence[Claim] = ()
+        self._changes = changes
+        self._claims = claims
         self._limits = limits
         self._left = limits.of_all
         self._reserve = limits.reserve
+        self._tried: dict[_Question, tuple[Sequence[Claim], Solution]] = {}
 
-    def solve(self, tasks: Iterable[Task], changes: Changes, claims: Sequence[Claim]) -> list[Solution]:
-        """Return the best ways for all tasks, in an order in which each has room beside those before.
-
-        The tasks are of different components, and the room of the claims is not to be taken.
-        """
-        self._changes = changes
-        self._claims = claims
-        alone = self._each_alone(list(tasks))
-        tried: list[_Beside] = []
-        if self._memory.room.holds((*(each.claim for each in alone), *claims), changes.nodes, self._placement):
+    def solve(self, tasks: Sequence[Task]) -> list[Solution]:
+        """Return the best ways for tasks of different components, in an order in which each has room beside others."""
+        alone = self._each_alone(tasks)
+        claims = (*(each.claim for each in alone), *self._claims)
+        if self._memory.room.holds(claims, self._changes.nodes, self._placement):
             solutions = alone
         else:
-            solutions = self._in_turn(alone, tried)
+            solutions = self._in_turn(alone)
         found = {id(each.tasks[0]): each for each in alone}
         for rivals in self._rivals(solutions):
             if _is_decided_by_order([found[id(task)] for rival in rivals for task in rival.tasks], self._placement):
                 continue
             others = [each for each in solutions if not any(each is rival for rival in rivals)]
             known = total([each.cost for each in rivals])
-            joint = self._beside(tuple(task for solution in rivals for task in solution.tasks), others, tried, known)
+            joint = self._beside(tuple(task for solution in rivals for task in solution.tasks), others, known)
             if joint.cost < known:
                 solutions = [*others, joint]
-        if claims:
+        if self._claims:
             solutions = self._with_those_that_wait(solutions, found)
-        self._memory.keep((each for each in alone if each.finished), (each for each in tried if each.solution.finished))
+        self._memory.alone = {id(each.tasks[0]): each for each in alone if each.finished}
+        self._memory.beside = {at: (others, each) for at, (others, each) in self._tried.items() if each.finished}
         return solutions
 
     def _with_those_that_wait(self, solutions: Sequence[Solution], alone: Mapping[int, Solution]) -> list[Solution]:
@@ -186,7 +144,7 @@ class Solver:
             found.append(own if waits else solution)
         return found
 
-    def _in_turn(self, alone: Sequence[Solution], tried: list[_Beside]) -> list[Solution]:
+    def _in_turn(self, alone: Sequence[Solution]) -> list[Solution]:
         """Return solutions each of which has room beside those before it, found again if it does not.
 
         Those come first that cure most groups, of the most important policies, with the least room. If they take what
@@ -194,16 +152,16 @@ class Solver:
         """
         order = sorted((each for each in alone if any(each.cured)), key=_claim)
         rest = [each for each in alone if not any(each.cured)]
-        solutions, behind = self._one_after_another(order, rest, tried)
+        solutions, behind = self._one_after_another(order, rest)
         first = {id(each) for each in behind if any(_has_other_nodes(other, each) for other in order)}
         if not first:
             return solutions
         order.sort(key=lambda each: (*_claim(each)[:2], id(each) not in first))
-        others, _ = self._one_after_another(order, rest, tried)
+        others, _ = self._one_after_another(order, rest)
         return min(solutions, others, key=lambda each: total([solution.cost for solution in each]).violated)
 
     def _one_after_another(
-        self, order: Iterable[Solution], rest: Iterable[Solution], tried: list[_Beside]
+        self, order: Iterable[Solution], rest: Iterable[Solution]
     ) -> tuple[list[Solution], list[Solution]]:
         """Return solutions in an order with room beside those before them, and those that can't cure as many as alone.
 
@@ -213,29 +171,40 @@ class Solver:
         solutions: list[Solution] = []
         behind: list[Solution] = []
         for solution in order:
-            fitting = solution if room.holds(solution.taken, free) else self._beside(solution.tasks, solutions, tried)
+            fitting = solution if room.holds(solution.taken, free) else self._beside(solution.tasks, solutions)
             if fitting.cost.violated > solution.cost.violated:
                 behind.append(solution)
                 continue
             room.take(fitting.taken)
             solutions.append(fitting)
         for solution in (*rest, *behind):
-            fitting = solution if room.holds(solution.taken, free) else self._beside(solution.tasks, solutions, tried)
+            fitting = solution if room.holds(solution.taken, free) else self._beside(solution.tasks, solutions)
             room.take(fitting.taken)
             solutions.append(fitting)
         return solutions, behind
 
     def _each_alone(self, tasks: Sequence[Task]) -> list[Solution]:
         """Return the solution of each task. Namespaces take turns, so that none gets the whole budget."""
-        self._memory.forget_other_namespaces({task.namespace for task in tasks})
-        remembered = ((task, self._memory.alone(task, self._changes, self._placement)) for task in tasks)
-        found = {id(task): known for task, known in remembered if known is not None}
+        memory, namespaces = self._memory, {task.namespace for task in tasks}
+        memory.searched = {name: number for name, number in memory.searched.items() if name in namespaces}
+        remembered = ((task, memory.alone.get(id(task))) for task in tasks)
+        found = {id(task): known for task, known in remembered if known is not None and self._holds(known)}
         unknown = [task for task in tasks if id(task) not in found]
-        for task in in_turns(unknown, lambda each: each.namespace, self._memory.searched):
+        for task in in_turns(unknown, lambda each: each.namespace, memory.searched):
             if self._left > 0:
-                self._memory.note_search(task.namespace)
+                memory.note_search(task.namespace)
             found[id(task)] = self._find((task,))
         return [found[id(task)] for task in tasks]
+
+    def _holds(self, solution: Solution) -> bool:
+        """Whether a solution of the last plan is still valid."""
+        changes, placement = self._changes, self._placement
+        changed = solution.touched & changes.nodes
+        if changed and not solution.ample.remains(changed, placement.view):
+            return False
+        if changes.rules and not solution.follows_same_rules(placement):
+            return False
+        return not changes.nodes or all(each.unchanged for each in solution.open_nodes)
 
     def _find(self, tasks: tuple[Task, ...], others: Sequence[Claim] = (), known: Cost | None = None) -> Solution:
         is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS
@@ -249,19 +218,14 @@ class Solver:
         had_enough = given == wanted and (reserve == wanted_reserve or not search_budget.drawn)
         return found._replace(finished=found.proven or had_enough or not search_budget.exhausted)
 
-    def _beside(
-        self,
-        tasks: tuple[Task, ...],
-        others: Iterable[Solution],
-        tried: list[_Beside],
-        known: Cost | None = None,
-    ) -> Solution:
+    def _beside(self, tasks: tuple[Task, ...], others: Iterable[Solution], known: Cost | None = None) -> Solution:
         """Return the solution of tasks with the room gone that others take, as far as they may want it too."""
         placing = (*self._claims, *(other.claim for other in others if other.taken))
-        found = self._memory.beside(tasks, placing, known, self._changes, self._placement)
-        if found is None:
+        question = tuple(map(id, tasks)), tuple(map(id, placing)), known
+        _, found = self._memory.beside.get(question, ((), None))
+        if found is None or not self._holds(found):
             found = self._find(tasks, placing, known)
-        tried.append(_Beside(placing, known, found))
+        self._tried[question] = placing, found
         return found
 
     def _rivals(self, solutions: Sequence[Solution]) -> list[list[Solution]]:
