@@ -29,7 +29,7 @@ from respread.planning.plan import BlockedGroup, Move, Plan, in_turns
 from respread.planning.room.contention import Contention
 from respread.planning.room.demand import Conflict, Current, Demand, Leaving, demands_in, held_by, largest_of, wanted_by
 from respread.planning.room.preemption import Priorities, enabled_by, preemptors_among
-from respread.planning.solution import FirstStep, Solution
+from respread.planning.solution import Solution
 from respread.planning.tasks import Task
 from respread.planning.victims.budgets import BudgetBook
 from respread.scheduling.view.node_table import NodeSet, slots_of
@@ -58,16 +58,10 @@ _NOT_FINISHED: Final = Held(
 )
 
 
-class Queue(NamedTuple):
-    """Who looks for a node already, except for the components that are planned."""
-
-    leaving: Leaving
-    """What pods that are being deleted will leave to them."""
-    waiting: tuple[Demand, ...]
-
-
-def queue_of(placement: Placement, motion: Motion, tasks: Sequence[Task], now: datetime) -> Queue:
-    """Return who looks for a node, except for some components."""
+def queue_of(
+    placement: Placement, motion: Motion, tasks: Sequence[Task], now: datetime
+) -> tuple[Leaving, tuple[Demand, ...]]:
+    """Return what pods that are being deleted leave, and who looks for a node already, some components aside."""
     snapshot = placement.view.snapshot
     planned = [pod for task in tasks for pod in task.coming]
     theirs = {pod.uid for pod in planned}
@@ -77,7 +71,7 @@ def queue_of(placement: Placement, motion: Motion, tasks: Sequence[Task], now: d
     replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod) and pod.uid not in theirs}
     replaced.update({pod.uid: pod for pod in (*motion.moving.besides(tasks), *motion.lost) if pod.node_name})
     pending = [pod for _, pod in sorted(snapshot.waiting_pods.items()) if pod.uid not in theirs]
-    return Queue(leaving, demands_in(placement, pending, replaced.values(), leaving, now, planned))
+    return leaving, demands_in(placement, pending, replaced.values(), leaving, now, planned)
 
 
 def _of_solution(
@@ -102,7 +96,10 @@ class Surroundings(NamedTuple):
 
     placement: Placement
     budgets: BudgetBook
-    queue: Queue
+    leaving: Leaving
+    """What pods that are being deleted will leave."""
+    waiting: Sequence[Demand]
+    """Who looks for a node already, except for the components that are planned."""
     coming: Sequence[Demand]
     """Pods that look for a node later: those of moves that are still to be made for groups in motion, and of nodes that
     are waited for. They keep a place too, as if the moves were made already."""
@@ -132,7 +129,9 @@ class Combination:
     ) -> Plan:
         """Return the plan."""
         expected = MissingDomains(surroundings.policies, surroundings.placement.table)
-        joined = _joined(solutions, _wave(solutions, surroundings, self._priorities), surroundings.missed)
+        members = [member for each in solutions for member in (*(each.first or ()), *each.together)]
+        wave = _Wave(members, solutions, surroundings, self._priorities) if members else None
+        joined = _joined(solutions, wave, surroundings.missed)
         moves: list[Move] = []
         before: dict[GroupKey, Mapping[str, int]] = {}
         after: dict[GroupKey, Mapping[str, int]] = {}
@@ -173,21 +172,6 @@ def _moves(solution: Solution, together: int, waits: _Waits) -> list[Move]:
     ]
 
 
-def _wave(solutions: Sequence[Solution], beside: Surroundings, priorities: Priorities) -> _Wave | None:
-    """Return the wave that first steps may join; None if there is no such step."""
-    steps = [step for each in solutions for step in (each.first, *each.together) if step is not None]
-    members = [member for step in steps for member in step.members]
-    return _Wave(members, solutions, beside, priorities) if members else None
-
-
-def _most(policies: Iterable[Policy], under_way: Mapping[str, int]) -> dict[str, int]:
-    """Return by policy how many moves are planned for the first wave, beside so many that are under way."""
-    return {
-        policy.name: _ROOM_PER_LIMIT * max(1, policy.spec.limits.in_flight - under_way.get(policy.name, 0))
-        for policy in policies
-    }
-
-
 class _Joining:
     """Joins the first steps of a solution to the wave, one after another, as far as they are safe at the same time."""
 
@@ -222,26 +206,27 @@ class _Joining:
     def _join_next(self, wave: _Wave) -> Held | None:
         """Join the next step, and return None, or else return what it waits for."""
         solution, held = self._solution, None
+        policy = solution.steps[self.steps][0].policy
         if self.steps == 0:
-            for step in filter(None, (*solution.together[:1], solution.first)):
-                self._is_wide = step is not solution.first
-                if (held := wave.why_full(step) or wave.join(step, solution.number)) is None:
+            for members in filter(None, (solution.together[:1], solution.first)):
+                self._is_wide = members is not solution.first
+                if (held := wave.why_full(policy, members) or wave.join(members, policy, solution.number)) is None:
                     break
             return held
         if self.steps >= len(solution.together):
             return _NOT_TOGETHER if solution.together else _ONE_AT_A_TIME
-        following = solution.together[self.steps]
-        held = wave.why_full(following)
+        following = solution.together[self.steps : self.steps + 1]
+        held = wave.why_full(policy, following)
         if not (self._is_wide or held):
             held = wave.widen(solution.together[0], solution.number)
             self._is_wide = True
-        return held or wave.join(following, solution.number)
+        return held or wave.join(following, policy, solution.number)
 
     def _pass_over(self, wave: _Wave, held: Held) -> bool:
         """Let the next steps wait whose budgets have no room, if those of a later one have, and return whether so."""
         solution = self._solution
         numbers = range(self.steps, len(solution.together))
-        later = next((number for number in numbers if wave.may_go(solution.together[number])), None)
+        later = next((number for number in numbers if wave.may_go(solution.together[number : number + 1])), None)
         if later is None:
             return False
         for number in range(self.steps, later):
@@ -305,16 +290,20 @@ class _Wave:
         self, members: Iterable[Demand], solutions: Iterable[Solution], beside: Surroundings, priorities: Priorities
     ) -> None:
         """Start an empty wave that members of steps may join."""
-        placement, leaving, now = beside.placement, beside.queue.leaving, beside.now
+        placement, leaving, now = beside.placement, beside.leaving, beside.now
         self._placement = placement
         self._leaving = leaving
         """The room that terminating pods leave. `_contention` adds that of the wave."""
         self._current = current = Current(placement)
         self._budgets = beside.budgets
-        self._most = _most(beside.policies, beside.under_way)
+        self._most = {
+            policy.name: _ROOM_PER_LIMIT * max(1, policy.spec.limits.in_flight - beside.under_way.get(policy.name, 0))
+            for policy in beside.policies
+        }
+        """By policy, how many moves are planned for this wave, beside those that are under way."""
         self._priorities = priorities
         of_solutions = (_of_solution(each, leaving, placement, current, now) for each in solutions if each.is_begun)
-        waiting = (*beside.queue.waiting, *chain.from_iterable(of_solutions))
+        waiting = (*beside.waiting, *chain.from_iterable(of_solutions))
         self._contention = Contention(
             placement, (*waiting, *beside.coming), leaving, largest_of(member.pod for member in members)
         )
@@ -335,11 +324,10 @@ class _Wave:
         self._closed: NodeSet = 0
         self._least: Mapping[str, int] | None = None
 
-    def join(self, step: FirstStep, component: int) -> Held | None:
+    def join(self, joining: Sequence[Demand], policy: str, component: int) -> Held | None:
         """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for."""
-        joining = step.members
         pods = [member.pod for member in joining]
-        if not self.may_go(step):
+        if not self._budgets.may_all_go(pods):
             return _NO_BUDGET_LEFT
         left = self._slots_left(pods)
         if (held := self._preempting(joining, left)) is not None:
@@ -352,7 +340,7 @@ class _Wave:
         self._joined[joining[0].pod.uid] = demands[0]
         for pod in pods:
             self._budgets.take(pod)
-        self._of_policy[step.policy] += len(joining)
+        self._of_policy[policy] += len(joining)
         for slot in left:
             self._left |= 1 << slot
         for member in joining:
@@ -362,16 +350,16 @@ class _Wave:
             self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
         return None
 
-    def may_go(self, step: FirstStep) -> bool:
+    def may_go(self, members: Sequence[Demand]) -> bool:
         """Return whether budgets have room for a step beside those that have joined."""
-        return self._budgets.may_all_go([member.pod for member in step.members])
+        return self._budgets.may_all_go([member.pod for member in members])
 
-    def expect(self, step: FirstStep, component: int) -> Held | None:
-        """Count the replacements of a step that waits for its budgets, so that later steps of its solution may join.
+    def expect(self, member: Demand, component: int) -> Held | None:
+        """Count the replacement of a step that waits for its budgets, so that later steps of its solution may join.
 
         These are safe together with it, in any order. Return what that waits for, or None.
         """
-        return self._take_room([self._current.of(member, component=component) for member in step.members], {})
+        return self._take_room([self._current.of(member, component=component)], {})
 
     def _take_room(self, demands: Sequence[Demand], left: Mapping[int, Sequence[Pod]]) -> Held | None:
         """Let the replacements of a step take room, which may be reserved for them; return what they wait for."""
@@ -382,14 +370,12 @@ class _Wave:
             conflict = self._contention.replace(reserved, demands, left)
         return None if conflict is None else self._waits_for(conflict)
 
-    def why_full(self, step: FirstStep) -> Held | None:
+    def why_full(self, policy: str, members: Sequence[Demand]) -> Held | None:
         """Return that the wave has enough moves of the step's policy; None if it has not."""
-        taken = self._of_policy[step.policy] + len(step.members)
-        return _NO_MORE if taken > self._most.get(step.policy, 0) else None
+        return _NO_MORE if self._of_policy[policy] + len(members) > self._most.get(policy, 0) else None
 
-    def widen(self, step: FirstStep, component: int) -> Held | None:
+    def widen(self, member: Demand, component: int) -> Held | None:
         """Allow the replacement of a step that has joined more nodes; return what that waits for, or None."""
-        (member,) = step.members
         wider = self._current.of(member, component=component)
         conflict = self._contention.replace(self._joined[member.pod.uid], [wider], {})
         return None if conflict is None else self._waits_for(conflict)

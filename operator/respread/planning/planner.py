@@ -98,8 +98,8 @@ class Planner:
         parted = self._motion.part(every, on_hold, begun)
         tasks = sorted(parted.ready, key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
         tasks, drained = self._left_to_drains(tasks, leaving_since, now)
-        queue = queue_of(self._placement, self._motion, tasks, now)
-        kept = self._claims.of(self._placement, queue.waiting, parted.moving, now) if tasks else Kept()
+        leaving, waiting = queue_of(self._placement, self._motion, tasks, now)
+        kept = self._claims.of(self._placement, waiting, parted.moving, now) if tasks else Kept()
         solutions = self._solved(tasks, budgets, changes, kept)
         left = [*parted.blocked, *((key, each.held) for task, each in drained for key in task.cure)]
         stuck = [*left, *(each for solution in solutions for each in solution.stuck)]
@@ -109,7 +109,15 @@ class Planner:
             solutions,
             stuck,
             Surroundings(
-                self._placement, budgets, queue, later, kept.missed, setting.policies, under_way.of_policies, now
+                self._placement,
+                budgets,
+                leaving,
+                waiting,
+                later,
+                kept.missed,
+                setting.policies,
+                under_way.of_policies,
+                now,
             ),
             self._selection.selected,
             spread.groups,

@@ -53,14 +53,6 @@ class OpenNodes(NamedTuple):
         return self.replacement.admitted(spread=False) == self.nodes
 
 
-class FirstStep(NamedTuple):
-    """A step that could be made now on its own, or beside others of its component."""
-
-    policy: str
-    members: tuple[Demand, ...]
-    """The replacements, with the nodes on which each may land."""
-
-
 class Solution(NamedTuple):
     """The best path for some tasks, usually one."""
 
@@ -103,14 +95,14 @@ class Solution(NamedTuple):
     counts_before: Mapping[GroupKey, Mapping[str, int]] = Map()
     """Matching pods per domain before the path, for every group that it changes."""
     counts_after: Mapping[GroupKey, Mapping[str, int]] = Map()
-    first: FirstStep | None = None
-    """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
-    then."""
+    first: tuple[Demand, ...] | None = None
+    """The replacements of the first step, with the nodes on which each may land if it is made now on its own; None if
+    there is no step, or it is not safe then."""
     later: tuple[Demand, ...] = ()
     """The moves after the first step."""
-    together: tuple[FirstStep, ...] = ()
-    """Steps that are safe at the same time, beside the replacements that wait, in any order; none if that
-    can't be shown. Of these, the replacements may land on more nodes than that of the first step alone."""
+    together: tuple[Demand, ...] = ()
+    """The replacements of first steps, each of one pod, that are safe at the same time, beside the replacements that
+    wait, in any order; none if that can't be shown. They may land on more nodes than that of the first step alone."""
     waiting: tuple[Demand, ...] = ()
     """The replacements of moves in flight that have no node, where that is known of all; none otherwise."""
     share: float = 0
@@ -282,13 +274,12 @@ class Finder:
         """Return what puts those first that are about to lose their node anyway."""
         return self._leaving.why(pod) is None, victim_order(pod, turn)
 
-    def _first_step(self, board: Board, path: Path) -> FirstStep | None:
+    def _first_step(self, board: Board, path: Path) -> tuple[Demand, ...] | None:
         choice = path.choices[0]
-        policy = self._selection.policy_of(choice.victims[0].namespace, choice.victims[0].labels)
         # Without the others' room, as the cluster is now: the scheduler may place pods there until the others have used
         # it.
         assessment = assess(board, choice.step, SearchBudget(_MOST_COURSES), board.waiting)
-        if policy is None or assessment is None:
+        if assessment is None:
             return None
         members = []
         for pod, spot in zip(choice.victims, choice.step, strict=True):
@@ -297,37 +288,29 @@ class Finder:
             members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True))
         if len(members) == 1 and not board.waiting:
             members = [each._replace(may_open=each.may_open & _allowed(board, *choice.step)) for each in members]
-        return FirstStep(policy.name, tuple(members))
+        return tuple(members)
 
     def _together_now(
         self, board: Board, path: Path, coming: Sequence[Pod]
-    ) -> tuple[tuple[Demand, ...], dict[int, FirstStep]]:
-        """Return the replacements that wait, and steps that are safe at the same time beside them, by their number."""
+    ) -> tuple[tuple[Demand, ...], dict[int, Demand]]:
+        """Return the replacements that wait, and those of steps that are safe at the same time, by their number."""
         alone = list(takewhile(lambda choice: len(choice.step) == 1, path.choices))
         of_waiting, of_evicted = places_together(board, board.waiting, [choice.step[0] for choice in alone])
         if of_waiting is None:
             return (), {}
         waiting = tuple(self._kept(demand, pod) for demand, pod in zip(of_waiting, coming, strict=True))
-        steps: dict[int, FirstStep] = {}
-        for number, demand in of_evicted.items():
-            (pod,) = alone[number].victims
-            policy = self._selection.policy_of(pod.namespace, pod.labels)
-            if policy is None:
-                break
-            steps[number] = FirstStep(policy.name, (self._kept(demand, pod),))
-        return waiting, steps
+        return waiting, {at: self._kept(demand, alone[at].victims[0]) for at, demand in of_evicted.items()}
 
     def _kept(self, demand: Demand, pod: Pod) -> Demand:
         return demand._replace(pod=pod, nodes=self._once(demand.nodes), parts=tuple(map(self._once, demand.must_hold)))
 
-    def _later(self, board: Board, path: Path, together: Sequence[FirstStep]) -> tuple[Demand, ...]:
-        following = (member for step in together[1:] for member in step.members)
+    def _later(self, board: Board, path: Path, together: Sequence[Demand]) -> tuple[Demand, ...]:
         later = (
             Demand(pod, board.pieces[spot.piece].replacement, self._once(nodes), is_replacement=True)
             for choice, of_step in islice(zip(path.choices, _landings(path), strict=True), max(1, len(together)), None)
             for pod, spot, nodes in zip(choice.victims, choice.step, of_step, strict=True)
         )
-        return tuple(islice(chain(following, later), _MOST_LATER))
+        return tuple(islice(chain(together[1:], later), _MOST_LATER))
 
 
 def _allowed(board: Board, spot: Spot) -> NodeSet:

@@ -196,9 +196,8 @@ def _full_domains(
     cure = _CURES.get(why.plugin) if why is not None else None
     patch = soften(subject) if cure is not None and "ScheduleAnyway" in cure else ()
     cure = cure or "make room in {there}, or add nodes there; nodes in other domains don't help"
-    return unsatisfiable(
-        AuditRule.FULL_DOMAINS, subject, message, cure.format(there=there), patch, _now_or_later(subject)
-    )
+    when: When = "Now" if subject.waiting else "NextScaleUp"
+    return unsatisfiable(AuditRule.FULL_DOMAINS, subject, message, cure.format(there=there), patch, when)
 
 
 def _none_together(subject: Subject, allowed: Sequence[str], constraints: Sequence[HardConstraint]) -> Finding:
@@ -218,10 +217,6 @@ def _then(subject: Subject) -> str:
     if not subject.waiting:
         return "a scale-up leaves one Pending"
     return f"{number_of(subject.waiting, 'pod')} of {subject.pods} can't be placed"
-
-
-def _now_or_later(subject: Subject) -> When:
-    return "Now" if subject.waiting else "NextScaleUp"
 
 
 class Level(NamedTuple):

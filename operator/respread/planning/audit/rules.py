@@ -38,13 +38,8 @@ def judge(subject: Subject) -> Finding | None:
     A default constraint of the scheduler is only found if it keeps pods Pending, because it is made for all workloads
     together, and no change of the workload cures it.
     """
-    return next((found for rule in _rules_for(subject) if (found := rule(subject)) is not None), None)
-
-
-def _rules_for(subject: Subject) -> Sequence[Rule]:
-    if subject.position is None:
-        return _OF_DEFAULTS
-    return _HARD if subject.hard else _SOFT
+    rules = _OF_DEFAULTS if subject.position is None else _HARD if subject.hard else _SOFT
+    return next((found for rule in rules if (found := rule(subject)) is not None), None)
 
 
 # Which nodes count

@@ -49,19 +49,16 @@ class _Takers:
         self.amounts: Counter[str] = Counter()
 
 
-class _Kept:
+class _Kept(NamedTuple):
     """A pod that keeps a place, and the proof."""
 
-    __slots__ = ("demand", "limits", "part", "witness")
-
-    def __init__(self, demand: Demand, part: NodeSet) -> None:
-        self.demand = demand
-        self.part = part
-        """The nodes on which it needs room."""
-        self.limits = 0
-        """It keeps a place while there are fewer pods in total than this; 0 if the proof is another."""
-        self.witness = -1
-        """The slot of a node on which it fits beside all others; -1 if the proof is another."""
+    demand: Demand
+    part: NodeSet
+    """The nodes on which it needs room."""
+    limits: int = 0
+    """It keeps a place while there are fewer pods in total than this; 0 if the proof is another."""
+    witness: int = -1
+    """The slot of a node on which it fits beside all others; -1 if the proof is another."""
 
 
 class _Opened(NamedTuple):
@@ -118,7 +115,7 @@ class Contention:
         """The nodes with room for two pods of the largest request, for four, for eight and so on."""
         self._takers: dict[NodeSet, _Takers] = {}
         self._seeking = 0
-        self._relations = Relations(placement.table)
+        self._relations = Relations(placement.table, (each for each in waiting if not each.nodes))
         self._closed = union(each.may_open for each in waiting)
         """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[int, int, _Kept]] = []
@@ -135,9 +132,6 @@ class Contention:
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
-        for each in waiting:
-            if not each.nodes:
-                self._relations.shut_out(each)
         for pod in leaving.pods:
             self._relations.leave(pod, placement)
         for each in looking:
@@ -306,12 +300,10 @@ class Contention:
 
     def _show(self, demand: Demand, part: NodeSet) -> _Kept | None:
         """Return the proof that a pod keeps a place on some nodes, or None."""
-        kept = _Kept(demand, part)
         others = self._in_all() - 1
         spots = self._spots_at_least(demand, part)
         if spots > others:
-            kept.limits = spots + 1
-            return kept
+            return _Kept(demand, part, limits=spots + 1)
         if self._looks <= 0:
             return None
         self._looks -= part.bit_count() + len(self._takers)
@@ -323,17 +315,14 @@ class Contention:
             if demand.component >= 0:
                 may_close = sum(takers.of_components[demand.component] for takers in meeting) - 1
             enough = _enough_to_close(room, demand.roomy, min(demand.closing, may_close))
-            kept.limits = self._in_all() + enough - rivals
-            return kept if enough > rivals else None
+            return _Kept(demand, part, limits=self._in_all() + enough - rivals) if enough > rivals else None
         spots = sum(here for here, _ in room)
         if spots > rivals:
-            kept.limits = spots + 1 + others - rivals
-            return kept
+            return _Kept(demand, part, limits=spots + 1 + others - rivals)
         room.sort(reverse=True)
         for _, slot in room[:_MOST_WITNESSES]:
             if self._fits_beside_all(demand, slot):
-                kept.witness = slot
-                return kept
+                return _Kept(demand, part, witness=slot)
         return None
 
     def _spots_at_least(self, demand: Demand, part: NodeSet) -> int:

@@ -393,7 +393,7 @@ class Relations:
 
     __slots__ = ("_kinds", "_leaving", "_shut_out", "_table", "_with_terms", "special")
 
-    def __init__(self, table: NodeTable) -> None:
+    def __init__(self, table: NodeTable, shut_out: Iterable[Demand] = ()) -> None:
         self._table = table
         self.special: list[Demand] = []
         """Pods that use more of a node than resource amounts: ports, volumes."""
@@ -402,7 +402,7 @@ class Relations:
         self._with_terms: dict[Hashable, list[Demand]] = {}
         """Those among them that have terms."""
         self._leaving: dict[tuple[str, Labels, int], _Leaving] = {}
-        self._shut_out: list[Demand] = []
+        self._shut_out = list(shut_out)
         """Pods that no node accepts now."""
 
     def leave(self, pod: Pod, placement: Placement) -> None:
@@ -413,10 +413,6 @@ class Relations:
             self._leaving[key] = known
         if (slot := self._table.slot_of.get(pod.node_name)) is not None:
             known.slots.add(slot)
-
-    def shut_out(self, demand: Demand) -> None:
-        """Add pods that no node accepts now."""
-        self._shut_out.append(demand)
 
     def let_in_by(self, demands: Iterable[Demand]) -> list[Demand]:
         """Return pods that no node accepts now, but some may once others have left their nodes and landed.
