@@ -14,6 +14,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import kinds_restored
+from respread.scheduling.configuration import SELECTING
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
@@ -21,8 +22,6 @@ from respread.scheduling.view.node_table import NodeSet, NodeTable, members, nod
 from respread.spread.carried import ALL_DEFAULTS, DefaultConstraints
 
 _DECIDING: Final = ("namespaces", "persistent_volume_claims", "persistent_volumes", "storage_classes", "csi_nodes")
-_DECIDING_DEFAULTS: Final = ("services", "replica_sets", "stateful_sets", "replication_controllers")
-"""From these, the selectors of default constraints are derived."""
 
 
 class Changes(NamedTuple):
@@ -60,7 +59,7 @@ class Placement:
     @property
     def deciding(self) -> tuple[str, ...]:
         """The parts of a snapshot, besides nodes and pods, that affect where plans expect pods."""
-        return (*_DECIDING, *_DECIDING_DEFAULTS) if self._defaults.exist else _DECIDING
+        return (*_DECIDING, *SELECTING) if self._defaults.exist else _DECIDING
 
     def advance(self, snapshot: ClusterSnapshot, before: ClusterSnapshot) -> Changes:
         """Advance to another snapshot, and return what has changed since the one before."""

@@ -138,24 +138,6 @@ class Solution(NamedTuple):
         return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)
 
 
-class _Start(NamedTuple):
-    """A board before the first step."""
-
-    counts: Mapping[GroupKey, Mapping[str, int]]
-    """Without the replacements that wait."""
-    expected: Sequence[Spot]
-    """Where these are expected, up to the first that finds no node."""
-    cost: Cost
-    """With these, what there is without any step."""
-    lower_bound: float
-
-    @classmethod
-    def of(cls, board: Board, coming: Sequence[Pod]) -> _Start:
-        """Return it, and place the replacements that wait."""
-        counts, expected = _counts(board), _expected(board, coming)
-        return cls(counts, expected, board.cost(), board.lower_bound())
-
-
 class Finder:
     """Finds solutions on the current cluster."""
 
@@ -194,21 +176,21 @@ class Finder:
         with self._placement.view.fork():
             holders = self._make_room_for(others)
             board = set_up(tasks, self._placement, self._ranks, self._leaving.names)
-            start = _Start.of(board, coming)
-            if len(start.expected) < len(coming):
-                path = Path((), start.cost, proven=True)
+            counts, expected = _counts(board), _expected(board, coming)
+            if len(expected) < len(coming):
+                path = Path((), board.cost(), proven=True)
             else:
                 path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
             stuck, after = _what_it_comes_to(board, path, tasks, holders)
-            solution = self._described(board, path, tasks, start)
-            changed = [key for key in after if after[key] != start.counts[key]]
+            solution = self._described(board, path, tasks, expected)
+            changed = [key for key in after if after[key] != counts[key]]
             solution = solution._replace(
                 ample=Ample() if others else board.ample(),
-                stuck=stuck if len(start.expected) == len(coming) else tuple((key, _NOT_EXPECTED) for key, _ in stuck),
-                counts_before={key: start.counts[key] for key in changed},
+                stuck=stuck if len(expected) == len(coming) else tuple((key, _NOT_EXPECTED) for key, _ in stuck),
+                counts_before={key: counts[key] for key in changed},
                 counts_after={key: after[key] for key in changed},
             )
-            for spot in start.expected:
+            for spot in expected:
                 board.expect(spot, -1)
         return self._made_now(solution, board, path, coming)
 
@@ -221,18 +203,18 @@ class Finder:
                 holders.setdefault(taken.slot, other.holder)
         return holders
 
-    def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], start: _Start) -> Solution:
+    def _described(self, board: Board, path: Path, tasks: tuple[Task, ...], expected: Sequence[Spot]) -> Solution:
         """Return what a path comes to, except for what it leaves, and what of it may be made now."""
-        placed = chain(start.expected, *(choice.outcome.placed for choice in path.choices))
+        before, placed = board.cost(), chain(expected, *(choice.outcome.placed for choice in path.choices))
         taken = tuple(Taken(spot.slot, board.pieces[spot.piece].sample) for spot in placed)
         return Solution(
             number=next(self._numbers),
             tasks=tasks,
             steps=_steps(board, path, self._selection),
             claim=Claim(taken, tasks[0].holder, is_waiting=False),
-            before=start.cost,
+            before=before,
             cost=path.cost,
-            lower_bound=path.cost.evictions if path.proven else 0 if path.cost.excess else int(start.lower_bound),
+            lower_bound=path.cost.evictions if path.proven else 0 if path.cost.excess else int(board.lower_bound()),
             proven=path.proven,
             finished=path.proven,
             ideal=path.proven and path.cost <= board.reach(however_much_room=True),
@@ -245,7 +227,7 @@ class Finder:
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
             wanted=self._once(board.open_nodes),
             pods=sum(board.left(spot) for spot in board.movable_spots()),
-            may_use={name: amount * start.cost.excess for name, amount in board.largest_request.items()},
+            may_use={name: amount * before.excess for name, amount in board.largest_request.items()},
         )
 
     def _made_now(self, solution: Solution, board: Board, path: Path, coming: Sequence[Pod]) -> Solution:

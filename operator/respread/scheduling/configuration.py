@@ -288,6 +288,8 @@ def _converted(document: object, path: str, wanted: type[_T]) -> _T:
         raise ConfigurationError(f"{field.removeprefix('.') or 'the document'}: {message or error}") from error
 
 
+SELECTING: Final = ("services", "replica_sets", "stateful_sets", "replication_controllers")
+"""The parts of a snapshot from which the selectors of default constraints are derived."""
 _RESOURCES: Final = {
     ("v1", "ReplicationController"): "replicationcontrollers",
     ("apps/v1", "ReplicaSet"): "replicasets",

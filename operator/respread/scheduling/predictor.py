@@ -111,7 +111,7 @@ class Predictor:
             "VolumeBinding": lambda: volume_binding.prepare(table, snapshot, pod),
             "VolumeZone": lambda: volume_zone.prepare(table, snapshot, pod),
             "PodTopologySpread": lambda: pod_topology_spread.prepare(table, view.pods, pod, in_force.hard),
-            "InterPodAffinity": lambda: inter_pod_affinity.prepare(
+            "InterPodAffinity": lambda: inter_pod_affinity.InterPodAffinity(
                 table,
                 view.pods,
                 view.terms,

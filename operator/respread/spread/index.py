@@ -20,7 +20,7 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.selectors import Filed, Matching, Selector, file, under, unfile
 from respread.cluster.state import ClusterSnapshot, PodsByName
-from respread.scheduling.configuration import SelectingOwner
+from respread.scheduling.configuration import SELECTING, SelectingOwner
 from respread.spread.carried import DefaultConstraints, Difference, LabelSet, nodes_of, own_keys
 from respread.spread.group import DomainIndex, Domains, Eligibility, GroupKey, SpreadGroup, Template, template_of
 
@@ -57,7 +57,8 @@ class SpreadIndex:
         nodes_changed = snapshot.nodes is not last.nodes
         if nodes_changed:
             self._domains.advance(snapshot.nodes)
-        selectors_changed = self._defaults is not None and self._defaults.exist and not _same_selectors(snapshot, last)
+        may_differ = SELECTING if self._defaults is not None and self._defaults.exist else ()
+        selectors_changed = any(getattr(snapshot, part) is not getattr(last, part) for part in may_differ)
         namespaces: dict[str, _NamespaceGroups] = {}
         changed: dict[str, set[GroupKey]] = {}
         for name, pods in snapshot.pods_by_labels.items():
@@ -99,16 +100,6 @@ def _spread(
     else:
         return before
     return Spread(groups, {name: each.groups for name, each in namespaces.items()}, owners)
-
-
-def _same_selectors(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
-    """Whether two snapshots have the same objects from which default selectors are derived."""
-    return (
-        one.services is other.services
-        and one.replica_sets is other.replica_sets
-        and one.stateful_sets is other.stateful_sets
-        and one.replication_controllers is other.replication_controllers
-    )
 
 
 _DomainsFor: TypeAlias = Callable[[Eligibility, str], Domains]

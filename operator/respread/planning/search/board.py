@@ -132,18 +132,12 @@ class Board:
     ) -> None:
         """Create the board.
 
-        Args:
-            tallies: the groups.
-            pieces: the templates of the pods that a tally counts.
-            movable: the pods that may be evicted, at least one by spot, those with the lowest disruption cost first.
-            occupied: the nodes with a pod of the pieces.
-            placement: the rest of the cluster.
-            components: the tallies by their index, those together that share pods; empty if all do.
-            turn: which of nodes that are alike is taken, counted round. Where each board has another one, their plans
-                don't crowd on the same few nodes.
-            ranks: how many ranks there are of the policies that want groups cured.
-            leaving: nodes that lose their pods anyway, which are distinguished from others.
-            waiting: the pieces of the replacements of moves in flight that have no node yet.
+        It has pieces for the pods that a tally counts, and for those of the replacements that are `waiting`: of moves
+        in flight, without a node yet. At least one pod by spot is movable, those with the lowest disruption cost first.
+        `occupied` are the nodes with a pod of the pieces, and `leaving` those that lose their pods anyway, which are
+        distinguished from others. `components` are the tallies by their index, those together that share pods; empty if
+        all do. `turn` is which of nodes that are alike is taken, counted round: where each board has another one, their
+        plans don't crowd on the same few nodes. There are so many `ranks` of the policies that want groups cured.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)

@@ -13,7 +13,7 @@ more excess, and some group to be restored has less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, inf, log
+from math import floor, inf, log, prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from respread.planning.search.board import Board, Piece, SearchBudget, Spot
@@ -41,10 +41,7 @@ class StepOutcome(NamedTuple):
     @property
     def weight(self) -> int:
         """The number of outcomes that it represents."""
-        weight = 1
-        for nodes in self.nodes:
-            weight *= nodes.bit_count()
-        return weight
+        return prod(nodes.bit_count() for nodes in self.nodes)
 
 
 class Assessment(NamedTuple):
@@ -82,7 +79,13 @@ def assess(
     try:
         if len(step) == 1 and not waiting:
             return _assess_one(board, step[0], before)
-        return _assess_together(board, step, before, search_budget, tuple(sorted(waiting)))
+        pieces = (*(spot.piece for spot in step), *waiting)
+        if len(pieces) > MOST_TOGETHER or any(board.pieces[piece].when_gone for piece in pieces):
+            return None
+        courses = _Courses(board, before, search_budget)
+        if not courses.follow(step, tuple(sorted(waiting)), likely=True):
+            return None
+        return Assessment(tuple(courses.outcomes.values()), courses.certain)
     finally:
         board.revert(mark)
 
@@ -147,18 +150,6 @@ def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Ve
     for spot in placed:
         board.count(spot, -1)
     return _Verdict(better, hard_better, worse, hard_worse)
-
-
-def _assess_together(
-    board: Board, step: BoardStep, before: Sequence[int], search_budget: SearchBudget, waiting: tuple[int, ...]
-) -> Assessment | None:
-    pieces = (*(spot.piece for spot in step), *waiting)
-    if len(pieces) > MOST_TOGETHER or any(board.pieces[piece].when_gone for piece in pieces):
-        return None
-    course = _Courses(board, before, search_budget)
-    if not course.follow(step, waiting, likely=True):
-        return None
-    return Assessment(tuple(course.outcomes.values()), course.certain)
 
 
 _Placed: TypeAlias = tuple[tuple[Spot, NodeSet], ...]

@@ -43,15 +43,10 @@ class Tally(LiveCounts[str]):
     ) -> None:
         """Start from the current counts.
 
-        Args:
-            group: the group.
-            domains: its domains.
-            cure: whether the plan is to bring it within maxSkew; if not, it must only not get worse.
-            bounds: what its counts can't become, but for `most`.
-            closed: the counts of the domains that take no replacement, however its own pods move.
-            full: the most pods that these can have, and others whose room is short.
-            never: the counts of the domains that would take none even if they were empty.
-            rank: that of the policy that wants it cured, the most important first.
+        With `cure`, the plan is to bring the group within maxSkew, for a policy of that rank, the most important first;
+        else it must only not get worse. `bounds`, but for `most`, are what its counts can't become. `closed` has the
+        counts of the domains that take no replacement, however its own pods move, `full` the most pods that these can
+        have, and others whose room is short, and `never` the counts of those that would take none even if empty.
         """
         super().__init__(dict(group.counts), group.levels)
         self.group = group

@@ -28,21 +28,27 @@ class InterPodAffinity:
         self,
         table: NodeTable,
         pods: PodIndex,
-        repelling: Repelling,
+        existing: ExistingTerms,
         pod: Pod,
-        affinity: Sequence[IncomingTerm],
-        anti_affinity: Sequence[IncomingTerm],
+        namespaces: Mapping[str, Namespace],
+        *,
+        selector_kept: bool,
     ) -> None:
-        """Prepare the filter. The terms of the pods on nodes that match the pod repel it. Its own are required ones."""
+        """Prepare the filter for a pod.
+
+        `existing` has the anti-affinity terms of the pods on nodes, and `selector_kept` is the bug up to 1.36.3; see
+        `incoming_terms`.
+        """
+        own, spec = namespaces.get(pod.namespace), pod.spec
         self._table = table
-        self._repelling = repelling
-        self.affinity_terms = tuple(affinity)
+        self._repelling = Repelling(existing, pod.namespace, _NO_LABELS if own is None else own.labels, pod.labels)
+        self.affinity_terms = incoming_terms(pod, spec.pod_affinity, namespaces, selector_kept=selector_kept)
         """The pod's own affinity terms."""
-        self.anti_affinity_terms = tuple(anti_affinity)
+        self.anti_affinity_terms = incoming_terms(pod, spec.pod_anti_affinity, namespaces, selector_kept=selector_kept)
         """Its own anti-affinity terms."""
-        self._affinity = _Affinity(table, pods, pod, affinity) if affinity else None
+        self._affinity = _Affinity(table, pods, pod, self.affinity_terms) if self.affinity_terms else None
         self._anti_affinity = [
-            (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in anti_affinity
+            (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in self.anti_affinity_terms
         ]
 
     @property
@@ -152,28 +158,3 @@ def _common_namespaces(terms: Sequence[IncomingTerm]) -> Namespaces:
         if term.namespaces is not None:
             common = term.namespaces if common is None else common & term.namespaces
     return common
-
-
-def prepare(
-    table: NodeTable,
-    pods: PodIndex,
-    existing: ExistingTerms,
-    pod: Pod,
-    namespaces: Mapping[str, Namespace],
-    *,
-    selector_kept: bool,
-) -> InterPodAffinity:
-    """Return the filter for a pod.
-
-    `existing` has the anti-affinity terms of the pods on nodes, and `selector_kept` is the bug up to 1.36.3; see
-    `incoming_terms`.
-    """
-    own = namespaces.get(pod.namespace)
-    return InterPodAffinity(
-        table,
-        pods,
-        Repelling(existing, pod.namespace, _NO_LABELS if own is None else own.labels, pod.labels),
-        pod,
-        incoming_terms(pod, pod.spec.pod_affinity, namespaces, selector_kept=selector_kept),
-        incoming_terms(pod, pod.spec.pod_anti_affinity, namespaces, selector_kept=selector_kept),
-    )

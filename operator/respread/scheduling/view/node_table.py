@@ -60,7 +60,6 @@ class NodeTable:
         """Becomes another object when the basis of the indices changes: the nodes, their labels, taints and cordons."""
         self._free_slots: list[int] = []
         self._columns: dict[str, LabelColumn] = {}
-        self._taints: dict[tuple[Taint, ...], NodeSet] | None = None
         self._derived: dict[Hashable, object] = {}
 
     def put(self, node: Node) -> int:
@@ -105,12 +104,14 @@ class NodeTable:
 
     def by_taints(self) -> dict[tuple[Taint, ...], NodeSet]:
         """Return the nodes with each list of taints."""
-        if self._taints is None:
-            self._taints = {}
-            for slot, node in enumerate(self.nodes):
-                if node is not None:
-                    self._taints[node.taints] = self._taints.get(node.taints, 0) | 1 << slot
-        return self._taints
+        return self.derived("taints", self._by_taints)
+
+    def _by_taints(self) -> dict[tuple[Taint, ...], NodeSet]:
+        found: dict[tuple[Taint, ...], NodeSet] = {}
+        for slot, node in enumerate(self.nodes):
+            if node is not None:
+                found[node.taints] = found.get(node.taints, 0) | 1 << slot
+        return found
 
     def derived(self, key: Hashable, derive: Callable[[], _T]) -> _T:
         """Return a value derived from the nodes, stored under a key, and derive it again if the nodes have changed."""
@@ -134,7 +135,6 @@ class NodeTable:
     def _forget(self) -> None:
         self.state = object()
         self._columns = {}
-        self._taints = None
         self._derived = {}
 
 
