@@ -88,7 +88,7 @@ EQUIVALENT: Final = {
     (
         "planning/solving.py",
         "Solver.solve",
-        "claims → True",
+        "self._claims → True",
     ): "without claims nobody waits for room: it only saves the look",
     (
         "spread/counts.py",
@@ -145,11 +145,6 @@ EQUIVALENT: Final = {
         "_outside",
         "domains.eligible == placement.table.every → False",
     ): "no pod is outside of all nodes: it only saves the look",
-    (
-        "planning/search/safety.py",
-        "StepOutcome.weight",
-        "1 → 2",
-    ): "outcomes are weighed against each other: all weigh double then",
     (
         "planning/search/safety.py",
         "_split_counting",
