@@ -63,8 +63,8 @@ FAULTS: Final = (
     Fault(
         "unhealthyPodEvictionPolicy is read the wrong way round",
         "planning/victims/budgets.py",
-        'if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":\n            return Free',
-        'if budget.unhealthy_pod_eviction_policy != "AlwaysAllow":\n            return Free',
+        'return budget.unhealthy_pod_eviction_policy == "AlwaysAllow" or',
+        'return budget.unhealthy_pod_eviction_policy != "AlwaysAllow" or',
     ),
     Fault(
         "evictions that a budget's status does not show yet are not taken off it",

@@ -368,7 +368,7 @@ class _Wave:
             conflict = self._contention.join(demands, left)
         else:
             conflict = self._contention.replace(reserved, demands, left)
-        return None if conflict is None else self._waits_for(conflict)
+        return self._waits_for(conflict)
 
     def why_full(self, policy: str, members: Sequence[Demand]) -> Held | None:
         """Return that the wave has enough moves of the step's policy; None if it has not."""
@@ -377,8 +377,7 @@ class _Wave:
     def widen(self, member: Demand, component: int) -> Held | None:
         """Allow the replacement of a step that has joined more nodes; return what that waits for, or None."""
         wider = self._current.of(member, component=component)
-        conflict = self._contention.replace(self._joined[member.pod.uid], [wider], {})
-        return None if conflict is None else self._waits_for(conflict)
+        return self._waits_for(self._contention.replace(self._joined[member.pod.uid], [wider], {}))
 
     def reserve(self, later: Iterable[Demand]) -> None:
         """Reserve room for the moves that follow a step that has joined, as far as there is room for them now.
@@ -441,9 +440,10 @@ class _Wave:
             gone.update(held_by(pod))
         return all(free.of(name).free[slot] + gone[name] >= amount for name, amount in wanted.items())
 
-    def _waits_for(self, conflict: Conflict) -> Held:
-        who = conflict.who
-        if who is None:
+    def _waits_for(self, conflict: Conflict | None) -> Held | None:
+        if conflict is None:
+            return None
+        if (who := conflict.who) is None:
             return _UNTIL_GONE
         shown = self._placement.names(conflict.nodes)
         where = ", ".join(shown[:_NODES_NAMED]) + (" …" if len(shown) > _NODES_NAMED else "")

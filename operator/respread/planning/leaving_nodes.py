@@ -35,13 +35,6 @@ EMPTYING_TAINTS: Final = _OF_GOING_NODES | {"node.kubernetes.io/out-of-service"}
 NoExecute empties its node too, of pods that don't tolerate it, or only for a time."""
 
 
-class _Leaving(NamedTuple):
-    taints: tuple[Taint, ...]
-    """Those that empty the node."""
-    drained: bool
-    """Whether it is cordoned, and pods are going that we did not evict."""
-
-
 class MarkedNodes:
     """The nodes that are cordoned, and those with taints that empty them; looked for again only if a node changed."""
 
@@ -79,7 +72,12 @@ class LeavingNodes:
 
     def __init__(self) -> None:
         self._marked = MarkedNodes()
-        self._leaving: dict[str, _Leaving] = {}
+        self._tainted: Mapping[str, tuple[Taint, ...]] = {}
+        """The nodes with taints that empty them, and these."""
+        self._drained: frozenset[str] = frozenset()
+        """Those that are cordoned, and that pods are leaving which we did not evict."""
+        self.names: frozenset[str] = frozenset()
+        """All of them, pods that tolerate what empties them aside."""
 
     def advance(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], drained: Collection[str] = ()) -> bool:
         """Look at another snapshot, and return whether other nodes are leaving.
@@ -87,42 +85,28 @@ class LeavingNodes:
         `ours` are the pods that we have evicted. Nodes that were being drained lately count if they still are cordoned.
         """
         self._marked.advance(snapshot)
-        before, tainted = self._leaving, self._marked.tainted
-        going = self._marked.drained(snapshot, ours, drained)
-        self._leaving = {name: _Leaving(tainted.get(name, ()), name in going) for name in tainted.keys() | going}
-        return self._leaving != before
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._leaving)
+        before = self._tainted, self._drained
+        self._tainted, self._drained = self._marked.tainted, self._marked.drained(snapshot, ours, drained)
+        self.names = self._drained | self._tainted.keys()
+        return (self._tainted, self._drained) != before
 
     @property
-    def names(self) -> Collection[str]:
-        """Return the names of the nodes, pods that tolerate what empties them aside."""
-        return self._leaving.keys()
-
-    @property
-    def going(self) -> Collection[str]:
+    def going(self) -> frozenset[str]:
         """Return the names of the nodes that are deleted as soon as they are empty."""
-        return {
-            name
-            for name, leaving in self._leaving.items()
-            if any(taint.key in _OF_GOING_NODES for taint in leaving.taints)
-        }
+        return frozenset(
+            name for name, taints in self._tainted.items() if any(taint.key in _OF_GOING_NODES for taint in taints)
+        )
 
     def why(self, pod: Pod, within: timedelta = timedelta.max) -> str | None:
         """Return why a pod is about to lose its node; None if that is not known, or if it may stay for longer."""
-        leaving = self._leaving.get(pod.node_name)
-        if leaving is None:
-            return None
-        for taint in leaving.taints:
+        for taint in self._tainted.get(pod.node_name, ()):
             toleration = None if taint.key == _TO_BE_DELETED else toleration_of(pod.spec.tolerations, taint)
             if toleration is None:
                 return f"it has the taint {taint.key}"
             seconds = toleration.toleration_seconds if taint.effect == "NoExecute" else None
             if seconds is not None and seconds <= within.total_seconds():
                 return f"it has the taint {taint.key}, which they tolerate for {seconds} s"
-        return "it is cordoned and being drained" if leaving.drained else None
+        return "it is cordoned and being drained" if pod.node_name in self._drained else None
 
 
 def _emptying_taints(node: Node) -> tuple[Taint, ...]:
@@ -196,7 +180,7 @@ def demands_of_drained(going: Iterable[Pod], leaving: LeavingNodes, placement: P
 def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, placement: Placement) -> bool:
     """Whether the groups to be cured hold once some pods are replaced, on the worst of the likely nodes each."""
     with simulated(placement, task.groups) as simulation:
-        replacing = _Replacing(task, frozenset(leaving.names), frozenset(leaving.going), simulation)
+        replacing = _Replacing(task, leaving.names, leaving.going, simulation)
         for pod in going:
             simulation.remove(pod)
         return all(map(replacing.replace, (*task.coming, *going))) and replacing.is_cured

@@ -143,7 +143,7 @@ class Planner:
         self, tasks: list[Task], since: Mapping[str, datetime], now: datetime
     ) -> tuple[list[Task], list[tuple[Task, Drained]]]:
         """Return the tasks that are to be solved, and those that are restored as nodes lose their pods anyway."""
-        if not self._leaving:
+        if not self._leaving.names:
             return tasks, []
         patience = {policy.name: policy.spec.leaving_node_patience for policy in self._setting.policies}
         left: list[Task] = []

@@ -184,18 +184,15 @@ class LabelSet:
         """Count pods in and out, and return whether the carried groups may have changed."""
         members = self._members
         others = False
-        for pod in difference.came:
-            if not pod.finished:
+        for pods, by in ((difference.came, 1), (difference.went, -1)):
+            for pod in pods:
+                if pod.finished:
+                    continue
                 key = _member_key(pod)
                 if (member := members.get(key)) is None:
                     member = members[key] = _Member(pod)
                     others = True
-                member.pods += 1
-        for pod in difference.went:
-            if not pod.finished:
-                key = _member_key(pod)
-                member = members[key]
-                member.pods -= 1
+                member.pods += by
                 if not member.pods:
                     del members[key]
                     others = True

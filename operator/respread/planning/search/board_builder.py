@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from sys import maxsize
 from typing import TypeAlias
 from zlib import crc32
@@ -49,27 +50,19 @@ def set_up(
     tallies = [
         _tally(group, at, pieces, movable, pods, placement, cure.get(group.key)) for at, group in enumerate(groups)
     ]
+    ends = accumulate(len(task.groups) for task in tasks)
     return Board(
         tallies,
         pieces,
         movable,
         occupied,
         placement,
-        components=_numbered([task.groups for task in tasks]),
+        components=[range(end - len(task.groups), end) for task, end in zip(tasks, ends, strict=True)],
         turn=crc32(str(pods[0].key).encode()),
         ranks=max(ranks.values()) + 1,
         leaving=node_set([slot for name in leaving if (slot := slot_of.get(name)) is not None]),
         waiting=[piece_of[_identity(pod)] for pod in coming],
     )
-
-
-def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:
-    numbered = []
-    first = 0
-    for component in components:
-        numbered.append(range(first, first + len(component)))
-        first += len(component)
-    return numbered
 
 
 def _identity(pod: Pod) -> _Identity:

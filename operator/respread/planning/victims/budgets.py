@@ -31,9 +31,7 @@ _NAMED: Final = 3
 
 
 class Free(msgspec.Struct, frozen=True):
-    """No budget applies to the pod's eviction."""
-
-    why: str
+    """No budget limits the pod's eviction."""
 
 
 class Needs(msgspec.Struct, frozen=True):
@@ -122,22 +120,20 @@ class BudgetBook:
         states = ((budget, self._allowed(budget), self._unseen[budget.key]) for budget in budgets)
         return self._index.unread(namespace), *states
 
-    def verdict(self, pod: Pod) -> BudgetVerdict:  # noqa: PLR0911 - one for each thing that may be in the way
+    def verdict(self, pod: Pod) -> BudgetVerdict:
         """Return whether budgets allow the eviction of a pod.
 
         Nothing else is checked: a DaemonSet's pod may be `Free`.
         """
-        if pod.terminating:
-            return Free("it is being deleted already")
-        if pod.finished or pod.phase == "Pending":
-            return Free(f"PodDisruptionBudgets do not limit evictions of pods that are {pod.phase}")
+        if pod.terminating or pod.finished or pod.phase == "Pending":
+            return Free()
         if (unread := self._index.unread(pod.namespace)) is not None:
             return Held(
                 Reason.UNREAD_OBJECT, f"it is not known whether a PodDisruptionBudget allows its eviction: {unread}"
             )
         budgets = self.budgets_of(pod)
         if not budgets:
-            return Free("no PodDisruptionBudget selects it")
+            return Free()
         if len(budgets) > 1:
             more = ", …" if len(budgets) > _NAMED else ""
             return Held(
@@ -147,9 +143,7 @@ class BudgetBook:
                 "Eviction API refuses pods with more than one: change their selectors so that one remains",
             )
         (budget,) = budgets
-        if not pod.ready and (freed := self._frees_unready(budget)) is not None:
-            return freed
-        return self._decrement(budget, pod)
+        return Free() if not pod.ready and self._frees_unready(budget) else self._decrement(budget, pod)
 
     def take(self, pod: Pod) -> Free | Needs:
         """Record that a plan evicts a pod, and return the verdict for it.
@@ -193,19 +187,10 @@ class BudgetBook:
         if budget is not None:
             self._taken[budget] -= 1
 
-    def _frees_unready(self, budget: PodDisruptionBudget) -> Free | None:
+    def _frees_unready(self, budget: PodDisruptionBudget) -> bool:
         """Whether evicting a pod that is not Ready needs no disruption of the budget (`unhealthyPodEvictionPolicy`)."""
-        if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
-            return Free(
-                f"it is not Ready, and PodDisruptionBudget {budget.name} always allows the eviction of such pods"
-            )
         healthy = budget.current_healthy - self._taken[budget.key] - self._unseen[budget.key]
-        if healthy >= budget.desired_healthy > 0:
-            return Free(
-                f"it is not Ready, and PodDisruptionBudget {budget.name} has {healthy} healthy pods of the "
-                f"{budget.desired_healthy} it wants"
-            )
-        return None
+        return budget.unhealthy_pod_eviction_policy == "AlwaysAllow" or healthy >= budget.desired_healthy > 0
 
     def _decrement(self, budget: PodDisruptionBudget, pod: Pod) -> Needs | Held:
         """Mirrors `checkAndDecrement`."""
