@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from respread.cluster.incremental import Incremental
@@ -34,13 +35,6 @@ class Kept(NamedTuple):
     """The nodes on which there is no room for such replacements yet."""
 
 
-class _LeftToDo(NamedTuple):
-    claim: Claim
-    demands: list[Demand]
-    missed: NodeSet
-    """The nodes on which there is no room for the next move; none if all have room."""
-
-
 class Claims:
     """What is claimed from plan to plan; a claim that has not changed is the same object."""
 
@@ -59,11 +53,13 @@ class Claims:
         with simulated(placement, restored) as simulation:
             waited_for = [_landed(simulation, demand) for demand in waiting]
             left = [_left_to_do(simulation, task) for task in going_on]
-        coming = [demand for each in left for demand in each.demands]
-        missed = union(each.missed for each in left)
         self._known.begin()
-        claims = [self._same(claim) for claim in (*waited_for, *(each.claim for each in left)) if claim.taken]
-        return Kept(tuple({id(claim): claim for claim in claims}.values()), tuple(coming), missed)
+        claims = [self._same(claim) for claim in (*waited_for, *(claim for claim, _, _ in left)) if claim.taken]
+        return Kept(
+            tuple({id(claim): claim for claim in claims}.values()),
+            tuple(chain.from_iterable(demands for _, demands, _ in left)),
+            union(missed for _, _, missed in left),
+        )
 
     def _same(self, claim: Claim) -> Claim:
         """Return the claim of the last plan, if it takes the same."""
@@ -91,8 +87,11 @@ def _landed(simulation: Simulation, demand: Demand) -> Claim:
     return Claim(tuple(taken), str(demand), is_waiting=True)
 
 
-def _left_to_do(simulation: Simulation, task: Task) -> _LeftToDo:
-    """Return where replacements are to go until the groups of a component are within maxSkew."""
+def _left_to_do(simulation: Simulation, task: Task) -> tuple[Claim, list[Demand], NodeSet]:
+    """Return where replacements are to go until the groups of a component are within maxSkew, as a claim and demands.
+
+    And the nodes on which there is no room for the next move; none if all have room.
+    """
     groups = [group for group in task.groups if group.key in task.cure]
     victims = list(task.victims)
     taken: list[Taken] = []
@@ -122,4 +121,4 @@ def _left_to_do(simulation: Simulation, task: Task) -> _LeftToDo:
         simulation.place(pod, place)
         taken.append(Taken(place, pod))
         demands.append(Demand(pod, prepared, nodes, nodes, nodes, is_replacement=True))
-    return _LeftToDo(Claim(tuple(taken), task.holder, is_waiting=False), demands, missed)
+    return Claim(tuple(taken), task.holder, is_waiting=False), demands, missed

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -431,10 +432,6 @@ class ActivePods:
             return 0
         asked = (pod.controller.uid, most)
         if (count := self._counts.get(asked)) is None:
-            count = 0
-            for sibling in siblings_of(self._snapshot, pod):
-                if count == most:
-                    break
-                count += is_active(sibling)
-            self._counts[asked] = count
+            active = filter(is_active, siblings_of(self._snapshot, pod))
+            count = self._counts[asked] = sum(1 for _ in islice(active, most))
         return count

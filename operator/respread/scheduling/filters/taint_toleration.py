@@ -101,12 +101,12 @@ def shunned_taints(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -
 
 def tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> NodeSet:
     """Return the nodes without a taint that a pod with these tolerations does not tolerate."""
-    return table.derived(("tolerated", tolerations), lambda: _tolerated_nodes(table, tolerations))
-
-
-def _tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> NodeSet:
-    by_taints = table.by_taints().items()
-    return union(tainted for taints, tainted in by_taints if untolerated_taint(tolerations, taints) is None)
+    return table.derived(
+        ("tolerated", tolerations),
+        lambda: union(
+            tainted for taints, tainted in table.by_taints().items() if untolerated_taint(tolerations, taints) is None
+        ),
+    )
 
 
 def prepare(table: NodeTable, tolerations: tuple[Toleration, ...]) -> FixedFilter | None:
