@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple, Self
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 import msgspec
 from immutables import Map
 
-from respread.api.policy import Policy, WhenUnsatisfiable
+from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.incremental import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.victims.policies import kinds_restored
 from respread.scheduling.configuration import SELECTING
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
@@ -50,11 +49,6 @@ class Placement:
         self.predictor = Predictor(ClusterView()) if predictor is None else predictor
         self._defaults = DefaultConstraints(self.predictor.configuration, kinds)
         self._table = self.predictor.view.table
-
-    @classmethod
-    def under(cls, policies: Iterable[Policy], predictor: Predictor) -> Self:
-        """Return the placement for plans that restore what some policies select."""
-        return cls(predictor, kinds_restored(policies))
 
     @property
     def deciding(self) -> tuple[str, ...]:

@@ -57,8 +57,7 @@ class Planner:
     def _set(self, setting: PolicySetting) -> None:
         """Take over policies, and forget what was found under others."""
         self._setting = setting
-        self._ranks = setting.ranks
-        self._placement = Placement.under(setting.policies, self._placement.predictor)
+        self._placement = Placement(self._placement.predictor, kinds_restored(setting.policies))
         self._selection = Selection(setting.index)
         self._tasks = Tasks()
         self._memory = Memory()
@@ -96,7 +95,7 @@ class Planner:
         every = self._tasks.advance(rules)
         self._motion.advance(snapshot, changes.names, under_way)
         parted = self._motion.part(every, on_hold, begun)
-        tasks = sorted(parted.ready, key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
+        tasks = sorted(parted.ready, key=lambda task: min(map(setting.ranks.__getitem__, task.cure.values())))
         tasks, drained = self._left_to_drains(tasks, leaving_since, now)
         leaving, waiting = queue_of(self._placement, self._motion, tasks, now)
         kept = self._claims.of(self._placement, waiting, parted.moving, now) if tasks else Kept()
@@ -136,7 +135,8 @@ class Planner:
         return changes
 
     def _solved(self, tasks: Sequence[Task], budgets: BudgetBook, changes: Changes, kept: Kept) -> list[Solution]:
-        finder = Finder(self._placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
+        ranks = self._setting.ranks
+        finder = Finder(self._placement, self._selection, budgets.may_all_go, ranks, self._leaving, self._numbers)
         return Solver(self._placement, finder, self._memory, self._limits, changes, kept.claims).solve(tasks)
 
     def _left_to_drains(

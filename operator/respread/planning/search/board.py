@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
@@ -54,12 +54,8 @@ class Piece(NamedTuple):
     """The nodes that its replacements get only if no better one is feasible."""
 
 
-class BoardMark(NamedTuple):
-    """A position to return to."""
-
-    moves: int
-    view: int
-    leaving: tuple[Pod, ...]
+BoardMark: TypeAlias = tuple[int, int, tuple[Pod, ...]]
+"""A position to return to: the number of moves, the moment of the view, and the terminating pods."""
 
 
 class Potential(NamedTuple):
@@ -346,7 +342,7 @@ class Board:
 
     def mark(self) -> BoardMark:
         """Return the position, to `revert` to."""
-        return BoardMark(len(self._history), self.placement.view.mark(), self._leaving)
+        return len(self._history), self.placement.view.mark(), self._leaving
 
     def evict(self, spot: Spot) -> Pod:
         """Make the next pod of a spot terminating, and return it."""
@@ -404,9 +400,9 @@ class Board:
 
     def revert(self, mark: BoardMark) -> None:
         """Undo every move since a mark, in reverse order."""
-        self.placement.view.revert(mark.view)
-        self._leaving = mark.leaving
-        while len(self._history) > mark.moves:
+        moves, view, self._leaving = mark
+        self.placement.view.revert(view)
+        while len(self._history) > moves:
             spot, by = self._history.pop()
             counter = self._evicted if by < 0 else self._landed
             counter[spot] -= 1

@@ -149,7 +149,12 @@ def _tally(
     bounds = Bounds(
         staying=histogram_of(staying, domains.size),
         incoming=_outside(group, domains, pods, placement),
-        leaving=any(_may_leave(piece, at, domains.eligible) for piece in counted if piece.replacement.unknown is None),
+        # A replacement may land outside of all domains unless it has the constraint itself.
+        leaving=any(
+            at not in piece.hard and piece.replacement.statically_feasible & ~domains.eligible
+            for piece in counted
+            if piece.replacement.unknown is None
+        ),
     )
     return Tally(
         group,
@@ -237,8 +242,3 @@ def _outside(group: SpreadGroup, domains: DomainMap, pods: Iterable[Pod], placem
         and (slot := slot_of.get(pod.node_name)) is not None
         and domains.of_slot[slot] is None
     )
-
-
-def _may_leave(piece: Piece, at: int, eligible: NodeSet) -> bool:
-    """Whether a replacement may land outside of all domains: not if it has the constraint itself."""
-    return at not in piece.hard and bool(piece.replacement.statically_feasible & ~eligible)

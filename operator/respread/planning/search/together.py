@@ -497,7 +497,8 @@ def _own_of(board: Board, piece: Piece, own: Sequence[int], *, is_paid_for: bool
     if not (are_all or is_paid_for):
         return None
     counting = (index for index in piece.counted_by if not (is_paid_for and board.tallies[index].soft))
-    if any(index not in own and not _is_implied(board, piece, index) for index in counting):
+    others = (index for index in counting if index not in own)
+    if not all(any(_implies(board, hard, index) for hard in piece.hard) for index in others):
         return None  # It could land where it makes a group worse.
     return _own_in(board, own)
 
@@ -530,11 +531,6 @@ def _without_implied(board: Board, own: Sequence[int]) -> list[int]:
     if any(board.tallies[index].soft for index in kept):
         return [index for index in own if index in kept or board.tallies[index].soft]
     return kept
-
-
-def _is_implied(board: Board, piece: Piece, index: int) -> bool:
-    """Whether a DoNotSchedule constraint of a piece implies that it makes a group no worse that is not its own."""
-    return any(_implies(board, other, index) for other in piece.hard)
 
 
 def _implies(board: Board, one: int, other: int) -> bool:

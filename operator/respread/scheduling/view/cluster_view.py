@@ -25,9 +25,6 @@ from respread.scheduling.view.pod_affinity_terms import ExistingTerms
 from respread.scheduling.view.pod_index import PodIndex
 from respread.scheduling.view.volumes import Attachments, VolumeUsage, has_volumes
 
-ViewMark: TypeAlias = int
-"""A moment to return to: the number of steps made before it."""
-
 _Pods: TypeAlias = Map[ObjectKey, Pod]
 _Step: TypeAlias = tuple[Literal["evict", "remove", "place"], Pod, int]
 
@@ -160,8 +157,8 @@ class ClusterView:
 
     # Steps
 
-    def mark(self) -> ViewMark:
-        """Return this moment, to `revert` to."""
+    def mark(self) -> int:
+        """Return this moment, to `revert` to: the number of steps made before it."""
         return len(self._steps)
 
     @contextmanager
@@ -206,7 +203,7 @@ class ClusterView:
         self._steps.append(("place", placed, slot))
         return placed
 
-    def revert(self, mark: ViewMark) -> None:
+    def revert(self, mark: int) -> None:
         """Undo every step made since a moment, in reverse order."""
         while len(self._steps) > mark:
             step, pod, slot = self._steps.pop()
