@@ -62,6 +62,11 @@ EQUIVALENT: Final = {
         "0 → 1",
     ): "without domains no pod is above any minimum",
     (
+        "planning/search/search.py",
+        "best_path",
+        "best.cost > reach and (best.cost.excess or not beam.jointly) → ((best.cost.excess or not beam.jointly))",
+    ): "no path costs less than the board can reach: it only saves the look",
+    (
         "planning/search/safety.py",
         "landings_of",
         "board.placement.view.uncertain → True",

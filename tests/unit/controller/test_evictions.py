@@ -618,11 +618,12 @@ async def test_an_owed_eviction_counts_when_it_is_made() -> None:
         assert [*counts, acting.journal.history.history.count_in_last_hour("default", 0)] == [2, 2]
 
 
-def test_limit_ranges_that_can_t_be_read_are_requested_once_for_all_moves() -> None:
+@pytest.mark.parametrize("unread", ["limitranges", "resourcequotas"])
+def test_rules_of_a_namespace_that_can_t_be_read_are_requested_once_for_all_moves(unread: str) -> None:
     pods = [pod(f"p-{number}", "node-1", SPEC) for number in range(20)]
     world = Cluster(policy())
     world.snapshot = cluster([node("node-1", "a")], [A, B, *pods])
-    world.stub.on("GET", "/namespaces/default/limitranges", answering({"message": "no"}, status=500))
+    world.stub.on("GET", f"/namespaces/default/{unread}", answering({"message": "no"}, status=500))
     made, _ = world.evict(*map(move, pods))
     assert not made
     read = [path.rpartition("/")[2] for _, path in world.stub.requests if "policies" not in path]

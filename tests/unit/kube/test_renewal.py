@@ -102,7 +102,7 @@ async def served(asked: list[str]) -> AsyncIterator[str]:
     """Yield the address of an API server with one pod, which records the requests."""
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request.method)
+        asked.append(f"{request.method} {request.query_string}".strip())
         return web.json_response({"metadata": {"uid": POD.uid}}, status=201 if request.method == "POST" else 200)
 
     application = web.Application()

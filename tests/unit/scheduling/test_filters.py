@@ -314,10 +314,6 @@ def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
             "claim data is not bound to a volume yet, and the scheduler is not the one to do it",
         ),
         (
-            [claim("data", storage_class_name="manual")],
-            "there is no volume for claim data, and its storage class makes none",
-        ),
-        (
             [claim("data", storage_class_name="in-b")],
             "the StorageClass of claim data makes no volumes here (allowedTopologies)",
         ),
