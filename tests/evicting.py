@@ -8,7 +8,8 @@ from typing import Any
 from respread.api.reasons import Held
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
-from respread.eviction.eviction_api import EvictionApi, PreparedEviction
+from respread.eviction.eviction_api import EvictionApi, send_eviction
+from respread.kube.requests import PreparedRequest
 
 
 async def evict(
@@ -18,8 +19,8 @@ async def evict(
     if (answer := await api.read(pod)) is not None:
         return answer
     request = await api.prepare(pod, **options)
-    if not isinstance(request, PreparedEviction):
+    if not isinstance(request, PreparedRequest):
         return request
     if (held := last_look()) is not None:
         return held
-    return await request.send()
+    return await send_eviction(request)

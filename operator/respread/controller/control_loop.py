@@ -18,9 +18,12 @@ from typing import Final
 from respread.controller.acting import Acting
 from respread.controller.choosing import choose
 from respread.controller.observation import Observation, Observer
+from respread.controller.permission import Leading
+from respread.controller.permissions import PermissionNeeds
+from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.reporter import Reporter
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.waking import BEAT_SECONDS, Replanning, Waiting, is_full, next_plan
+from respread.controller.waking import BEAT_SECONDS, PlanningThread, Replanning, Waiting, is_full, next_plan
 from respread.eviction.limiter import bounding
 from respread.eviction.pacing import Paced
 from respread.handlers.informer import Informers
@@ -44,19 +47,23 @@ class ControlLoop:
         self,
         informers: Informers,
         acting: Acting,
-        observer: Observer,
-        reporter: Reporter,
         *,
-        scheduler: SchedulerModel,
+        leading: Leading,
+        prevention: PreventionLoop,
         room: RoomLoop,
+        needs: PermissionNeeds,
         metrics: Metrics,
         heartbeat: Heartbeat,
+        scheduler: SchedulerModel,
+        thread: PlanningThread | None = None,
     ) -> None:
+        """Create it. `thread` is one of its own by default."""
         self._informers = informers
         self._acting = acting
         self._journal = acting.journal
-        self._observer = observer
-        self._reporter = reporter
+        self._thread = thread = PlanningThread() if thread is None else thread
+        self._observer = Observer(informers, acting, leading, prevention, metrics, scheduler, thread)
+        self._reporter = Reporter(acting, prevention, room, needs, metrics, scheduler, thread)
         self._scheduler = scheduler
         self._room = room
         self._metrics = metrics
@@ -65,7 +72,6 @@ class ControlLoop:
         self._waiting = Waiting(informers.changes, heartbeat, self._clock)
         self._replanning = Replanning()
         self._warned_of_staleness = False
-        self._thread = observer.thread
 
     def stop(self) -> None:
         """End `run` when all sent requests are answered, and the last statuses written. Nothing more is evicted."""
@@ -130,7 +136,9 @@ class ControlLoop:
                 planned = await self._thread.compute(self._plan, observation)
             self._scheduler.plan_depends_on(planned.owners)
             self._reporter.forget(observation, planned)
-            self._ask_for_room(observation, planned)
+            classes = observation.setting.priority_classes
+            view = RoomView(observation.snapshot, observation.spread, observation.policies, classes, planned)
+            self._room.observe(view, observation.term)
             with self._metrics.reconciling("evict"):
                 chosen = self._choose(observation, planned)
                 self._informers.changes.decided()
@@ -164,12 +172,6 @@ class ControlLoop:
         )
         self._metrics.observe(PLANS, monotonic() - started)
         return planned
-
-    def _ask_for_room(self, observation: Observation, planned: Plan) -> None:
-        """Pass the plan to whatever asks for room in domains without a node."""
-        classes = observation.setting.priority_classes
-        view = RoomView(observation.snapshot, observation.spread, observation.policies, classes, planned)
-        self._room.observe(view, observation.term)
 
     def _choose(self, observation: Observation, planned: Plan) -> Paced:
         """Return which planned moves are made now: none while a watch is stale."""

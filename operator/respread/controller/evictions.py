@@ -27,10 +27,12 @@ from respread.controller.lanes import Lanes
 from respread.controller.permission import Permission, PlannedFor
 from respread.controller.records.journal import Journal, Recording
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.eviction_api import EvictionApi, PreparedEviction
+from respread.eviction.eviction_api import EvictionApi, send_eviction
 from respread.eviction.limiter import Bounding, BudgetsBesideMoves
 from respread.eviction.owners.last_look import Owners
 from respread.holds.refusals import Refusals
+from respread.kube.requests import PreparedRequest
+from respread.moves.entry import still_there
 from respread.planning.plan import Move, Step, steps_of
 from respread.planning.victims.budgets import BudgetBook, why_no_budget
 
@@ -140,7 +142,7 @@ class Evictions:
             request = await self._request(move, batch, dry_run=True)
             if (held := self._last_look(move, batch, begun=False)) is not None:
                 return held
-            answer = await request.send() if isinstance(request, PreparedEviction) else request
+            answer = await send_eviction(request) if isinstance(request, PreparedRequest) else request
             if not answer.evicted:
                 self._note(move, answer, batch)
                 return answer.held or Held(Reason.IN_MOTION, f"{move.pod.name} has gone by itself")
@@ -155,14 +157,14 @@ class Evictions:
         says whether others of its step were made already.
         """
         request = await self._prepare(move, batch, begun=begun)
-        if not isinstance(request, PreparedEviction):
+        if not isinstance(request, PreparedRequest):
             return request
         if (held := self._last_look(move, batch, begun=begun)) is not None:
             return held
         self.journal.sent(move, batch.snapshot)
         if turn is not None:
             turn.close()
-        answer = await request.send()
+        answer = await send_eviction(request)
         self.journal.answered(move, answer, again=False)
         return answer
 
@@ -170,18 +172,18 @@ class Evictions:
         """Ask once more for an eviction that is in flight, and may not have been made."""
         with self.lanes.under_way((move,)):
             async with self.lanes.turn((move,)), self.lanes.place((move,)):
-                result: PreparedEviction | Answer | Held = await self._prepare(move, batch, begun=True)
-                if isinstance(result, PreparedEviction):
-                    result = self._last_look(move, batch, begun=True) or await result.send()
+                result: PreparedRequest | Answer | Held = await self._prepare(move, batch, begun=True)
+                if isinstance(result, PreparedRequest):
+                    result = self._last_look(move, batch, begun=True) or await send_eviction(result)
                 if isinstance(result, Answer):
                     self.journal.answered(move, result, again=True)
                 return (self._end(move, result, batch, is_one_of_several=True),)
 
-    async def _prepare(self, move: Move, batch: Batch, *, begun: bool) -> PreparedEviction | Answer | Held:
+    async def _prepare(self, move: Move, batch: Batch, *, begun: bool) -> PreparedRequest | Answer | Held:
         """Do all that waits. What was read for the look and is not old is not read again."""
         return await self._why_not(move, batch, begun=begun) or await self._request(move, batch)
 
-    async def _request(self, move: Move, batch: Batch, *, dry_run: bool = False) -> PreparedEviction | Answer:
+    async def _request(self, move: Move, batch: Batch, *, dry_run: bool = False) -> PreparedRequest | Answer:
         """Make a request of a pod's eviction; return why there is no point in it instead if the pod is not there."""
         if not batch.owners.has_read(move.pod) and (answer := await self._api.read(move.pod)) is not None:
             return answer
@@ -234,8 +236,7 @@ class Evictions:
         By the UID in the request the API server notices it too, but only after it has taken a disruption off the
         budget, which it gives back two minutes later.
         """
-        present = self._current().pods.get(pod.key)
-        if present is not None and present.uid == pod.uid and not present.terminating:
+        if still_there(self._current(), pod) is not None:
             return None
         return Held(Reason.IN_MOTION, "it is gone, or being deleted")
 

@@ -81,8 +81,7 @@ class FollowUp:
     def find_out(self) -> list[asyncio.Task[None]]:
         """Check whether moves that Respread has given up on were made, once no request for them can be on its way.
 
-        Returns:
-            The tasks that check.
+        It returns the tasks that check.
         """
         due = self._evictions.journal.ledger.due(self._clock(), self._evictions.lanes.moves())
         self._evictions.journal.asked(each.move for each in due)

@@ -12,15 +12,11 @@ from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.lease import Leadership
-from respread.controller.observation import Observer
 from respread.controller.options import OperatorOptions
-from respread.controller.permission import Leading
 from respread.controller.permissions import PermissionNeeds, Permissions
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.journal import Journal
-from respread.controller.reporter import Reporter
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.waking import PlanningThread
 from respread.eviction.answers import EvictionResult
 from respread.handlers.informer import Informers
 from respread.holds.other_evictions import others_by_name
@@ -68,43 +64,6 @@ class Loops(NamedTuple):
             loop.stop()
 
 
-def control_loop(
-    informers: Informers,
-    acting: Acting,
-    *,
-    leading: Leading,
-    prevention: PreventionLoop,
-    room: RoomLoop,
-    needs: PermissionNeeds,
-    metrics: Metrics,
-    heartbeat: Heartbeat,
-    scheduler: SchedulerModel,
-    thread: PlanningThread | None = None,
-) -> ControlLoop:
-    """Return a control loop; see `ControlLoop`, `Observer` and `Reporter`. `thread` is one of its own by default."""
-    thread = PlanningThread() if thread is None else thread
-    return ControlLoop(
-        informers,
-        acting,
-        Observer(
-            informers,
-            acting,
-            leading=leading,
-            prevention=prevention,
-            metrics=metrics,
-            scheduler=scheduler,
-            thread=thread,
-        ),
-        Reporter(
-            acting, prevention=prevention, room=room, needs=needs, metrics=metrics, scheduler=scheduler, thread=thread
-        ),
-        scheduler=scheduler,
-        room=room,
-        metrics=metrics,
-        heartbeat=heartbeat,
-    )
-
-
 def loops_of(
     options: OperatorOptions,
     requests: Requests,
@@ -150,7 +109,7 @@ def loops_of(
         permissions, own_namespace=own_namespace, announce=announce, helm_release=options.helm_release
     )
     scheduler = SchedulerModel.of_cluster(options.scheduler_configuration, requests, informers, clock)
-    control = control_loop(
+    control = ControlLoop(
         *(informers, acting),
         leading=leading,
         prevention=prevention,

@@ -5,8 +5,7 @@ It is observed once, and passed to each of the reconcile's steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from immutables import Map
@@ -25,7 +24,7 @@ from respread.controller.waking import PlanningThread
 from respread.eviction.limiter import Bounding, Limiter, Limiters
 from respread.handlers.informer import Informers
 from respread.holds.holds import why_stale
-from respread.moves.entry import Ended
+from respread.moves.entry import Ended, still_there
 from respread.moves.following import Comparison, Judged
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
@@ -79,7 +78,6 @@ class Observer:
         self,
         informers: Informers,
         acting: Acting,
-        *,
         leading: Leading,
         prevention: PreventionLoop,
         metrics: Metrics,
@@ -94,8 +92,7 @@ class Observer:
         self._limiters = Limiters()
         self._setting = PolicySetting(())
         self._takeover = Takeover(acting, leading, notify=informers.changes.notify)
-        self._conclusions = Conclusions(acting, metrics, acting.journal.clock)
-        self.thread = thread
+        self._thread = thread
 
     @property
     def acts(self) -> bool:
@@ -108,7 +105,7 @@ class Observer:
         with self._metrics.reconciling("observe"):
             snapshot, policies = informers.state.snapshot, informers.policies.policies
             self._scheduler.follow(policies.values())
-            spread = await self.thread.compute(self._scheduler.index.update, snapshot)
+            spread = await self._thread.compute(self._scheduler.index.update, snapshot)
             setting = self._setting_of(policies)
             known = self._scheduler.learn(spread, snapshot, setting.index)
             limiters = self._limiters.of(policies)
@@ -150,32 +147,17 @@ class Observer:
                 follow_up.find_out()
         before = journal.ledger
         if leads and before.unmade and not stopping and why_stale(self._informers.health.ages_seconds()) is None:
-            self._conclusions.ask_again(snapshot, spread, policies)
-        self._conclusions.draw(snapshot, spread, policies, leads=leads)
+            ask_again(self._acting, snapshot, spread, policies)
+        self._conclude(snapshot, spread, policies, leads=leads)
         moment = journal.moment()
         self._acting.holds.observe(snapshot, spread.groups, before, journal.ledger, moment, leads=leads)
         return moment
 
-
-class Conclusions:
-    """Follows moves until their outcome. It belongs to one event loop."""
-
-    def __init__(self, acting: Acting, metrics: Metrics, clock: Callable[[], float]) -> None:
-        self._acting = acting
-        self._metrics = metrics
-        self._clock = clock
-
-    def ask_again(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies) -> None:
-        """Send evictions again that may not have been made, if they would still help."""
-        planned_for = self._acting.permission.planned_for(policies, self._clock())
-        batch = self._acting.evictions.batch(snapshot, planned_for, Bounding())
-        self._acting.follow_up.ask_again(batch, partial(_still_helps, snapshot, spread))
-
-    def draw(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
+    def _conclude(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
         """Process the outcomes of moves. The leader of a term reports the moves of earlier terms too."""
         journal = self._acting.journal
         ledger = journal.ledger.patient(_ready_seconds(journal.ledger, policies))
-        ledger, ended = ledger.updated(snapshot, self._clock(), Comparison(spread))
+        ledger, ended = ledger.updated(snapshot, journal.clock(), Comparison(spread))
         judged = journal.followed(ledger, snapshot)
         if leads:
             self._follow_trials(snapshot, policies)
@@ -212,15 +194,15 @@ class Conclusions:
                 announcements.resumed(policy)
 
 
-def _still_helps(snapshot: ClusterSnapshot, spread: Spread, move: Move) -> bool:
-    """Return whether a move's pod still exists, and a group that it should improve is still violated."""
-    pod = snapshot.pods.get(move.pod.key)
-    return (
-        pod is not None
-        and pod.uid == move.pod.uid
-        and not pod.terminating
-        and any((group := spread.groups.get(key)) is not None and group.violated for key in move.groups)
-    )
+def ask_again(acting: Acting, snapshot: ClusterSnapshot, spread: Spread, policies: Policies) -> None:
+    """Send evictions again that may not have been made, if they would still help."""
+
+    def still_helps(move: Move) -> bool:
+        violated = any((group := spread.groups.get(key)) is not None and group.violated for key in move.groups)
+        return violated and still_there(snapshot, move.pod) is not None
+
+    planned_for = acting.permission.planned_for(policies, acting.journal.clock())
+    acting.follow_up.ask_again(acting.evictions.batch(snapshot, planned_for, Bounding()), still_helps)
 
 
 def _ready_seconds(ledger: Ledger, policies: Policies) -> Map[str, float]:

@@ -63,7 +63,6 @@ class Reporter:
         acting: Acting,
         prevention: PreventionLoop,
         room: RoomLoop,
-        *,
         needs: PermissionNeeds,
         metrics: Metrics,
         scheduler: SchedulerModel,

@@ -46,20 +46,12 @@ class _Pod(msgspec.Struct):
 _read_pod: Final = msgspec.json.Decoder(_Pod).decode
 
 
-class PreparedEviction:
-    """The request of an eviction, ready to be sent."""
-
-    __slots__ = ("_request",)
-
-    def __init__(self, request: PreparedRequest) -> None:
-        self._request = request
-
-    async def send(self) -> Answer:
-        """Send the eviction once, and return the API server's answer, `Unknown` if none came."""
-        try:
-            return _answer(await self._request.send())
-        except NoResponseError as error:
-            return _unanswered(error)
+async def send_eviction(request: PreparedRequest) -> Answer:
+    """Send an eviction once, and return the API server's answer, `Unknown` if none came."""
+    try:
+        return _answer(await request.send())
+    except NoResponseError as error:
+        return _unanswered(error)
 
 
 class EvictionApi:
@@ -75,7 +67,7 @@ class EvictionApi:
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
         timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> PreparedEviction | Answer:
+    ) -> PreparedRequest | Answer:
         """Return the request of a pod's eviction, including credentials, or an answer if there are none.
 
         A later pod of the same name is left alone. Without a grace period, the pod has its own, but at least a second.
@@ -90,10 +82,10 @@ class EvictionApi:
         if dry_run:
             options["dryRun"] = ["All"]
         try:
-            request = await self._requests.prepare(
+            return await self._requests.prepare(
                 "POST",
                 _EVICTION,
-                _names(pod),
+                pod.key._asdict(),
                 query={"dryRun": "All"} if dry_run else None,
                 body={
                     "apiVersion": "policy/v1",
@@ -105,7 +97,6 @@ class EvictionApi:
             )
         except NoResponseError as error:
             return _unanswered(error)
-        return PreparedEviction(request)
 
     async def read(self, pod: Pod) -> Answer | None:
         """Return why evicting a pod would be useless, or None if the pod exists.
@@ -114,7 +105,7 @@ class EvictionApi:
         it only after two minutes.
         """
         try:
-            response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
+            response = await self._read(pod)
         except NoResponseError as error:
             return Answer(result=EvictionResult.UNREACHABLE, message=error.message)
         if not response.succeeded:
@@ -127,16 +118,16 @@ class EvictionApi:
     async def is_untouched(self, pod: Pod) -> bool | None:
         """Return whether a pod exists and neither is being deleted nor about to be; None if that can't be read."""
         try:
-            response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
-        except NoResponseError:
-            return None
-        if response.meaning is Meaning.ABSENT:
-            return False
-        try:
+            response = await self._read(pod)
+            if response.meaning is Meaning.ABSENT:
+                return False
             found = decoded(_read_pod, response.body) if response.succeeded else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (NoResponseError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         return None if found is None else found.metadata.uid == pod.uid and not found.is_going
+
+    async def _read(self, pod: Pod) -> Response:
+        return await self._requests.send("GET", _POD, pod.key._asdict(), timeout_seconds=TIMEOUT_SECONDS)
 
 
 def _answer_about(body: bytes, planned: Pod) -> Answer | None:
@@ -161,7 +152,3 @@ def _answer(response: Response) -> Answer:
 def _unanswered(error: NoResponseError) -> Answer:
     result = EvictionResult.UNKNOWN if error.sent else EvictionResult.UNREACHABLE
     return Answer(result=result, message=error.message)
-
-
-def _names(pod: Pod) -> dict[str, str]:
-    return {"namespace": pod.namespace, "name": pod.name}

@@ -53,15 +53,9 @@ def lots_of(
 ) -> Iterator[Lot]:
     """Yield the moves that are left.
 
-    Args:
-        snapshot: the cluster.
-        budgets: which budgets select which pods. It is advanced to the snapshot.
-        moves: those of a plan that are made as soon as limits have room.
-        in_flight: those in flight.
-        waiting: those of the plan that wait for something else.
-        later: others that will be planned.
-        measured: returns how long replacements of a workload took until they were Ready; None if that is not known.
-            Then it is taken from the pods that the workload has.
+    The `moves` of a plan are made as soon as limits have room. Those `waiting` wait for something else, and others will
+    be planned `later`. `measured` returns how long replacements of a workload took until they were Ready; if it is not
+    known, that is taken from the pods that the workload has. The budgets are advanced to the snapshot.
     """
     budgets.advance(snapshot)
     under_way = tuple(in_flight)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 
@@ -143,33 +142,15 @@ UNPROVEN_SHARE: Final = 1 / 5
 """The part of `limits.inFlight` for all namespaces in which no replacement was Ready yet, or not the last one."""
 
 
-class Standing(Enum):
-    """The standing of a namespace."""
-
-    PROVEN = "proven"
-    """The last replacement was Ready."""
-    NEW = "new"
-    """No move there has ended yet."""
-    FAILED = "failed"
-    """Respread gave up on the last replacement before it was Ready."""
-
-
 class Standings(msgspec.Struct, frozen=True):
     """A value: every change returns another one. Losing it only costs a little time."""
 
     ready: Map[str, bool] = Map()
-    """By namespace, whether the last replacement was Ready."""
+    """By namespace, whether the last replacement was Ready; not there before the first move has ended."""
     served: Map[str, int] = Map()
     """By namespace, the number of the last eviction there."""
     evictions: int = 0
     """The number of evictions, in all namespaces."""
-
-    def of(self, namespace: str) -> Standing:
-        """Return the standing of a namespace."""
-        ready = self.ready.get(namespace)
-        if ready is None:
-            return Standing.NEW
-        return Standing.PROVEN if ready else Standing.FAILED
 
     def with_end(self, namespace: str, *, ready: bool) -> Standings:
         """Return them after a move has ended, and whether its replacement was Ready."""

@@ -16,7 +16,7 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limiter import GroupPace, Limiter
-from respread.eviction.standing import Standing, Standings, Trust, unproven_share
+from respread.eviction.standing import Standings, Trust, unproven_share
 from respread.planning.placement import is_replaced_when_gone
 from respread.planning.plan import Move, Step
 from respread.planning.victims.protection import is_active, siblings_of
@@ -374,7 +374,7 @@ class LimitTally:
     def _count(self, move: Move) -> None:
         self._total += 1
         self._counts.update(_places(move))
-        if self._standings is not None and self._standings.of(move.pod.namespace) is not Standing.PROVEN:
+        if self._standings is not None and not self._standings.ready.get(move.pod.namespace):
             self._unproven += 1
 
     def _beyond_share(self, bounded: Step, most: int) -> Held | None:
@@ -385,15 +385,14 @@ class LimitTally:
         if self._standings is None:
             return None
         namespace = bounded[0].pod.namespace
-        standing = self._standings.of(namespace)
-        if standing is Standing.PROVEN:
-            return None
-        if standing is Standing.NEW and not (self._has_rivals and self._counts["namespace", namespace]):
+        was_ready = self._standings.ready.get(namespace)
+        is_first = was_ready is None and not (self._has_rivals and self._counts["namespace", namespace])
+        if was_ready or is_first:
             return None
         share, taken = unproven_share(most), self._unproven
         if taken == 0 or taken + len(bounded) <= share:
             return None
-        what = "no replacement was Ready yet" if standing is Standing.NEW else "the last replacement was not Ready"
+        what = "no replacement was Ready yet" if was_ready is None else "the last replacement was not Ready"
         return Held(
             Reason.LIMIT_REACHED,
             f"in namespace {namespace} {what}: such namespaces share {share} of the {most} evictions that "

@@ -23,7 +23,7 @@ from respread.api.policy import API_VERSION
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.stores import PODS, POLICY_KINDS, RECORDS, UNFINISHED_PODS, full_name
 from respread.handlers.informer import Informer, Informers
-from respread.handlers.session import open_plain_session, open_session
+from respread.handlers.session import open_session
 from respread.kube.access import AccessError, ClusterAccess, Renewal
 from respread.kube.retry import Retry
 from respread.lean_process import relax_garbage_collection
@@ -177,7 +177,7 @@ async def wait_until_installed(policies: Iterable[Kind], access: ClusterAccess, 
     kinds = (*watched, *(RECORDS[each] for each in watched))
     retry = Retry(greatest_seconds=5.0)
     last_problem = ""
-    async with open_plain_session(access) as session:
+    async with open_session(access, {}) as session:
         while True:
             problem = await _problem(session, access.endpoint.server, kinds)
             if not problem:

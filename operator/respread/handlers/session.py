@@ -63,30 +63,19 @@ _MOST_UNREAD_BYTES: Final = 1 << 20
 def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> aiohttp.ClientSession:
     """Return a session for Kopf that passes lists to informers. Call it within the event loop.
 
-    The informers are those of each watched collection's path (`/api/v1/pods`).
+    The informers are those of each watched collection's path (`/api/v1/pods`). Other answers are returned unchanged.
     """
     prefix = URL(access.endpoint.server).path.rstrip("/")
     wires = {prefix + path: _Wire(informer) for path, informer in informers.items()}
     served = {prefix + path: document for path, document in _served(each.kind for each in informers.values()).items()}
-    return _session(access, _response_class(wires), _Patience(wires, served))
-
-
-def open_plain_session(access: ClusterAccess) -> aiohttp.ClientSession:
-    """Return a session with our credentials that returns every answer unchanged. Call it within the event loop."""
-    return _session(access, aiohttp.ClientResponse)
-
-
-def _session(
-    access: ClusterAccess, response_class: type[aiohttp.ClientResponse], *middlewares: aiohttp.ClientMiddlewareType
-) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         read_bufsize=_MOST_UNREAD_BYTES,
         request_class=_request_class(access),
         # Compressing a page costs the API server far more than sending it uncompressed costs the network.
         headers=(("User-Agent", "respread"), ("Accept-Encoding", "identity"), *access.impersonation.headers()),
-        response_class=response_class,
-        middlewares=(*middlewares, _Sender(access)),
+        response_class=_response_class(wires),
+        middlewares=(_Patience(wires, served), _Sender(access)),
         proxy=access.proxy,
     )
 

@@ -174,18 +174,23 @@ _COMPLAINT_INTERVAL_SECONDS: Final = 60.0
 
 
 class EventRecorder:
-    """Takes Events and writes them one after another; created by `record_events`."""
+    """Takes Events and writes them one after another."""
 
     def __init__(
         self,
         requests: Requests,
         *,
         instance: str,
-        count_interval_seconds: float,
-        queue_size: int,
-        now: Callable[[], datetime],
-        monotonic: Callable[[], float],
+        count_interval_seconds: float = COUNT_INTERVAL_SECONDS,
+        queue_size: int = 1000,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Create it. `queue_size` Events may wait.
+
+        The requests need `create` and `patch` of `events.k8s.io` Events. The instance is the replica that reports,
+        usually its pod's name.
+        """
         self._requests = requests
         self._instance = instance[:_LONGEST_WORD]
         self._count_interval_seconds = count_interval_seconds
@@ -213,7 +218,21 @@ class EventRecorder:
             self._unwritten.append(series)
             self._wake.set()
 
-    async def run(self) -> None:
+    @contextlib.asynccontextmanager
+    async def writing(self) -> AsyncIterator[EventRecorder]:
+        """Write Events while the context lasts, and for up to two seconds after."""
+        writer = asyncio.create_task(self._run(), name="events")
+        try:
+            yield self
+        finally:
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writer
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._write_the_rest()
+
+    async def _run(self) -> None:
         """Write what is recorded until cancelled. Look for counts to write at least every interval."""
         while True:
             # Not wait_for: until Python 3.12, it loses a cancellation that arrives together with its result.
@@ -228,7 +247,7 @@ class EventRecorder:
                 await self._write_count(series)
                 await asyncio.sleep(_LEAST_WRITE_INTERVAL_SECONDS)
 
-    async def write_the_rest(self) -> None:
+    async def _write_the_rest(self) -> None:
         """Write what waits and every count that the API server does not have."""
         while self._unwritten:
             await self._create_first()
@@ -317,41 +336,6 @@ class EventRecorder:
         if now - self._complaints.get(message, -_COMPLAINT_INTERVAL_SECONDS) >= _COMPLAINT_INTERVAL_SECONDS:
             self._complaints[message] = now
             self._log.warning(message, **fields)
-
-
-@contextlib.asynccontextmanager
-async def record_events(
-    requests: Requests,
-    *,
-    instance: str,
-    count_interval_seconds: float = COUNT_INTERVAL_SECONDS,
-    queue_size: int = 1000,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    monotonic: Callable[[], float] = time.monotonic,
-) -> AsyncIterator[EventRecorder]:
-    """Write Events while the context lasts, and for up to two seconds after.
-
-    The requests need `create` and `patch` of `events.k8s.io` Events. The instance is the replica that reports, usually
-    its pod's name. `queue_size` Events may wait.
-    """
-    recorder = EventRecorder(
-        requests,
-        instance=instance,
-        count_interval_seconds=count_interval_seconds,
-        queue_size=queue_size,
-        now=now,
-        monotonic=monotonic,
-    )
-    writer = asyncio.create_task(recorder.run(), name="events")
-    try:
-        yield recorder
-    finally:
-        writer.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await writer
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await recorder.write_the_rest()
 
 
 def _make_name(event: Event) -> str:

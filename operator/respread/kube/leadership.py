@@ -380,14 +380,11 @@ class Election:
         may_wait: bool,
         changeover_seconds: float,
     ) -> None:
-        """Create a candidate.
+        """Create a candidate. `make` creates one for a Lease.
 
-        Args:
-            make: creates a candidate for one Lease.
-            place: returns which Lease it is; None while that is unknown.
-            may_wait: whether to wait for missing permissions to the Lease instead of ending.
-            changeover_seconds: how long to wait before another Lease is tried, until all replicas have found it and no
-                replica leads by the former one.
+        `place` returns which Lease it is; None while that is unknown. If it `may_wait`, missing permissions to the
+        Lease don't end it. It waits for `changeover_seconds` before it tries another Lease, until all replicas have
+        found that and none leads by the former one.
         """
         self._make = make
         self._place = place

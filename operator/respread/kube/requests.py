@@ -78,12 +78,7 @@ class Gate(Protocol):
 
 
 class NoResponseError(Exception):
-    """The API server did not answer.
-
-    Args:
-        message: what went wrong.
-        sent: whether the request may have reached the API server and been carried out.
-    """
+    """The API server did not answer. If `sent`, the request may have reached it and been carried out."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -145,13 +140,8 @@ class Requests:
     ) -> None:
         """Create it; `open_requests` also creates the session.
 
-        Args:
-            session: holds the connections. The caller creates and closes it.
-            access: the API server and its current credentials.
-            on_unauthorized: called after an answer 401, to load other credentials for the next request. It is cancelled
-                if it takes longer than the request's timeout.
-            observe: called for each request that was sent.
-            gate: knows which requests would be refused; None: all are sent.
+        `on_unauthorized` is called after an answer 401, to load other credentials for the next request. It is cancelled
+        if it takes longer than the request's timeout. `observe` is called for each request that was sent.
         """
         self._session = session
         self._access = access

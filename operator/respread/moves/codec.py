@@ -122,10 +122,8 @@ class RecordedMoves:
     def of(self, ledger: Ledger, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
         """Return the moves that records contain by the policies' names, in the order in which they were sent.
 
-        Args:
-            ledger: the moves.
-            snapshot: the cluster as the watch shows it. Only moves that have changed are compared with it: pods that
-                are recorded as no replacement may be gone meanwhile, which changes nothing.
+        Only moves that have changed are compared with the snapshot: pods that are recorded as no replacement may be
+        gone meanwhile, which changes nothing.
         """
         if ledger is not self._ledger:
             before, self._written = self._written, {}
@@ -214,13 +212,8 @@ def recorded_moves(
 ) -> Iterator[MoveEntry]:
     """Yield the moves from records, as they were when they were recorded.
 
-    The record of a RebalancePolicy only counts for its own namespace, so that its author can't affect others.
-
-    Args:
-        records: by the policies' names.
-        snapshot: the cluster as the watch shows it.
-        groups_named: the spread groups by name.
-        moment: now.
+    The record of a RebalancePolicy only counts for its own namespace, so that its author can't affect others. The
+    records are by the policies' names.
     """
     number = 0
     for policy, record in records.items():
@@ -235,12 +228,9 @@ def recorded_moves(
 
 
 def moves_under_way(records: Mapping[str, Recorded], snapshot: ClusterSnapshot, time: datetime) -> Ledger:
-    """Return the moves from records that are still in flight in a snapshot, for planning beside them.
+    """Return the moves from records by the policies' names that are still in flight, for planning beside them.
 
-    Args:
-        records: by the policies' names.
-        snapshot: the cluster.
-        time: the time of the snapshot, with a time zone.
+    The time is that of the snapshot, with a time zone.
     """
     now, ledger = time.timestamp(), Ledger()
     entries = recorded_moves(records, snapshot, lambda _: {}, ClockReading(now, now))

@@ -90,21 +90,14 @@ class DeletionCosts:
         may_send: Callable[[], bool] = lambda: True,
         time_left: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     ) -> PatchAnswer | None:
-        """Request once that a pod's cost is set, or removed if it is None.
+        """Request once that a pod's cost is set, or removed if it is None. Return None if it may not be sent any more.
 
-        Args:
-            pod: exactly this pod. A later pod of the same name is left alone.
-            cost: the new cost.
-            known: the cost that Respread believes it has.
-            careful: read the pod first, and send nothing if it has another cost.
-            replacing: replace a cost that somebody else wrote.
-            may_send: called right before the patch is written, after its credentials have been added.
-            time_left: called before the patch is prepared: the answer must arrive within this many seconds.
-
-        Returns:
-            The answer; None if the patch may not be sent any more.
+        A later pod of the same name is left alone. If `careful`, the pod is read first, and nothing is sent if it has
+        another cost than `known`. If `replacing`, a cost that somebody else wrote is replaced. `may_send` is called
+        right before the patch is written, after its credentials have been added, and `time_left` before it is prepared:
+        the answer must arrive within this many seconds.
         """
-        if (refusal := await self._requests.refusal("PATCH", _POD, _names(pod))) is not None:
+        if (refusal := await self._requests.refusal("PATCH", _POD, pod.key._asdict())) is not None:
             return _answer(refusal)
         if careful and (found := await self.read(pod, known)) is not None:
             return found
@@ -115,7 +108,7 @@ class DeletionCosts:
             request = await self._requests.prepare(
                 "PATCH",
                 _POD,
-                _names(pod),
+                pod.key._asdict(),
                 query={"fieldManager": FIELD_MANAGER, **({"force": "true"} if replacing else {})},
                 body={"apiVersion": "v1", "kind": "Pod", "metadata": metadata},
                 content_type=_APPLY,
@@ -131,7 +124,7 @@ class DeletionCosts:
     async def read(self, pod: Pod, known: HeldCost | None) -> PatchAnswer | None:
         """Read a pod, and return what differs from what is known, or why that can't be told; None if nothing does."""
         try:
-            response = await self._requests.send("GET", _POD, _names(pod))
+            response = await self._requests.send("GET", _POD, pod.key._asdict())
             if not response.succeeded:
                 return _answer(response)
             metadata = decoded(_read_pod, response.body).metadata
@@ -153,10 +146,6 @@ def _cost(metadata: _Metadata) -> HeldCost | None:
     if text is None:
         return None
     return HeldCost(read_deletion_cost(text), owner_of_annotation(metadata.managed_fields, POD_DELETION_COST).ours)
-
-
-def _names(pod: Pod) -> dict[str, str]:
-    return {"namespace": pod.namespace, "name": pod.name}
 
 
 def _answer(response: Response) -> PatchAnswer:

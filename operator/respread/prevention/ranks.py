@@ -44,10 +44,8 @@ def assign_costs(
 ) -> dict[int, int]:
     """Return the costs to set, so that all costs increase along an order of deletion.
 
-    Args:
-        deletion_order: pods, the first one is deleted first.
-        held: the current costs of pods. As many as possible stay.
-        above: every cost is higher than this, and lower than 0.
+    The first pod is deleted first. Of the costs that pods `held`, as many as possible stay. Every cost is higher than
+    `above`, and lower than 0.
 
     Raises:
         NoRoomError: if there are too few integers between the bounds.

@@ -25,7 +25,7 @@ from respread.controller.waking import heartbeat_of_loop
 from respread.handlers.informer import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, Renewal, load_access
-from respread.kube.events import EventRecorder, record_events
+from respread.kube.events import EventRecorder
 from respread.kube.leadership import seconds_since_boot
 from respread.kube.metrics_readers import MetricsReaders
 from respread.kube.requests import Requests, open_requests
@@ -87,7 +87,7 @@ async def run(options: OperatorOptions) -> None:
             secure=secure,
         ),
         process.permitted() as (requests, permissions),
-        record_events(requests, instance=process.identity) as events,
+        EventRecorder(requests, instance=process.identity).writing() as events,
     ):
         feeding = asyncio.create_task(
             run_operator(

@@ -305,15 +305,7 @@ def register_watch_gauges(
     lags_seconds: Callable[[], Mapping[str, float]],
     decision_lag_seconds: Callable[[], float],
 ) -> None:
-    """Register the gauges.
-
-    Args:
-        registry: where to register.
-        ages_seconds: returns for each kind the time since the last event or bookmark.
-        object_counts: returns for each kind the number of objects held.
-        lags_seconds: returns for each kind how long the oldest event waits to be taken over, at most.
-        decision_lag_seconds: returns how long the oldest change waits that the control loop has not looked at.
-    """
+    """Register the gauges, which ask for their values at each scrape."""
 
     def read() -> Mapping[str, Samples]:
         return {

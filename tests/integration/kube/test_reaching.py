@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from respread.handlers.session import open_plain_session
+from respread.handlers.session import open_session
 from respread.kube.access import ClusterAccess, find_service_account, load_access
 from respread.kube.requests import open_requests
 from respread_cli.read.connection import open_connection
@@ -269,7 +269,7 @@ def who_am_i(access: ClusterAccess) -> list[Any]:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
     async def operator() -> list[Any]:
-        async with open_requests(access) as requests, open_plain_session(access) as session:
+        async with open_requests(access) as requests, open_session(access, {}) as session:
             answer = await requests.send("POST", path, {}, body=body, timeout_seconds=30)
             async with session.post(access.endpoint.server + path, json=body) as response:
                 return [json.loads(answer.body), await response.json()]

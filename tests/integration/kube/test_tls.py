@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import yaml
 
-from respread.handlers.session import open_plain_session
+from respread.handlers.session import open_session
 from respread.kube.access import ClusterAccess, load_access
 from respread.kube.requests import NoResponseError, open_requests
 from respread_cli.read.connection import open_connection
@@ -133,7 +133,7 @@ def answers(access: ClusterAccess) -> list[str]:
     """Return what the clients get: the operator's, Kopf's and the commands'. It is "200", or why there is no answer."""
 
     async def of_operator() -> list[str]:
-        async with open_requests(access) as requests, open_plain_session(access) as session:
+        async with open_requests(access) as requests, open_session(access, {}) as session:
             try:
                 own = str((await requests.send("GET", PATH, {}, timeout_seconds=30)).status_code)
             except NoResponseError as error:

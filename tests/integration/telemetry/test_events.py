@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from respread.kube.access import load_access
-from respread.kube.events import Event, EventObject, EventRecorder, EventType, record_events
+from respread.kube.events import Event, EventObject, EventRecorder, EventType
 from respread.kube.requests import Requests, open_requests
 from respread.telemetry.logs import configure_logging
 from respread_sandbox import Sandbox
@@ -49,7 +49,7 @@ def record(kubeconfig: Path, use: Callable[[EventRecorder], Awaitable[None]], **
     async def run() -> None:
         async with (
             open_requests(load_access(kubeconfig=str(kubeconfig))) as requests,
-            record_events(requests, instance="respread-0", **options) as recorder,
+            EventRecorder(requests, instance="respread-0", **options).writing() as recorder,
         ):
             await use(recorder)
 
@@ -275,7 +275,7 @@ def test_only_temporary_errors_are_retried(
     stub = StubApi(*answers)
 
     async def run() -> None:
-        async with stub.requests() as requests, record_events(requests, instance="respread-0") as recorder:
+        async with stub.requests() as requests, EventRecorder(requests, instance="respread-0").writing() as recorder:
             recorder.record(evicted("shop"))
             await until(lambda: len(stub.bodies) == attempts)
             await asyncio.sleep(0.1)
@@ -291,7 +291,7 @@ def test_an_unreachable_server_does_not_stop_the_recorder(log: io.StringIO) -> N
     async def run() -> None:
         async with (
             open_requests(nobody_at("http://127.0.0.1:1")) as requests,
-            record_events(requests, instance="respread-0", queue_size=3) as recorder,
+            EventRecorder(requests, instance="respread-0", queue_size=3).writing() as recorder,
         ):
             for n in range(10):
                 recorder.record(evicted("shop", note=str(n)))

@@ -13,7 +13,6 @@ from typing import Any
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
-from respread.controller.loops import control_loop
 from respread.controller.permission import Leading
 from respread.controller.permissions import PermissionNeeds, Permissions
 from respread.controller.prevention_loop import PreventionLoop
@@ -148,7 +147,7 @@ class SimulatedCluster(FakeRequests):
             announcements=Announcements(lambda _: None, self.parts.informers.policies.current),
             metrics=self.parts.metrics,
         )
-        return control_loop(
+        return ControlLoop(
             self.parts.informers,
             self.acting,
             leading=leading,

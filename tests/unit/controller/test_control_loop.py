@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
-from respread.controller.loops import control_loop
 from respread.controller.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.journal import Journal
@@ -122,7 +121,7 @@ class Loop:
 
     def made(self, thread: PlanningThread | None = None) -> ControlLoop:
         """Return a loop that computes in a thread."""
-        return control_loop(
+        return ControlLoop(
             self.parts.informers,
             self.acting,
             leading=self.leading,

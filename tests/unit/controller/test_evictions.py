@@ -27,7 +27,7 @@ from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch
 from respread.controller.follow_up import LATE_SECONDS, OWED_SECONDS, UNANSWERED_SECONDS
-from respread.controller.observation import Conclusions
+from respread.controller.observation import ask_again
 from respread.controller.permission import CONFIRM_SECONDS, Leading
 from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
@@ -454,8 +454,7 @@ async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
         await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
         assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
         world.seconds += seconds
-        conclusions = Conclusions(acting, world.parts.metrics, lambda: world.seconds)
-        conclusions.ask_again(world.snapshot, spread, world.parts.informers.policies.policies)
+        ask_again(acting, world.snapshot, spread, world.parts.informers.policies.policies)
         while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
             await asyncio.sleep(0.01)
         assert len(acting.journal.ledger) == 1

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from respread.cluster.meta import ObjectKey
-from respread.handlers.session import open_plain_session, open_session
+from respread.handlers.session import open_session
 from respread.kube.access import ClusterAccess, load_access
 from respread.kube.credentials import CredentialsError, Endpoint, FixedIdentity
 from respread.kube.listing import MOST_BYTES
@@ -279,7 +279,7 @@ async def test_a_redirect_does_not_receive_the_credentials(tmp_path: Path) -> No
     async with session_with(script, parts, tmp_path) as (session, server):
         await get(session, server + PODS)
         assert names(parts) == {"api"}
-        async with open_plain_session(load_access(kubeconfig=str(tmp_path / "kubeconfig"))) as plain:
+        async with open_session(load_access(kubeconfig=str(tmp_path / "kubeconfig")), {}) as plain:
             with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
                 await get(plain, server + PODS)
     assert other.asked == []

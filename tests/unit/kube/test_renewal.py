@@ -16,7 +16,7 @@ from aiohttp import web
 from respread.api.reasons import Held, Reason
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.handlers.session import open_plain_session
+from respread.handlers.session import open_session
 from respread.kube.access import LEAST_INTERVAL_SECONDS, ClusterAccess, Renewal, load_access
 from respread.kube.credentials import Endpoint
 from respread.kube.requests import NoResponseError, Requests, open_requests
@@ -171,7 +171,7 @@ async def test_a_netrc_entry_is_not_sent_to_the_api_server(tmp_path: Path, monke
         file = tmp_path / "kubeconfig"
         write_kubeconfig(file, server, "ours")
         access = load_access(kubeconfig=str(file))
-        async with open_requests(access) as requests, open_plain_session(access) as session:
+        async with open_requests(access) as requests, open_session(access, {}) as session:
             answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
             assert answer.succeeded
             async with session.get(f"{access.endpoint.server}/api") as response:

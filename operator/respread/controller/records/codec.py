@@ -1,7 +1,8 @@
 """The history in the policies' records: what the next leader must know of what was done before.
 
 It contains the groups in back-off, the evictions that count for `limits.perHour` and `limits.perHourPerGroup`, and the
-failures in a row. Groups and situations are stored as digests: short names that are the same in every process.
+failures in a row. Groups and situations are stored as digests: short names that are the same in every process. What is
+called `now` is in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -41,12 +42,7 @@ def recalled(
     """Return what the policies' records contain.
 
     The author of a policy's record must not affect more than the policy does: the record of a RebalancePolicy only
-    counts for groups of its own namespace.
-
-    Args:
-        records: by the policies' names.
-        groups: the spread groups, by namespace.
-        now: seconds since the epoch.
+    counts for groups of its own namespace. The records are by the policies' names.
     """
     named = by_name(groups)
     back_offs: dict[str, BackOff] = {}
@@ -85,13 +81,7 @@ def back_offs_to_record(
 
 
 def evictions_to_record(history: EvictionHistory, policy: str, now: float) -> tuple[RecentEvictions, ...]:
-    """Return the evictions of the last hour for a policy's record.
-
-    Args:
-        history: when evictions were made.
-        policy: the policy's name.
-        now: seconds since the epoch.
-    """
+    """Return the evictions of the last hour for a policy's record."""
     return tuple(
         RecentEvictions(minute=_whole_seconds(each.minute * MINUTE_SECONDS), evictions=each.evictions)
         for each in history.in_last_hour(policy, now)
@@ -102,12 +92,7 @@ def without_one(record: Recorded, groups: Iterable[GroupKey], now: float) -> Rec
     """Return a policy's record without one of the evictions of the last hour that it counts.
 
     Of the evictions for the policy the first one goes. It was not made later than the one that is meant, so none is
-    forgotten too early.
-
-    Args:
-        record: the record.
-        groups: the groups for which the eviction counts.
-        now: seconds since the epoch.
+    forgotten too early. The eviction counts for the groups.
     """
     names = frozenset(map(group_name, groups))
     first = min(
@@ -135,7 +120,7 @@ def without_one(record: Recorded, groups: Iterable[GroupKey], now: float) -> Rec
 
 
 def recalled_failures(records: Mapping[str, Recorded], now: float) -> Breakers:
-    """Return the failures in a row from the records by the policies' names. `now` is in seconds since the epoch.
+    """Return the failures in a row from the records by the policies' names.
 
     No pause is longer than possible, whatever a record contains.
     """
@@ -166,10 +151,7 @@ def failures_to_record(breakers: Breakers, policy: str) -> FailuresInARow:
 def recalled_group_history(records: Mapping[str, Recorded], groups: GroupsByNamespace, now: float) -> GroupHistory:
     """Return the evictions by group from the policies' records, as if all had been made with the last one.
 
-    Args:
-        records: by the policies' names. That of a RebalancePolicy only counts for its own namespace.
-        groups: the spread groups, by namespace.
-        now: seconds since the epoch.
+    The record of a RebalancePolicy only counts for its own namespace.
     """
     named = by_name(groups)
     found: dict[str, tuple[str, GroupEvictionCount]] = {}
@@ -206,13 +188,7 @@ def without_expired(
 ) -> BackOffs:
     """Forget the groups whose back-off is over and which are balanced or gone.
 
-    A group with a move in flight is neither: without the evicted pod it may look balanced for the moment.
-
-    Args:
-        back_offs: the stored back-offs.
-        groups: the current groups.
-        busy: groups with moves in flight.
-        now: seconds since the epoch.
+    A `busy` group, with a move in flight, is neither: without the evicted pod it may look balanced for the moment.
     """
     if not any(each.until <= now for each in back_offs.groups.values()):
         return back_offs

@@ -57,12 +57,7 @@ class History:
         wall_clock: Callable[[], float],
         expected: Callable[[], tuple[Counting, ...]] = tuple,
     ) -> None:
-        """Start empty.
-
-        Args:
-            wall_clock: seconds since the epoch.
-            expected: returns what moves count for of which it is not certain whether they are made.
-        """
+        """Start empty. `expected` returns what moves count for of which it is not certain whether they are made."""
         self._wall_clock = wall_clock
         self.back_offs = BackOffs()
         self.breakers = Breakers()
@@ -77,41 +72,32 @@ class History:
         self._with_expected: tuple[tuple[Counting, ...], _Counts, _Counts] | None = None
         """The counts, with what is expected, of these; kept while neither changes."""
         self._names = GroupNames()
-        self._evicted: Counter[str] = Counter()
-        self._last_eviction: dict[str, datetime] = {}
+        self.evicted: Counter[str] = Counter()
+        """All evictions so far by policy, including those of earlier leaders."""
+        self.last_eviction_time: dict[str, datetime] = {}
+        """When this process last evicted, by policy."""
 
     def recall(self, records: Mapping[str, Recorded], groups: GroupsByNamespace, evicted: Mapping[str, int]) -> None:
-        """Start again with what earlier leaders have written.
-
-        Args:
-            records: by the policies' names.
-            groups: the spread groups, by namespace.
-            evicted: all evictions so far, by the policies' names.
-        """
+        """Start again with what earlier leaders have written, and all evictions so far, by the policies' names."""
         now = self._wall_clock()
         self.back_offs, of_policies = recalled(records, groups, now)
         self.breakers = recalled_failures(records, now)
         self._counts = _Counts(of_policies, recalled_group_history(records, groups, now))
-        self._evicted = Counter(evicted)
-        self._last_eviction = {}
+        self.evicted = Counter(evicted)
+        self.last_eviction_time = {}
 
     def at(self, seconds: float, expected: tuple[Counting, ...]) -> History:
-        """Return what is known now as a value.
-
-        Args:
-            seconds: a time in seconds since the epoch.
-            expected: what moves count for of which it is not certain whether they are made, with chosen ones.
-        """
+        """Return what is known now as a value, as of a time in seconds since the epoch, with what moves count for."""
         frozen = copy(self)
-        frozen._evicted = self._evicted.copy()  # noqa: SLF001 - our own class
-        frozen._last_eviction = self._last_eviction.copy()  # noqa: SLF001 - our own class
+        frozen.evicted = self.evicted.copy()
+        frozen.last_eviction_time = self.last_eviction_time.copy()
         frozen._wall_clock = lambda: seconds  # noqa: SLF001 - our own class
         frozen._expected = lambda: expected  # noqa: SLF001 - our own class
         return frozen
 
     def forget_others(self, policies: Collection[str]) -> None:
         """Forget what was done for other policies than these."""
-        for names in (self._evicted, self._last_eviction):
+        for names in (self.evicted, self.last_eviction_time):
             for gone in names.keys() - set(policies):
                 del names[gone]
         minutes = self._counts.of_policies.minutes
@@ -127,10 +113,7 @@ class History:
     def learn(self, ended: Ended, groups: Mapping[GroupKey, SpreadGroup], policy: Policy | None) -> None:
         """Record the outcome of a move: its groups back off unless it improved them, or no replacement is wanted.
 
-        Args:
-            ended: the move and its outcome.
-            groups: the current groups.
-            policy: the policy for which it was made; None if it is gone.
+        The policy is None if it is gone.
         """
         if (ready := was_ready(ended)) is not None:
             self.standings = self.standings.with_end(ended.move.pod.namespace, ready=ready)
@@ -158,8 +141,7 @@ class History:
     def learn_undecided(self, policy: Policy | None) -> None:
         """Record that a move was neither a success nor a failure. If it was the one that was tried, the pause repeats.
 
-        Args:
-            policy: the policy for which it was made; None if it is gone.
+        The policy is None if it is gone.
         """
         if policy is not None:
             most = policy.spec.limits.failures_in_a_row
@@ -195,21 +177,11 @@ class History:
     # Policies
 
     def paused(self, policy: Policy, namespace: str | None = None) -> Held | None:
-        """Return why a policy evicts nothing now, or None if failures don't pause it.
-
-        Args:
-            policy: the policy.
-            namespace: of the pod; None for the policy as a whole.
-        """
+        """Return why a policy evicts nothing now, as a whole or in a namespace, or None if failures don't pause it."""
         return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock(), namespace)
 
     def follow_trials(self, policies: Mapping[str, Policy], snapshot: ClusterSnapshot) -> None:
-        """Record that a policy's moves succeed again if the replacements that were not Ready are now.
-
-        Args:
-            policies: by name.
-            snapshot: the cluster as the watch shows it.
-        """
+        """Record that a policy's moves succeed again if the replacements that were not Ready are now."""
         self._trials = {}
         for name in self.breakers.policies:
             policy = policies.get(name)
@@ -245,12 +217,8 @@ class History:
     ) -> Held | None:
         """Return why nothing is evicted in a namespace after moves of a policy failed in a row, or None if it may be.
 
-        Args:
-            policy: the policy.
-            namespace: of the pod.
-            undecided: namespaces in which its moves are in flight or not known to be a lasting success. Namespaces
-                where something has already failed don't delay others.
-            snapshot: the cluster as the watch shows it.
+        In `undecided` namespaces, its moves are in flight or not known to be a lasting success. Namespaces where
+        something has already failed don't delay others.
         """
         if (single := self.single(policy)) is None:
             return None
@@ -292,8 +260,8 @@ class History:
 
     def made(self, policy: str) -> None:
         """Record that the API server has confirmed an eviction for a policy."""
-        self._evicted[policy] = min(self._evicted[policy] + 1, MAX_COUNT)
-        self._last_eviction[policy] = datetime.fromtimestamp(self._wall_clock(), UTC)
+        self.evicted[policy] = min(self.evicted[policy] + 1, MAX_COUNT)
+        self.last_eviction_time[policy] = datetime.fromtimestamp(self._wall_clock(), UTC)
 
     def _all(self) -> _Counts:
         expected, known = self._expected(), self._with_expected
@@ -310,16 +278,6 @@ class History:
             counts.of_policies.with_evictions(move.bounded, now),
             counts.of_groups.with_evictions(move.policy, map(self._names.of, move.groups), now),
         )
-
-    @property
-    def evicted(self) -> Mapping[str, int]:
-        """All evictions so far by policy, including those of earlier leaders."""
-        return self._evicted
-
-    @property
-    def last_eviction_time(self) -> Mapping[str, datetime]:
-        """When this process last evicted, by policy."""
-        return self._last_eviction
 
     # Records
 

@@ -40,12 +40,7 @@ class Journal:
     """The moves. It belongs to one event loop, and only changes between awaits of its readers."""
 
     def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time) -> None:
-        """Start without moves.
-
-        Args:
-            clock: a monotonic clock in seconds.
-            wall_clock: seconds since the epoch.
-        """
+        """Start without moves. The clock is monotonic and in seconds."""
         self.clock = clock
         self.wall_clock = wall_clock
         self.ledger = Ledger()
@@ -71,13 +66,7 @@ class Journal:
     def chosen(
         self, moves: Iterable[Move], snapshot: ClusterSnapshot, bounded: Mapping[str, tuple[str, ...]] = Map()
     ) -> None:
-        """Record moves that a reconcile has chosen for a snapshot of the cluster.
-
-        Args:
-            moves: the moves.
-            snapshot: the cluster.
-            bounded: the names of the policies whose limits count them, by the UIDs of the moves' pods.
-        """
+        """Record moves that a reconcile has chosen for a snapshot; see `Ledger.with_chosen`."""
         self.ledger = self.ledger.with_chosen(moves, snapshot, self.clock(), self.wall_clock(), bounded)
 
     def recorded(self, move: Move) -> None:
@@ -102,11 +91,8 @@ class Journal:
     def answered(self, move: Move, answer: Answer, *, again: bool) -> None:
         """Record the API server's answer to a move's eviction.
 
-        Args:
-            move: the move.
-            answer: its answer.
-            again: whether it was already in flight. If the first request got no answer, a refusal now says nothing
-                about it: it may still be on its way.
+        If it was sent `again`, and the first request got no answer, a refusal now says nothing about that: it may still
+        be on its way.
         """
         gone, entry = answer.held is None, self.ledger.of(move)
         if not again or answer.may_have_evicted or (gone and entry is not None and entry.is_owed):
@@ -181,16 +167,7 @@ class Recording:
         refusals: Refusals,
         seen: Callable[[], Mapping[str, PolicyStatus]],
     ) -> None:
-        """Create it.
-
-        Args:
-            journal: the moves, and what was done so far.
-            statuses: writes statuses.
-            announcements: report to users.
-            metrics: count.
-            refusals: receive what was not made.
-            seen: the policies' statuses as the watch shows them, by name.
-        """
+        """Create it. `seen` returns the policies' statuses as the watch shows them, by name."""
         self._journal = journal
         self._statuses = statuses
         self._announcements = announcements
@@ -220,12 +197,8 @@ class Recording:
     def close(self, move: Move, result: Answer | Held, bounding: Bounding, *, is_one_of_several: bool = False) -> None:
         """Count and report the result of a move.
 
-        Args:
-            move: the move.
-            result: the API server's answer, or why the eviction was not sent.
-            bounding: the policies that count it.
-            is_one_of_several: whether a request for it was sent before, or will be sent again. So what was not done
-                now may be done all the same.
+        If it `is_one_of_several`, a request for it was sent before, or will be sent again. So what was not done now may
+        be done all the same.
         """
         why = result if isinstance(result, Held) else result.held
         made = isinstance(result, Answer) and result.may_have_evicted

@@ -76,14 +76,9 @@ class StatusWriter:
         kinds: Iterable[Kind] = POLICY_KINDS,
         completed: Callable[[Policy, Recorded], Recorded],
     ) -> None:
-        """Write through the API server.
+        """Read by requests, and write by exclusive ones.
 
-        Args:
-            requests: sends requests that read.
-            exclusive: sends those that write.
-            clock: a monotonic clock in seconds.
-            kinds: the kinds of policies that are used.
-            completed: returns a policy's record with what it must contain when it is sent.
+        `completed` returns a policy's record with what it must contain when it is sent.
         """
         self._requests = requests
         self._clock = clock
@@ -115,11 +110,7 @@ class StatusWriter:
         return await read_statuses(self._requests, self._kinds)
 
     def begin(self, found: Collection[FoundStatus]) -> None:
-        """Start to lead: what was written before may have been overwritten since.
-
-        Args:
-            found: what was just read. The watch may be behind it.
-        """
+        """Start to lead with what was just read: what was written before may have been overwritten since."""
         self._records.begin(found)
         self._written = {each.uid: each.status for each in found}
         self._unconfirmed = set()
@@ -141,11 +132,8 @@ class StatusWriter:
         """Write statuses that differ and are due. Return when the next one is due, on the clock; infinity if none is.
 
         Of thousands, only some are written at once, so that other work need not wait; the others are due at once.
-        Namespaces take turns, and in each the status written longest ago is first.
-
-        Args:
-            wanted: the statuses.
-            now: when `any_due` was asked. What is due since then does not contain what is only then computed.
+        Namespaces take turns, and in each the status written longest ago is first. `now` is when `any_due` was asked:
+        what is due since then does not contain what is only then computed.
         """
         statuses = tuple(wanted)
         uids = {each.policy.uid for each in statuses}
@@ -179,13 +167,8 @@ class StatusWriter:
     async def ensure(self, policies: Iterable[tuple[Policy, PolicyStatus]]) -> set[str]:
         """Write what policies' records must contain, without waiting until it is due, because a move depends on it.
 
-        One request serves all callers that ask for a policy before it is sent.
-
-        Args:
-            policies: each with the status last seen in the API.
-
-        Returns:
-            The names of the policies whose record is certainly written.
+        One request serves all callers that ask for a policy before it is sent. Each has the status last seen in the
+        API. Returned are the names of the policies whose record is certainly written.
         """
         asked = tuple(policies)
         written = await asyncio.gather(*(self._ensured(policy, seen) for policy, seen in asked))
@@ -337,13 +320,7 @@ class ExclusiveRequests:
     __slots__ = ("_clock", "_exclusive_seconds", "_requests", "_unanswered_at")
 
     def __init__(self, requests: Requests, clock: Callable[[], float], exclusive_seconds: Callable[[], float]) -> None:
-        """Send through the API server.
-
-        Args:
-            requests: sends requests.
-            clock: a monotonic clock in seconds.
-            exclusive_seconds: for how long no other replica can lead.
-        """
+        """Create it. `exclusive_seconds` returns for how long no other replica can lead."""
         self._requests = requests
         self._clock = clock
         self._exclusive_seconds = exclusive_seconds

@@ -108,11 +108,6 @@ def _resources_of(container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
     return resources.get("requests") or {}, resources.get("limits") or {}
 
 
-def _has_pod_level_resources(spec: Json) -> bool:
-    """Return whether a pod has pod-level resources."""
-    return any(_resources_of(spec))
-
-
 def _default_requests(spec: Json) -> None:
     for container in _containers_of(spec):
         requests, limits = _resources_of(container)
@@ -144,7 +139,7 @@ def _set_resources(container: Json, requests: dict[str, Any], limits: dict[str, 
 
 def _default_pod_level(spec: Json, was: Json) -> None:
     """Copy the pod-level requests that a pod got because it has limits: they follow from its containers."""
-    if not _has_pod_level_resources(spec):
+    if not any(_resources_of(spec)):
         return
     given, _ = _resources_of(was)
     requests, limits = _resources_of(spec)
@@ -276,11 +271,7 @@ class _LimitRanges(msgspec.Struct):
 
 
 async def read_namespace_rules(requests: Requests, namespace: str) -> NamespaceRules | Held:
-    """Read what would change or refuse a new pod of a namespace.
-
-    Returns:
-        The rules, without those that may not be listed, or why they could not be read.
-    """
+    """Return what would change or refuse a new pod, without what may not be listed, or why it could not be read."""
     limits, quotas = await asyncio.gather(
         _list(requests, namespace, "limitranges"),
         _list(requests, namespace, "resourcequotas"),

@@ -225,17 +225,12 @@ class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
 async def read_owner(
     requests: Requests, list_pods: ListPods, namespace: str, controller: OwnerReference
 ) -> OwnerReading | Held:
-    """Read a pod's controller with its pods, and its Deployment or Rollout.
-
-    Returns:
-        The reading, or why there is none: the controller is gone, or the API server did not answer.
-    """
+    """Return a pod's controller with its pods, and its Deployment or Rollout, or why that can't be read."""
     found = await read_controller(requests, namespace, controller)
     if isinstance(found, Held):
         return found
     reference = found.metadata.controller
-    of_owner = _owner(requests, namespace, reference)
-    owner, pods = await asyncio.gather(of_owner, list_pods(namespace, controller, found))
+    owner, pods = await asyncio.gather(_owner(requests, namespace, reference), list_pods(namespace, controller, found))
     if isinstance(pods, Held):
         return pods
     return OwnerReading(
@@ -256,36 +251,25 @@ async def _owner(requests: Requests, namespace: str, owner: OwnerReference | Non
 
 
 async def read_controller(requests: Requests, namespace: str, controller: OwnerReference) -> ControllerObject | Held:
-    """Read a controller of pods, a Deployment or a Rollout alone.
-
-    Returns:
-        The controller, or why there is none: it is gone, or the API server did not answer.
-    """
+    """Return a controller of pods, a Deployment or a Rollout alone, or why that can't be read."""
+    what, names = f"{controller.kind} {controller.name}", {"namespace": namespace, "name": controller.name}
+    gone = Held(Reason.UNKNOWN_REPLACEMENT, f"{what} is gone: nothing would replace the pod")
     try:
-        return await _get(requests, namespace, controller.kind, controller.name, controller.uid)
+        response = await requests.send("GET", _PATHS[controller.kind], names)
+        if response.meaning is Meaning.ABSENT:
+            return gone
+        if not response.succeeded:
+            return unreadable(what, response)
+        found = decoded(_read_controller, response.body)
     except READING_ERRORS as error:
-        return unread(f"{controller.kind} {controller.name}", error)
-
-
-async def _get(requests: Requests, namespace: str, kind: str, name: str, uid: str) -> ControllerObject | Held:
-    names = {"namespace": namespace, "name": name}
-    response = await requests.send("GET", _PATHS[kind], names)
-    if response.meaning is Meaning.ABSENT:
-        return _gone(kind, name)
-    if not response.succeeded:
-        return unreadable(f"{kind} {name}", response)
-    found = decoded(_read_controller, response.body)
-    return found if found.metadata.uid == uid else _gone(kind, name)
+        return unread(what, error)
+    return found if found.metadata.uid == controller.uid else gone
 
 
 def unread(what: str, error: Exception) -> Held:
     """Return what stands in a move's way when reading something raised one of the `READING_ERRORS`."""
     words = error.message if isinstance(error, NoResponseError) else str(error)
     return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {words}")
-
-
-def _gone(kind: str, name: str) -> Held:
-    return Held(Reason.UNKNOWN_REPLACEMENT, f"{kind} {name} is gone: nothing would replace the pod")
 
 
 def unreadable(what: str, response: Response) -> Held:
@@ -395,13 +379,7 @@ class PodLists:
         what, found, kept_bytes = f"the list of pods of {whose}", _ByController(), 0
         names = {"namespace": namespace}
         try:
-            async for page in pages(
-                self._requests,
-                _PODS,
-                names,
-                page_objects=_PAGE,
-                label_selector=selector,
-            ):
+            async for page in pages(self._requests, _PODS, names, page_objects=_PAGE, label_selector=selector):
                 for document in page.objects:
                     pod = decoded(_read_pod, document)
                     if (owner := pod.metadata.controller) is not None:

@@ -56,7 +56,7 @@ def why_not_at_rest(
         or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
         or (why_clone_set_holds(reading.controller) if reading.kind == "CloneSet" else None)
         or _of_view(active, pod, known, (*leaving, *exchanged), expected, frozenset(exchanged.values()))
-        or (_of_order(reading, pod, leaving, together, now) if reading.kind == "StatefulSet" else None)
+        or (why_replacement_waits(reading, pod, leaving, together, now) if reading.kind == "StatefulSet" else None)
     )
 
 
@@ -187,14 +187,6 @@ def revision_of_pod(stateful_set: ControllerObject, pod_name: str) -> str:
     return status.current_revision if stays else status.update_revision
 
 
-def _of_order(
-    reading: OwnerReading, pod: Pod, leaving: Collection[str], together: Collection[str], now: datetime
-) -> Held | None:
-    return why_replacement_waits(
-        reading.controller, reading.pods, pod.name, leaving=leaving, together=together, now=now
-    )
-
-
 def _of_view(
     active: Sequence[ListedPod],
     pod: Pod,
@@ -285,13 +277,7 @@ class _Lack(NamedTuple):
 
 
 def why_replacement_waits(
-    stateful_set: ControllerObject,
-    pods: Iterable[ListedPod],
-    pod_name: str,
-    *,
-    leaving: Collection[str],
-    together: Collection[str],
-    now: datetime,
+    reading: OwnerReading, pod: Pod, leaving: Collection[str], together: Collection[str], now: datetime
 ) -> Held | None:
     """Return which pods would wait for one another after the eviction of a StatefulSet's pod, or None.
 
@@ -299,20 +285,13 @@ def why_replacement_waits(
     `podManagementPolicy: OrderedReady` the controller processes the ordinals from the lowest up, and stops at the first
     pod that it has just created, that is being deleted, or that is not Running, Ready and available.
 
-    Missing or leaving pods are a temporary reason (`InMotion`). Others may last.
-
-    Args:
-        stateful_set: the StatefulSet as it was read.
-        pods: all of its pods as they were listed, including those being deleted.
-        pod_name: the name of the pod to be evicted.
-        leaving: UIDs of its pods that Respread evicted and whose move is in flight.
-        together: UIDs of the pods to be evicted together with this one.
-        now: the time, with a time zone.
+    Missing or leaving pods are a temporary reason (`InMotion`). Others may last. For the arguments see
+    `why_not_at_rest`.
     """
-    spec, name = stateful_set.spec, stateful_set.metadata.name
+    spec, name, pod_name = reading.controller.spec, reading.controller.metadata.name, pod.name
     if spec.pod_management_policy == _PARALLEL:
         return None
-    by_ordinal = {ordinal_of(each.metadata.name): each for each in pods}
+    by_ordinal = {ordinal_of(each.metadata.name): each for each in reading.pods}
     start, own = spec.ordinals.start, ordinal_of(pod_name)
 
     def lack(ordinal: int) -> _Lack | None:
