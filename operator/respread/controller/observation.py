@@ -6,6 +6,7 @@ It is observed once, and passed to each of the reconcile's steps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 from immutables import Map
@@ -25,7 +26,7 @@ from respread.eviction.limiter import Bounding, Limiter, Limiters
 from respread.handlers.informer import Informers
 from respread.holds.holds import why_stale
 from respread.moves.entry import Ended, still_there
-from respread.moves.following import Comparison, Judged
+from respread.moves.following import Judged, compared
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.policies import PolicySetting
@@ -157,7 +158,7 @@ class Observer:
         """Process the outcomes of moves. The leader of a term reports the moves of earlier terms too."""
         journal = self._acting.journal
         ledger = journal.ledger.patient(_ready_seconds(journal.ledger, policies))
-        ledger, ended = ledger.updated(snapshot, journal.clock(), Comparison(spread))
+        ledger, ended = ledger.updated(snapshot, journal.clock(), partial(compared, spread))
         judged = journal.followed(ledger, snapshot)
         if leads:
             self._follow_trials(snapshot, policies)

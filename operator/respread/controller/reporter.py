@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from heapq import nsmallest
 from math import inf
+from typing import Final
 
 import msgspec
 
@@ -185,11 +186,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: History) -> dict[str, PolicyOutcome]:
     """Return what a reconcile found and did for each policy, by name."""
     waiting = {key: each.held for each in reconciled.held for key in each.move.groups}
-    nothing = _Share()
-    return {
-        policy.name: _outcome(policy, reconciled.shares.get(policy.name, nothing), reconciled, waiting, history)
-        for policy in policies
-    }
+    return {policy.name: _outcome(policy, reconciled, waiting, history) for policy in policies}
 
 
 class _Share(msgspec.Struct):
@@ -201,9 +198,13 @@ class _Share(msgspec.Struct):
     held: list[HeldMove] = []
 
 
+_NO_SHARE: Final = _Share()
+
+
 def _outcome(
-    policy: Policy, share: _Share, reconciled: Reconciled, waiting: Mapping[GroupKey, Held], history: History
+    policy: Policy, reconciled: Reconciled, waiting: Mapping[GroupKey, Held], history: History
 ) -> PolicyOutcome:
+    share = reconciled.shares.get(policy.name, _NO_SHARE)
     groups, blocked, moves = share.groups, share.blocked, share.moves
     unworkable = list(_unworkable(groups, reconciled.findings))
     states = Counter(state for _, state, _ in unworkable)
@@ -272,20 +273,15 @@ def figures_of(
 
     The outcomes have the policies' names.
     """
-    nothing = _Share()
+    blocked = {each.group: each.reason for each in reconciled.plan.blocked}
     return PlanFigures(
-        skews=_skews(reconciled.spread.groups.values(), {each.group: each.reason for each in reconciled.plan.blocked}),
-        policies=tuple(
-            _policy_figures(
-                policy.name,
-                reconciled.shares.get(policy.name, nothing),
-                outcomes.get(policy.name),
-                reconciled.missing_permissions.get(policy.name, ()),
-                reconciled.remaining.get(policy.name, NOTHING_LEFT),
-                reconciled.findings,
-            )
-            for policy in policies
+        # Each is computed only on request, because there may be tens of thousands.
+        skews=(
+            figure
+            for group in reconciled.spread.groups.values()
+            for figure in _skews_of(group, blocked.get(group.key, ""))
         ),
+        policies=tuple(_policy_figures(policy.name, reconciled, outcomes.get(policy.name)) for policy in policies),
     )
 
 
@@ -368,11 +364,6 @@ def _blocked_counts(
     )
 
 
-def _skews(groups: Iterable[SpreadGroup], blocked: Mapping[GroupKey, str]) -> Iterator[SkewFigure]:
-    """Yield the skews of spread groups, each computed only on request, because there may be tens of thousands."""
-    return (figure for group in groups for figure in _skews_of(group, blocked.get(group.key, "")))
-
-
 def _skews_of(group: SpreadGroup, blocked: str) -> Iterable[SkewFigure]:
     domains = group.domains.nodes
     is_shown = group.key.topology_key != HOSTNAME and len(domains) <= MOST_DOMAINS
@@ -390,22 +381,15 @@ def _skews_of(group: SpreadGroup, blocked: str) -> Iterable[SkewFigure]:
         )
 
 
-def _policy_figures(
-    policy: str,
-    share: _Share,
-    outcome: PolicyOutcome | None,
-    missing: Iterable[MissingPermission],
-    remaining: Remaining,
-    findings: Findings,
-) -> PolicyFigures:
+def _policy_figures(policy: str, reconciled: Reconciled, outcome: PolicyOutcome | None) -> PolicyFigures:
+    share, remaining = reconciled.shares.get(policy, _NO_SHARE), reconciled.remaining.get(policy, NOTHING_LEFT)
+    unworkable = _unworkable(share.groups, reconciled.findings)
     return PolicyFigures(
         policy=policy,
         namespaces=frozenset(group.key.namespace for group in share.groups),
         groups=_by_kind(share.groups),
         violated=_by_kind(group for group in share.groups if group.violated),
-        unworkable=Counter(
-            (state, found.finding.when, found.finding.rule) for _, state, found in _unworkable(share.groups, findings)
-        ),
+        unworkable=Counter((state, found.finding.when, found.finding.rule) for _, state, found in unworkable),
         blocked=Counter(each.reason for each in share.blocked.values()),
         planned_evictions=len(share.moves),
         paused=outcome is not None and bool(outcome.paused),
@@ -414,7 +398,9 @@ def _policy_figures(
         limits_used=remaining.used,
         oscillating=0 if outcome is None else len(outcome.oscillating),
         contested=0 if outcome is None else len(outcome.contested_costs),
-        missing_permissions={each.permission: len(each.namespaces) for each in missing},
+        missing_permissions={
+            each.permission: len(each.namespaces) for each in reconciled.missing_permissions.get(policy, ())
+        },
     )
 
 

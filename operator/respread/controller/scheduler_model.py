@@ -9,7 +9,7 @@ once, because the selectors of `apps/v1` never change. A new owner has a name or
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from functools import partial
 from math import inf
@@ -95,15 +95,13 @@ class SchedulerModel(PlanningModel):
         asked = self._version is None or self._version.asked
         if self._owners is None:
             return asked
-        self._of_spread = frozenset(_owners_needed(spread, snapshot, policies))
+        self._of_spread = frozenset(  # for default constraints, in namespaces of policies
+            owner
+            for name, owners in spread.owners.items()
+            if not policies.in_namespace(name, snapshot.namespaces).is_empty
+            for owner in owners
+        )
         return self._owners.want(self._of_spread, self._of_victims) and asked
-
-
-def _owners_needed(spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> Iterator[SelectingOwner]:
-    """Yield the owners whose selectors are needed for default constraints in namespaces of policies."""
-    for name, owners in spread.owners.items():
-        if not policies.in_namespace(name, snapshot.namespaces).is_empty:
-            yield from owners
 
 
 class _Version(msgspec.Struct, rename="camel"):

@@ -23,8 +23,7 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limiter import Limiter
-from respread.eviction.standing import Trust
-from respread.eviction.tallies import HOUR_SECONDS, EvictionHistory, Needed, replicas_of
+from respread.eviction.tallies import HOUR_SECONDS, Counted, Needed, replicas_of
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetIndex
 from respread.planning.victims.protection import is_active, is_ordered, siblings_of, why_not_replaced
@@ -218,17 +217,9 @@ def in_short(seconds: int) -> str:
     return in_words(seconds).replace(" min", "m").replace(" h", "h").replace(" s", "s").replace(" ", "")
 
 
-class PresentLimits(msgspec.Struct, frozen=True, kw_only=True):
+class PresentLimits(Counted, frozen=True, kw_only=True):
     """The limits, and what was done so far."""
 
-    snapshot: ClusterSnapshot
-    limiters: tuple[Limiter, ...]
-    """One for every policy."""
-    now: float
-    """Seconds since the epoch."""
-    history: EvictionHistory = EvictionHistory()
-    trust: Trust | None = None
-    """What became of the workloads' last replacements; None if that is not known."""
     waited: Mapping[WorkloadName, float] = {}
     """By workload, how long its oldest move in flight has taken, in seconds."""
 

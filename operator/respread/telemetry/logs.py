@@ -92,13 +92,10 @@ def redact(value: object) -> Loggable:
 
 def redact_fields(fields: Mapping[str, object]) -> dict[str, Loggable]:
     """Return `fields` redacted. Fields whose name indicates a credential are replaced entirely."""
-    return {str(name): _redact_field(str(name), value) for name, value in fields.items()}
-
-
-def _redact_field(name: str, value: object) -> Loggable:
-    if value is not None and _SECRET_NAME.search(name):
-        return REDACTED
-    return redact(value)
+    return {
+        str(name): REDACTED if value is not None and _SECRET_NAME.search(str(name)) else redact(value)
+        for name, value in fields.items()
+    }
 
 
 class LogFormat(StrEnum):

@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self
 
@@ -128,11 +129,9 @@ class Exposition:
         content_type, compressed = wanted
         async with self._one_at_a_time:
             del self._next[wanted]
-            body = await self._in_thread(lambda: _encoded(encode, self._registry, compressed=compressed))
+            work = partial(_encoded, encode, self._registry, compressed=compressed)
+            body = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         return Exposed(body, content_type, compressed)
-
-    def _in_thread(self, work: Callable[[], bytes]) -> Awaitable[bytes]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def _known_version(asked: re.Match[str]) -> str:

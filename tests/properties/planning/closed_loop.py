@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
 
 from respread.api.reasons import Held
 from respread.holds.backoff import BackOffs
 from respread.moves.entry import Outcome
-from respread.moves.following import Comparison
+from respread.moves.following import compared
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.plans import plan_cluster
@@ -149,7 +150,7 @@ def _choose(
 def _learn(back_offs: BackOffs, world: World, wave: Sequence[Move], hosts: Sequence[int]) -> BackOffs:
     snapshot = snapshot_of(world)
     spread = spread_of(snapshot)
-    compare = Comparison(spread)
+    compare = partial(compared, spread)
     replacements = {pod.name: pod for pod in snapshot.pods.values()}
     for move, _ in zip(wave, hosts, strict=True):
         outcome = compare(move, replacements[move.pod.name])

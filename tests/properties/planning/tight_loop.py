@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Final, NamedTuple
@@ -25,7 +26,7 @@ from respread.eviction.limiter import Limiter
 from respread.eviction.pacing import Pace
 from respread.holds.backoff import BackOffs
 from respread.moves.entry import Outcome
-from respread.moves.following import Comparison
+from respread.moves.following import compared
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner
@@ -240,7 +241,7 @@ class _Operator:
         """Observe the cluster and evict, and return whether anything was done or is in flight."""
         snapshot = mover.state.snapshot
         spread = self._index.update(snapshot)
-        self.in_flight, ended = self.in_flight.updated(snapshot, now, Comparison(spread))
+        self.in_flight, ended = self.in_flight.updated(snapshot, now, partial(compared, spread))
         for each in ended:
             self._learn(each.move.groups, each.outcome, spread)
         overlaid = self.in_flight.overlay(snapshot)

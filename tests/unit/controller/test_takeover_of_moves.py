@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from respread.controller.takeover import AskingRules, resumed
 from respread.eviction.limiter import Limiter
 from respread.moves.codec import RecordedMoves
 from respread.moves.entry import LONGEST_SECONDS, STEP_SECONDS, Ended, MovePhase, Outcome
-from respread.moves.following import Comparison
+from respread.moves.following import compared
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.policies import PolicySetting
@@ -76,7 +77,7 @@ def killed(journal: Journal, snapshot: ClusterSnapshot) -> dict[str, Recorded]:
 
 
 def followed(journal: Journal, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
-    journal.ledger, ended = journal.ledger.updated(snapshot, journal.clock(), Comparison(spread_of(snapshot)))
+    journal.ledger, ended = journal.ledger.updated(snapshot, journal.clock(), partial(compared, spread_of(snapshot)))
     return ended
 
 

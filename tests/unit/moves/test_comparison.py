@@ -8,7 +8,7 @@ from immutables import Map
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
 from respread.cluster.pod import Pod
 from respread.moves.entry import Outcome
-from respread.moves.following import Comparison
+from respread.moves.following import compared
 from respread.planning.plan import Move
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
@@ -41,7 +41,7 @@ def test_the_outcome_follows_from_the_domain_of_the_replacement(
 ) -> None:
     new = replacement(on)
     spread = spread_of(cluster(NODES, [*pods(others, WEB), new]))
-    assert Comparison(spread)(the_move(), new) is outcome
+    assert compared(spread, the_move(), new) is outcome
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_an_unchanged_group_keeps_the_outcome_and_a_worse_one_makes_it_worse(
     planned = plan_cluster(cluster(nodes, pods({"a1": 4, "b1": 3, "c1": 2}, soft)), [policy], now=NOW).moves[0]
     assert set(planned.from_domains) == {"a", "a1"}
     new = pod("new", on, soft)
-    assert Comparison(spread_of(cluster(nodes, [*pods(zones, soft), new])))(planned, new) is outcome
+    assert compared(spread_of(cluster(nodes, [*pods(zones, soft), new])), planned, new) is outcome
 
 
 def test_a_deleted_group_does_not_affect_the_outcome() -> None:
     other = pods({"a1": 1}, spec(constraint(selector=Map(app="other"))), labels=Map(app="other"))
-    assert Comparison(spread_of(cluster(NODES, other)))(the_move(), replacement("b1")) is Outcome.UNKNOWN
+    assert compared(spread_of(cluster(NODES, other)), the_move(), replacement("b1")) is Outcome.UNKNOWN

@@ -17,7 +17,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.choosing import begun_groups
 from respread.controller.records.history import History
 from respread.moves.entry import Counting, Outcome
-from respread.moves.following import Comparison
+from respread.moves.following import compared
 from respread.planning.plan import BlockedGroup
 from respread.planning.search.tally import Tally
 from respread.prevention.ranks import evictions_needed
@@ -170,7 +170,7 @@ def test_a_move_is_judged_by_them(case: Case) -> None:
         before[source] += 1
         before[target] -= 1
         made = move("old", groups=(key,), from_domains=("abcdef"[source],))
-        outcome = Comparison(spread)(made, pod("new", f"{'abcdef'[target]}1", spec()))
+        outcome = compared(spread, made, pod("new", f"{'abcdef'[target]}1", spec()))
         worse = excess(case.counts) > excess(tuple(before)) or case.counts[target] > case.minimum + case.max_skew
         assert outcome is (Outcome.WORSE if worse else Outcome.IMPROVED)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from math import inf
 from typing import Final
@@ -42,11 +43,6 @@ MOST_REMEMBERED: Final = 4096
 """Controllers whose owners are kept in mind."""
 
 
-def _ordinary_rules(_: Move) -> VictimRules:
-    """Return the rules of a policy with defaults."""
-    return VictimRules()
-
-
 class Owners:
     """Reads controllers and returns whether they are at rest."""
 
@@ -55,11 +51,7 @@ class Owners:
         requests: Requests,
         clock: Callable[[], float],
         *,
-        rules: Callable[[Move], VictimRules] = _ordinary_rules,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        fresh_seconds: float = FRESH_SECONDS,
-        coming: ComingReplacements | None = None,
-        lists: PodLists | None = None,
+        rules: Callable[[Move], VictimRules] = lambda _: VictimRules(),
         top: TopOwners | None = None,
     ) -> None:
         """Read controllers from the API server.
@@ -70,27 +62,22 @@ class Owners:
         self._requests = requests
         self._clock = clock
         self._rules = rules
-        self._now = now
-        self._fresh_seconds = fresh_seconds
-        self._coming = ComingReplacements() if coming is None else coming
-        self._lists = PodLists(requests) if lists is None else lists
+        self._coming = ComingReplacements()
+        self._lists = PodLists(requests)
         self._top = TopOwners() if top is None else top
-        self._readings: BatchReadings[OwnerReading] = BatchReadings(clock, fresh_seconds)
-        self._replacements = Replacements(requests, clock, fresh_seconds, self._coming)
-        self._others = OtherControllers(requests, clock)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start without readings."""
+        self._readings: BatchReadings[OwnerReading] = BatchReadings(self._clock, FRESH_SECONDS)
+        self._replacements = Replacements(self._requests, self._clock, FRESH_SECONDS, self._coming)
+        self._others = OtherControllers(self._requests, self._clock)
 
     def without_readings(self) -> Owners:
         """Return new owners without readings, for moves that were planned on the current state."""
-        return Owners(
-            self._requests,
-            self._clock,
-            rules=self._rules,
-            now=self._now,
-            fresh_seconds=self._fresh_seconds,
-            coming=self._coming,
-            lists=self._lists,
-            top=self._top,
-        )
+        owners = copy(self)
+        owners._begin()  # noqa: SLF001 - our own class
+        return owners
 
     async def why_not_at_rest(
         self, move: Move, snapshot: ClusterSnapshot, moves: Ledger, together: Sequence[Move] = ()
@@ -152,7 +139,7 @@ class Owners:
                 unreplaced=moves.unreplaced(controller.uid, {each.metadata.uid for each in reading.pods}),
                 expected=moves.unreplaced(controller.uid, {each.uid for each in siblings}),
                 exchanged=moves.exchanged(controller.uid),
-                now=self._now(),
+                now=datetime.now(UTC),
                 together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
             )
         )

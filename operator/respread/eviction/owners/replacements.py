@@ -30,7 +30,6 @@ from respread.eviction.owners.admission import (
 from respread.eviction.owners.reading import (
     READING_ERRORS,
     BatchReadings,
-    ControllerObject,
     OwnerReading,
     unread,
     unreadable,
@@ -171,10 +170,12 @@ class Replacements:
     async def _template(self, pod: Pod, reading: OwnerReading) -> Json | Held:
         """Return the template of the pod's replacement. A StatefulSet may use an earlier revision."""
         controller = reading.controller
-        if reading.kind == "StatefulSet" and _is_earlier(revision := revision_of_pod(controller, pod.name), controller):
+        revision = revision_of_pod(controller, pod.name) if reading.kind == "StatefulSet" else ""
+        if revision and revision != controller.status.update_revision:
             what = f"ControllerRevision {revision}"
-            key = (pod.namespace, revision)
-            found = await self._objects.get(key, lambda: self._get(_REVISION, pod.namespace, revision, what))
+            found = await self._objects.get(
+                (pod.namespace, revision), lambda: self._get(_REVISION, pod.namespace, revision, what)
+            )
             return found if isinstance(found, Held) else found["data"]["spec"]["template"]
         template: Json = decoded(msgspec.json.decode, controller.spec.template)
         return template
@@ -191,10 +192,6 @@ class Replacements:
         except READING_ERRORS as error:
             return unread(what, error)
         return found if isinstance(found, dict) else Held(Reason.API_UNAVAILABLE, f"{what} could not be read")
-
-
-def _is_earlier(revision: str, stateful_set: ControllerObject) -> bool:
-    return bool(revision) and revision != stateful_set.status.update_revision
 
 
 class _TemplateDifference(NamedTuple):

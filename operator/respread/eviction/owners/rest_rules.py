@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from immutables import Map
 
@@ -269,11 +269,8 @@ def why_clone_set_holds(clone_set: ControllerObject) -> Held | None:
     return Held(Reason.IN_MOTION, f"{named} is being rolled out: {older} of its pods are of an older revision")
 
 
-class _Lack(NamedTuple):
-    """Why a StatefulSet's controller would stop at a pod."""
-
-    reason: Reason
-    words: str
+_Lack: TypeAlias = tuple[Reason, str]
+"""Why a StatefulSet's controller would stop at a pod, in words."""
 
 
 def why_replacement_waits(
@@ -301,16 +298,16 @@ def why_replacement_waits(
         found = lack(ordinal) or _unavailability(by_ordinal[ordinal], spec.min_ready_seconds, now)
         if found is not None:
             return Held(
-                found.reason,
+                found[0],
                 f"StatefulSet {name} (podManagementPolicy OrderedReady) recreates {pod_name} only when all lower "
-                f"ordinals are Ready and available, and {name}-{ordinal} {found.words}",
+                f"ordinals are Ready and available, and {name}-{ordinal} {found[1]}",
             )
     for ordinal in range(own + 1, start + spec.replicas):
         if (found := lack(ordinal)) is not None:
             return Held(
-                found.reason,
+                found[0],
                 f"StatefulSet {name} (podManagementPolicy OrderedReady) would create {name}-{ordinal}, which "
-                f"{found.words}, only when the replacement of {pod_name} is Ready and available",
+                f"{found[1]}, only when the replacement of {pod_name} is Ready and available",
             )
     return None
 
@@ -318,21 +315,20 @@ def why_replacement_waits(
 def _absence(pod: ListedPod | None, leaving: Collection[str], together: Collection[str]) -> _Lack | None:
     """Return why a pod is missing, or soon will be; None if it stays."""
     if pod is None:
-        return _Lack(Reason.IN_MOTION, "is missing")
+        return Reason.IN_MOTION, "is missing"
     if pod.metadata.uid in leaving:
-        return _Lack(Reason.IN_MOTION, "is being moved")
+        return Reason.IN_MOTION, "is being moved"
     if not pod.active:
-        return _Lack(Reason.IN_MOTION, "is being deleted or has run to its end")
+        return Reason.IN_MOTION, "is being deleted or has run to its end"
     if pod.metadata.uid in together:
-        return _Lack(Reason.REPLACEMENT_WOULD_WAIT, "would have to go together with it")
+        return Reason.REPLACEMENT_WOULD_WAIT, "would have to go together with it"
     return None
 
 
 def _unavailability(pod: ListedPod, min_ready_seconds: int, now: datetime) -> _Lack | None:
     """Return why the controller would wait for an existing pod, or None."""
     if not pod.is_available(0, now):
-        return _Lack(Reason.REPLACEMENT_WOULD_WAIT, "is not Ready")
+        return Reason.REPLACEMENT_WOULD_WAIT, "is not Ready"
     if not pod.is_available(min_ready_seconds, now):
-        words = f"has not been Ready for minReadySeconds, {min_ready_seconds} s, yet"
-        return _Lack(Reason.REPLACEMENT_WOULD_WAIT, words)
+        return Reason.REPLACEMENT_WOULD_WAIT, f"has not been Ready for minReadySeconds, {min_ready_seconds} s, yet"
     return None
