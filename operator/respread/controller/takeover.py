@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -25,7 +24,7 @@ from respread.eviction.tallies import HOUR_SECONDS, MINUTE_SECONDS
 from respread.kube.listing import ListError
 from respread.kube.retry import Retry
 from respread.moves.codec import by_name, recorded_moves
-from respread.moves.entry import MoveEntry, MovePhase
+from respread.moves.entry import MovePhase
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.budgets import BudgetBook, why_no_budget
@@ -41,55 +40,42 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 """The longest pause between attempts to read them."""
 
 
-class AskingRules(NamedTuple):
-    """What decides whether a recovered move may be sent again, because a record is not a plan of ours."""
-
-    setting: PolicySetting
-    limiters: tuple[Limiter, ...]
-    now: datetime
-    """With a time zone."""
-
-    def allow(self, entries: Iterable[MoveEntry], snapshot: ClusterSnapshot) -> frozenset[str]:
-        """Return the UIDs of the pods that could be planned with the current policies, protection and limits.
-
-        Pods that their controllers have created since don't count as not Ready, because they are replacements.
-        """
-        index, protections, budgets = self.setting.index, self.setting.protections, BudgetBook(snapshot)
-
-        def may_go(move: Move) -> bool:
-            policies = index.in_namespace(move.pod.namespace, snapshot.namespaces)
-            policy = policies.governance(move.pod.labels).policy
-            return (
-                policy is not None
-                and policy.name == move.policy
-                and policy.name in protections
-                and protections[policy.name].of_pod(move.pod, self.now) is None
-                and why_no_budget(policy.spec.victims, budgets.budgets_of(move.pod)) is None
-            )
-
-        asked = [entry for entry in entries if may_go(entry.move)]
-        replacements = frozenset(
-            pod.uid for entry in asked for pod in siblings_of(snapshot, entry.move.pod) if pod.uid not in entry.known
-        )
-        pace = Pace(snapshot=snapshot, limiters=self.limiters, replacements=replacements, now=self.now.timestamp())
-        return frozenset(move.pod.uid for move in pace.of([entry.move for entry in asked]).now)
-
-
 def resumed(
     known: Ledger,
     records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     spread: Spread,
-    rules: AskingRules,
+    setting: PolicySetting,
+    limiters: tuple[Limiter, ...],
     moment: ClockReading,
 ) -> Ledger:
     """Return exactly the moves that are in flight according to the policies' records.
 
-    Those known here that are no longer in a record were followed to their end by others. The rules decide whether those
-    that may not have been made may be sent again.
+    Those known here that are no longer in a record were followed to their end by others. Those that may not have been
+    made may be sent again if they could be planned with the current policies, protection and limits, because a record
+    is not a plan of ours. Pods that their controllers have created since don't count as not Ready: they are
+    replacements.
     """
+    budgets, time = BudgetBook(snapshot), moment.time_of_day
+
+    def may_go(move: Move) -> bool:
+        policies = setting.index.in_namespace(move.pod.namespace, snapshot.namespaces)
+        policy = policies.governance(move.pod.labels).policy
+        return (
+            policy is not None
+            and policy.name == move.policy
+            and policy.name in setting.protections
+            and setting.protections[policy.name].of_pod(move.pod, time) is None
+            and why_no_budget(policy.spec.victims, budgets.budgets_of(move.pod)) is None
+        )
+
     entries = list(recorded_moves(records, snapshot, by_name(spread.by_namespace), moment))
-    allowed = rules.allow(entries, snapshot)
+    asked = [entry for entry in entries if may_go(entry.move)]
+    replacements = frozenset(
+        pod.uid for entry in asked for pod in siblings_of(snapshot, entry.move.pod) if pod.uid not in entry.known
+    )
+    pace = Pace(snapshot=snapshot, limiters=limiters, replacements=replacements, now=time.timestamp())
+    allowed = {move.pod.uid for move in pace.of([entry.move for entry in asked]).now}
     return known.resumed(msgspec.structs.replace(entry, ours=entry.uid in allowed) for entry in entries)
 
 
@@ -175,8 +161,7 @@ class Takeover:
         acting.statuses.begin(found.values())
         records = {name: each.record for name, each in found.items() if each.record is not None}
         moment = journal.moment()
-        rules = AskingRules(setting, limiters, moment.time_of_day)
-        ledger = resumed(journal.ledger, records, snapshot, spread, rules, moment)
+        ledger = resumed(journal.ledger, records, snapshot, spread, setting, limiters, moment)
         doubtful = in_doubt(ledger, records, moment.time)
         evicted = {name: each.status.summary.evicted for name, each in found.items()}
         journal.history.recall(without(doubtful, records, moment.time), spread.by_namespace, evicted)

@@ -32,7 +32,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import aiohttp
 from yarl import URL
@@ -66,7 +66,7 @@ def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> ai
     The informers are those of each watched collection's path (`/api/v1/pods`). Other answers are returned unchanged.
     """
     prefix = URL(access.endpoint.server).path.rstrip("/")
-    wires = {prefix + path: _Wire(informer) for path, informer in informers.items()}
+    wires = {prefix + path: _Wire(informer, Outage(), PageSize()) for path, informer in informers.items()}
     served = {prefix + path: document for path, document in _served(each.kind for each in informers.values()).items()}
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
@@ -90,15 +90,12 @@ def _request_class(access: ClusterAccess) -> type[aiohttp.ClientRequest]:
     return Request
 
 
-class _Wire:
+class _Wire(NamedTuple):
     """One kind's informer, its current or past obstacle, and the size of its pages."""
 
-    __slots__ = ("informer", "outage", "page_size")
-
-    def __init__(self, informer: Informer) -> None:
-        self.informer = informer
-        self.outage = Outage()
-        self.page_size = PageSize()
+    informer: Informer
+    outage: Outage
+    page_size: PageSize
 
 
 def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
@@ -292,7 +289,9 @@ class _Patience:
             "A kind can't be watched; asking again until it can",
             problem,
             of=kind.resource,
-            at_least_seconds=_wanted_pause_seconds(response),
+            at_least_seconds=min(
+                retry_after_seconds(response.headers.get("Retry-After")) or 0.0, _LONGEST_RETRY_AFTER_SECONDS
+            ),
         )
 
     async def _discover(
@@ -350,10 +349,6 @@ def _expired(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
     """Make a refused watch look like one that ended. The session creates only its own responses."""
     cast("_Response", response).expire()
     return response
-
-
-def _wanted_pause_seconds(response: aiohttp.ClientResponse) -> float:
-    return min(retry_after_seconds(response.headers.get("Retry-After")) or 0.0, _LONGEST_RETRY_AFTER_SECONDS)
 
 
 async def _message_of(response: aiohttp.ClientResponse) -> str:

@@ -31,12 +31,12 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-class EventObject(msgspec.Struct, frozen=True, kw_only=True):
-    """The object of an Event."""
+class EventObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The object of an Event, as the API writes it."""
 
     api_version: str
     kind: str
-    namespace: str
+    namespace: str = ""
     """Empty for a cluster-scoped object."""
     name: str
     uid: str
@@ -73,31 +73,19 @@ REMEMBERED: Final = 4096
 """How many Events, and objects, are remembered."""
 
 
-class Series:
+class Series(msgspec.Struct, eq=False):
     """One Event and how often it was seen."""
 
-    __slots__ = (
-        "count",
-        "event",
-        "first_time",
-        "last_seconds",
-        "last_time",
-        "name",
-        "written_count",
-        "written_seconds",
-    )
-
-    def __init__(self, event: Event, name: str, time: datetime, now_seconds: float) -> None:
-        self.event = event
-        self.name = name
-        """Of the Event object."""
-        self.first_time = time
-        self.last_time = time
-        self.last_seconds = now_seconds
-        self.count = 1
-        self.written_count = 0
-        """The count in the API server; 0 until the Event is created."""
-        self.written_seconds = now_seconds
+    event: Event
+    name: str
+    """Of the Event object."""
+    first_time: datetime
+    last_time: datetime
+    last_seconds: float
+    written_seconds: float
+    count: int = 1
+    written_count: int = 0
+    """The count in the API server; 0 until the Event is created."""
 
 
 class SeriesBook:
@@ -119,7 +107,7 @@ class SeriesBook:
             return series
         if not self._allow(event.regarding, now_seconds):
             return None
-        series = Series(event, _make_name(event), time, now_seconds)
+        series = Series(event, _make_name(event), time, time, now_seconds, now_seconds)
         self._series[event] = series
         self._series.move_to_end(event)
         _trim(self._series)
@@ -314,7 +302,7 @@ class EventRecorder:
 
     def _make_body(self, series: Series) -> dict[str, Any]:
         event = series.event
-        related = {} if event.related is None else {"related": _make_reference(event.related)}
+        related = {} if event.related is None else {"related": event.related}
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -324,7 +312,7 @@ class EventRecorder:
             "reason": event.reason[:_LONGEST_WORD],
             "action": event.action[:_LONGEST_WORD],
             "note": _shorten(event.note),
-            "regarding": _make_reference(event.regarding),
+            "regarding": event.regarding,
             **related,
             "reportingController": REPORTING_CONTROLLER,
             "reportingInstance": self._instance,
@@ -345,17 +333,6 @@ def _make_name(event: Event) -> str:
 
 def _namespace(regarding: EventObject) -> str:
     return regarding.namespace or _NAMESPACE_OF_CLUSTER_OBJECTS
-
-
-def _make_reference(reference: EventObject) -> dict[str, str]:
-    fields = {
-        "apiVersion": reference.api_version,
-        "kind": reference.kind,
-        "namespace": reference.namespace,
-        "name": reference.name,
-        "uid": reference.uid,
-    }
-    return {name: value for name, value in fields.items() if value}
 
 
 def _shorten(note: str) -> str:

@@ -270,16 +270,13 @@ def certain_at(entry: MoveEntry) -> float:
     return max(since + CERTAIN_SECONDS, entry.asked_at + AGAIN_SECONDS)
 
 
-class LedgerDraft:
-    """The moves, with their index by controller. It belongs to one event."""
+class LedgerDraft(msgspec.Struct, eq=False):
+    """The moves of a ledger while it changes. It belongs to one event."""
 
-    __slots__ = ("entries", "number", "of_controller")
-
-    def __init__(self, entries: Map[str, MoveEntry], of_controller: Map[str, Map[str, None]], number: int) -> None:
-        """Start with the moves of a ledger. `number` is that of the next one."""
-        self.entries = entries
-        self.of_controller = of_controller
-        self.number = number
+    entries: Map[str, MoveEntry]
+    of_controller: Map[str, Map[str, None]]
+    number: int
+    """That of the next one."""
 
     def put(self, entry: MoveEntry) -> None:
         """Set the state of a move. One that is new, or comes into flight, is the last one."""

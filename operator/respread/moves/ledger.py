@@ -19,6 +19,7 @@ import msgspec
 from immutables import Map
 
 from respread.cluster.incremental import changed_keys
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.moves.entry import (
     UNCONFIRMED_SECONDS,
@@ -418,13 +419,17 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
         )
         return state.snapshot
 
+    def pods(self, snapshot: ClusterSnapshot) -> tuple[Pod, ...]:
+        """Return the pods of moves as the watch shows them, gone ones as terminating: for a `BudgetBook`."""
+        return tuple(as_shown(each.move.pod, snapshot) for each in self.under_way)
+
     def for_planning(self, snapshot: ClusterSnapshot, now: float = 0.0) -> UnderWay:
         """Return what the moves mean for planning in the cluster that `overlay` returns.
 
         The snapshot is as the watch shows it, which `updated` was called with.
         """
         return UnderWay(
-            in_flight=tuple(as_shown(each.move.pod, snapshot) for each in self.under_way),
+            in_flight=self.pods(snapshot),
             unreplaced=tuple(each.move.pod for each in self.under_way if will_need_a_node(each)),
             replacements=tuple(
                 each.replacement

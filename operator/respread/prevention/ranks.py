@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from math import log2
+from math import isfinite, log2
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -274,12 +274,8 @@ def evictions_needed(groups: Iterable[SpreadGroup]) -> int:
 
     A group that no number of evictions restores counts as its excess.
     """
-    return max((_evictions_needed(group) for group in groups if group.violated), default=0)
-
-
-def _evictions_needed(group: SpreadGroup) -> int:
-    fewest = fewest_evictions(group.levels)
-    return group.excess if fewest == float("inf") else int(fewest)
+    fewest = ((fewest_evictions(group.levels), group.excess) for group in groups if group.violated)
+    return max((int(evictions) if isfinite(evictions) else excess for evictions, excess in fewest), default=0)
 
 
 def _age_class(pod: Pod, now: datetime) -> int:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from respread.prevention.replica_set import OUTSIDE, Constraint, DomainTally, Layout, Place, tallies_of, tally_of
 
 _LEVEL: Final = 1 << 20
@@ -46,32 +48,26 @@ class _Weighted(NamedTuple):
     """The weight of a pod that is in a domain, compared with deleting or adding another one there."""
 
 
-class _Class:
+class _Class(msgspec.Struct, eq=False):
     """Pods in the same domain of every constraint. They are equivalent."""
 
-    __slots__ = ("finest", "pods", "region")
-
-    def __init__(self, finest: int, region: _Region) -> None:
-        self.finest = finest
-        self.region = region
-        self.pods: list[tuple[int, int]] = []
-        """Preference and index of each, the most preferred last."""
+    finest: int
+    region: _Region
+    pods: list[tuple[int, int]] = []
+    """Preference and index of each, the most preferred last."""
 
 
-class _Region:
+class _Region(msgspec.Struct, eq=False):
     """Classes that differ only in the finest constraint, by the number of pods in their domain there.
 
     A step then compares one class per number of pods, and not every host.
     """
 
-    __slots__ = ("by_count", "coarse")
-
-    def __init__(self, coarse: Place) -> None:
-        self.coarse = coarse
-        """The place of any of them: all except the finest domain is the same."""
-        self.by_count: dict[int, list[tuple[int, int, _Class]]] = {}
-        """For each count, a heap of preference, a number that makes entries distinct, and class. Outdated entries stay
-        until they reach the top."""
+    coarse: Place
+    """The place of any of them: all except the finest domain is the same."""
+    by_count: dict[int, list[tuple[int, int, _Class]]] = {}
+    """For each count, a heap of preference, a number that makes entries distinct, and class. Outdated entries stay
+    until they reach the top."""
 
 
 class Candidates:
@@ -379,7 +375,10 @@ def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Deletio
         for tally, weight in weighted:
             total += tally.excess * weight
         found = coming.best(DomainTally.effect_of_adding, fullness=1)
-        if found is None or (staying and _score(coming, layout, staying[-1]) <= found.score):
+        if found is None or (
+            staying
+            and coming.score(layout.places[staying[-1]], DomainTally.effect_of_adding, fullness=1) <= found.score
+        ):
             pod = staying.pop()
         else:
             pod = found.pod
@@ -390,7 +389,3 @@ def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Deletio
                 tally.change(domain, 1)
         coming.moved(layout.places[pod])
     return DeletionOrder(backwards[::-1], total)
-
-
-def _score(coming: Candidates, layout: Layout, pod: int) -> Score:
-    return coming.score(layout.places[pod], DomainTally.effect_of_adding, fullness=1)

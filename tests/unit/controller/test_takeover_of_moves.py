@@ -16,7 +16,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.journal import Journal
-from respread.controller.takeover import AskingRules, resumed
+from respread.controller.takeover import resumed
 from respread.eviction.limiter import Limiter
 from respread.moves.codec import RecordedMoves
 from respread.moves.entry import LONGEST_SECONDS, STEP_SECONDS, Ended, MovePhase, Outcome
@@ -37,7 +37,7 @@ ENFORCING = Policy(
     object_name="default",
     spec=ClusterPolicySpec(mode="Enforce", limits=Limits(in_flight=2, in_flight_per_workload=2)),
 )
-RULES = AskingRules(PolicySetting((ENFORCING,)), (Limiter.of(ENFORCING),), NOW)
+SETTING = PolicySetting((ENFORCING,))
 ONE_SECOND = timedelta(seconds=1)
 
 
@@ -86,11 +86,11 @@ def resume(
     records: Mapping[str, Recorded],
     snapshot: ClusterSnapshot,
     spread: Spread,
-    rules: AskingRules,
+    setting: PolicySetting = SETTING,
 ) -> None:
     """Resume the moves in the records."""
     moment = ClockReading(journal.clock(), journal.wall_clock())
-    journal.ledger = resumed(journal.ledger, records, snapshot, spread, rules, moment)
+    journal.ledger = resumed(journal.ledger, records, snapshot, spread, setting, (Limiter.of(ENFORCING),), moment)
 
 
 def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
@@ -117,7 +117,7 @@ def test_the_next_process_finds_the_outcome_of_a_move(
     after = cluster(NODES, [*rest(), came(on=on, ready=ready)])
 
     second = process(7)
-    resume(second, sent, after, spread_of(after), RULES)
+    resume(second, sent, after, spread_of(after))
     (flight,) = second.ledger.in_flight
     assert flight.move.policy == "default"
     assert str(flight.move.workload) == "ReplicaSet/web"
@@ -131,7 +131,7 @@ def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
     second = Journal(clock, Clock(1_000_000))
-    resume(second, sent, after, spread_of(after), RULES)
+    resume(second, sent, after, spread_of(after))
     assert followed(second, after) == ()
     clock.now += STEP_SECONDS
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
@@ -139,7 +139,7 @@ def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent
 
 def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, Recorded]) -> None:
     second = process(7, wall=1_000_006)
-    resume(second, sent, world(), spread_of(world()), RULES)
+    resume(second, sent, world(), spread_of(world()))
     (flight,) = second.ledger.in_flight
     assert flight.phase is MovePhase.SENT
     assert second.ledger.unanswered(7, 5) == (flight,)
@@ -149,7 +149,7 @@ def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, R
 
 def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, Recorded]) -> None:
     second = process(7, wall=1_000_000 + 75)
-    resume(second, sent, world(), spread_of(world()), RULES)
+    resume(second, sent, world(), spread_of(world()))
     assert second.ledger.unanswered(7, 5) == ()  # the cluster may have changed since the plan
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
 
@@ -166,7 +166,7 @@ def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
     assert remembered.newest_pods == ("replacement-of-another", "young")
     after = cluster(NODES, [each for each in before.pods.values() if each.name != "web-a1-0"])
     second = process(7)
-    resume(second, killed(first, before), after, spread_of(after), RULES)
+    resume(second, killed(first, before), after, spread_of(after))
     assert followed(second, after) == ()
     new = cluster(NODES, [*after.pods.values(), came("new")])  # within the same second as `young`
     (ended,) = followed(second, new)
@@ -184,7 +184,7 @@ def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None
         assert remembered.newest == max(before.pods[key].creation_timestamp or NOW for key in before.pods) + ONE_SECOND
         assert remembered.newest_pods == ()
         another = process(7, wall=NOW.timestamp() + 61)
-        resume(another, records, before, spread_of(before), RULES)
+        resume(another, records, before, spread_of(before))
         assert another.ledger.in_flight[0].known == {each.uid for each in before.pods.values()}
         records = killed(another, before)
 
@@ -198,7 +198,7 @@ def test_no_pod_is_recorded_if_very_many_were_created_in_one_second(others: int,
     ((remembered,),) = (record.moves_in_flight for record in killed(first, before).values())
     assert len(remembered.newest_pods) == recorded
     second = process(7)
-    resume(second, killed(first, before), before, spread_of(before), RULES)
+    resume(second, killed(first, before), before, spread_of(before))
     assert second.ledger.in_flight[0].known == {each.uid for each in before.pods.values()}
 
 
@@ -211,14 +211,14 @@ def test_the_replacement_in_a_stateful_set_has_the_same_name() -> None:
     again = came("db-0", controller=controller, uid="another")
     after = cluster(NODES, [again, *old[1:]])
     second = process(7)
-    resume(second, killed(first, before), after, spread_of(after), RULES)
+    resume(second, killed(first, before), after, spread_of(after))
     assert [each.outcome for each in followed(second, after)] == [Outcome.IMPROVED]
 
 
 def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str, Recorded]) -> None:
     empty = cluster(NODES, [])
     second = process(7)
-    resume(second, sent, empty, spread_of(empty), RULES)
+    resume(second, sent, empty, spread_of(empty))
     assert followed(second, empty) == ()
     (flight,) = second.ledger.in_flight
     assert flight.move.groups == ()
@@ -234,11 +234,11 @@ def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -
         LONGEST_SECONDS + 2: [Outcome.UNKNOWN],
     }.items():
         later = process(50, 1_000_000 + seconds)
-        resume(later, sent, gone, spread_of(gone), RULES)
+        resume(later, sent, gone, spread_of(gone))
         assert [each.outcome for each in followed(later, gone)] == outcomes
     replaced = cluster(NODES, [*rest(), came(on="a1")])
     later = process(50, 1_000_000 + LONGEST_SECONDS + 2)
-    resume(later, sent, replaced, spread_of(replaced), RULES)
+    resume(later, sent, replaced, spread_of(replaced))
     (ended,) = followed(later, replaced)
     assert ended.outcome is Outcome.UNCHANGED, "what came of it counts all the same"
 
@@ -249,7 +249,7 @@ def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent:
     send(again, of_web(before), before)
     send(again, of_web(before, "web-a1-1"), before)
     own = again.ledger.in_flight[0]
-    resume(again, sent, before, spread_of(before), RULES)
+    resume(again, sent, before, spread_of(before))
     (resumed_own,) = again.ledger.in_flight
     assert msgspec.structs.replace(resumed_own, number=own.number) == own
 
@@ -258,7 +258,7 @@ def test_a_namespaced_policys_record_affects_no_other_namespace(sent: dict[str, 
     (record,) = sent.values()
     for policy, known in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
         journal = process(7)
-        resume(journal, {policy: record}, world(), spread_of(world()), RULES)
+        resume(journal, {policy: record}, world(), spread_of(world()))
         assert len(journal.ledger) == known
 
 
@@ -273,15 +273,15 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
     )
     after = cluster(NODES, [protected, *(each for each in before.pods.values() if each.key != protected.key)])
 
-    def asked(of: dict[str, Recorded], rules: AskingRules = RULES) -> list[str]:
+    def asked(of: dict[str, Recorded], setting: PolicySetting = SETTING) -> list[str]:
         second = process(7, wall=1_000_006)
-        resume(second, of, after, spread_of(after), rules)
+        resume(second, of, after, spread_of(after), setting)
         assert len(second.ledger) == 4
         return [each.move.pod.name for each in second.ledger.unanswered(7, 5)]
 
     assert asked(records) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
     assert asked({"another": records["default"]}) == []  # that policy does not govern the pods
-    assert asked(records, RULES._replace(setting=PolicySetting(()))) == []
+    assert asked(records, PolicySetting(())) == []
     spec = msgspec.structs.replace(ENFORCING.spec, victims=VictimRules(budget="Required"))
     required = msgspec.structs.replace(ENFORCING, spec=spec)
-    assert asked(records, RULES._replace(setting=PolicySetting((required,)))) == []  # no budget selects the pods
+    assert asked(records, PolicySetting((required,))) == []  # no budget selects the pods
