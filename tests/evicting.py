@@ -9,7 +9,6 @@ from respread.api.reasons import Held
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
 from respread.eviction.eviction_api import EvictionApi, send_eviction
-from respread.kube.requests import PreparedRequest
 
 
 async def evict(
@@ -19,7 +18,7 @@ async def evict(
     if (answer := await api.read(pod)) is not None:
         return answer
     request = await api.prepare(pod, **options)
-    if not isinstance(request, PreparedRequest):
+    if isinstance(request, Answer):
         return request
     if (held := last_look()) is not None:
         return held
