@@ -103,12 +103,10 @@ class Announcements:
 
     def _workload(self, pod: Pod) -> EventObject | None:
         owner = self.top_owners.of(pod)
-        return (
-            None
-            if owner is None
-            else EventObject(
-                api_version=owner.api_version, kind=owner.kind, namespace=pod.namespace, name=owner.name, uid=owner.uid
-            )
+        if owner is None:
+            return None
+        return EventObject(
+            api_version=owner.api_version, kind=owner.kind, namespace=pod.namespace, name=owner.name, uid=owner.uid
         )
 
 

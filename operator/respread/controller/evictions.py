@@ -231,11 +231,7 @@ class Evictions:
         return why_no_budget(policy.spec.victims, still)
 
     def _why_gone(self, pod: Pod) -> Held | None:
-        """Return that a pod is gone or going by now, or None if it is not.
-
-        By the UID in the request the API server notices it too, but only after it has taken a disruption off the
-        budget, which it gives back two minutes later.
-        """
+        """Return that a pod is gone or going by now, or None if it is not; see `EvictionApi.read` for why."""
         if still_there(self._current(), pod) is not None:
             return None
         return Held(Reason.IN_MOTION, "it is gone, or being deleted")

@@ -90,11 +90,7 @@ class Permissions:
         ask_again_seconds: float = DEFAULT_PERMISSIONS_SECONDS,
         notify: Callable[[], None] = lambda: None,
     ) -> None:
-        """Know of none yet.
-
-        Most of the operator works without the optional ones, of which a missing one is asked for again in time.
-        `notify` is called when `missing` has changed.
-        """
+        """Know of none yet. `notify` is called when `missing` has changed."""
         self._requests = requests
         self._optional = frozenset(optional)
         self._clock = clock
@@ -347,11 +343,7 @@ class PermissionNeeds:
         announce: Callable[[Policy, Collection[MissingPermission]], None],
         helm_release: str | None = None,
     ) -> None:
-        """Create it.
-
-        `announce` is called when a policy is missing other permissions than before. There is no Helm release if
-        manifests installed the operator.
-        """
+        """Create it. `announce` is called when a policy is missing other permissions than before."""
         self._permissions = permissions
         self._own_namespace = own_namespace
         self._announce = announce

@@ -195,11 +195,7 @@ class PlanningThread:
     """A thread of its own, because asyncio's threads are for credentials and name resolution, which can't wait."""
 
     def __init__(self, executor: Executor | None = None, cpu_clock: Callable[[], float] = thread_time) -> None:
-        """Create it.
-
-        Tests of simulated time give an executor that computes instead of a thread, and another clock for the CPU time
-        of the thread that calls it.
-        """
+        """Create it. In simulated time, tests compute without a thread, and give another clock for its CPU time."""
         self._cpu_clock = cpu_clock
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planning") if executor is None else executor
         self._computed_seconds = 0.0

@@ -146,12 +146,13 @@ class Breakers(msgspec.Struct, frozen=True):
     """The data of all policies. A value: every change returns another one.
 
     `most` is the number of different workloads that may fail in a row before the policy is paused; 0 if it never is.
+    What is called `now` is in seconds since the epoch.
     """
 
     policies: Map[str, Failures] = Map()
 
     def failed(self, policy: str, workload: WorkloadName, most: int, now: float) -> Breakers:
-        """Record a move that failed. `most` workloads may fail. `now` is in seconds since the epoch."""
+        """Record a move that failed."""
         known = self.policies.get(policy, _NONE)
         name, names = _name_of(workload), known.workloads
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
@@ -173,11 +174,7 @@ class Breakers(msgspec.Struct, frozen=True):
         return Breakers(self.policies.set(policy, known.paused(known.pauses, now)))
 
     def paused(self, policy: str, most: int, now: float, namespace: str | None = None) -> Held | None:
-        """Return why a policy evicts nothing now, or None if it is not paused.
-
-        `most` workloads may fail. `now` is in seconds since the epoch. Without a namespace, it is about the policy as a
-        whole.
-        """
+        """Return why a policy evicts nothing now, as a whole or in a namespace, or None if it is not paused."""
         known = self.policies.get(policy, _NONE)
         if not known.reach(most) or not known.pause_lasts(now):
             return None

@@ -243,11 +243,7 @@ class EvictorNames:
         *,
         event_seconds: float = _EVENT_SECONDS,
     ) -> None:
-        """Create it.
-
-        `tell` is called with a workload and who reported that they evicted a pod of it. The Event of an eviction is
-        looked for `event_seconds` after it.
-        """
+        """Create it. `tell` is called with a workload and who reported that they evicted a pod of it."""
         self._requests = requests
         self._tell = tell
         self._event_seconds = event_seconds
@@ -276,11 +272,7 @@ class EvictorNames:
         query = {"fieldSelector": f"regarding.uid={pod.uid}", "limit": MOST_EVENTS}
         try:
             response = await self._requests.send(
-                "GET",
-                _EVENTS,
-                {"namespace": pod.namespace},
-                query=query,
-                most_bytes=MOST_BYTES,
+                "GET", _EVENTS, {"namespace": pod.namespace}, query=query, most_bytes=MOST_BYTES
             )
             events = decoded(_read_events, response.body).items or () if response.succeeded else ()
         except (NoResponseError, TooLargeError, msgspec.DecodeError, UnicodeDecodeError):

@@ -82,11 +82,7 @@ class WokenLoop:
     """Takes one step after another until it is stopped. It belongs to one event loop."""
 
     def __init__(self, failed: Callable[[], None]) -> None:
-        """Create it.
-
-        `failed` logs the exception of a step that failed, which is being handled. The loop goes on, because a bug in a
-        step must not end what else the operator does.
-        """
+        """Create it. `failed` logs the exception of a step that failed; it must not end what else the operator does."""
         self._failed = failed
         self._woken = asyncio.Event()
         self.stopping = False

@@ -190,10 +190,9 @@ class Metrics:
     ) -> None:
         """Register all metrics, and those of the process and its interpreter.
 
-        A second set in the same registry is a ValueError. The revision is the commit that it was built from; empty if
-        that is not known. The counters of the watched kinds are there, at 0, from the start, and those `from_the_start`
-        of a policy from when it is first seen. `domain_pods` shows the pods of each domain, one series for each
-        constraint and domain.
+        A second set in the same registry is a ValueError. The counters of the watched kinds are there, at 0, from the
+        start, and those `from_the_start` of a policy from when it is first seen. `domain_pods` shows the pods of each
+        domain of a constraint.
         """
         # The classic text format would carry a `…_created` gauge beside every counter, which nothing reads.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it out
