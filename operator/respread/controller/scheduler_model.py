@@ -23,7 +23,7 @@ from respread.cluster.objects import DecodeError, Workload
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.stores import full_name
 from respread.handlers.informer import Informers
-from respread.kube.requests import Meaning, NoResponseError, Requests, Response
+from respread.kube.requests import Meaning, NoResponseError, Requests
 from respread.kube.retry import Retry, WokenLoop
 from respread.planning.audit.auditor import Auditor
 from respread.planning.planner import PlanningModel
@@ -250,7 +250,8 @@ class OwnerSelectors:
 
     async def _ask(self, owner: SelectingOwner) -> _Answer:
         try:
-            response = await self._get(owner)
+            path = f"{KINDS[owner.resource].path_in_namespace}/{{name}}"
+            response = await self._requests.send("GET", path, owner.key._asdict())
             if response.succeeded:
                 read = self._informers.decoder.decode_object(owner.resource, response.body)
                 self._tell(owner, "")
@@ -269,11 +270,6 @@ class OwnerSelectors:
         if response.meaning is Meaning.FORBIDDEN:
             return _Answer(None, READ_AGAIN_SECONDS)
         return _Answer(None, 0.0, well=False)
-
-    async def _get(self, owner: SelectingOwner) -> Response:
-        path = f"{KINDS[owner.resource].path_in_namespace}/{{name}}"
-        names = {"namespace": owner.key.namespace, "name": owner.key.name}
-        return await self._requests.send("GET", path, names)
 
     def _tell(self, owner: SelectingOwner, fault: str) -> None:
         """Log a fault, once for each kind until one of it can be read."""

@@ -169,14 +169,13 @@ class _WholeLines:
         else:
             self._has_passed = True
             self._retry.succeeded()
-        if pending is not None and not self._may_stay_untold(pending, alone=not passed and end is None):
-            passed.append(pending.encode())
+        if pending is not None:
+            was_told = monotonic() - self._told_at_seconds < _TOLD_SECONDS
+            if passed or end is not None or not pending.is_bookmark or not was_told:
+                passed.append(pending.encode())
         if end is not None:
             passed.append(end)
         return b"".join(line + b"\n" for line in passed)
-
-    def _may_stay_untold(self, event: LightEvent, *, alone: bool) -> bool:
-        return alone and event.is_bookmark and monotonic() - self._told_at_seconds < _TOLD_SECONDS
 
     async def _translate(self, line: bytes, *, is_first: bool) -> bytes:
         """Return the error as 410, after waiting if it is another error, or came before anything else."""

@@ -261,7 +261,13 @@ def _entry(move: Move, recorded: MoveInFlight, snapshot: ClusterSnapshot, moment
     sent_at = moment.now - max(0.0, moment.time - sent_time)
     # If its pod is gone by now and has no replacement, none is expected.
     is_long_ago = moment.now - sent_at > LONGEST_SECONDS
-    older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, recorded))
+    older = (
+        each.uid
+        for each in siblings_of(snapshot, move.pod)
+        if (created := each.creation_timestamp) is None
+        or created < recorded.newest
+        or each.name in recorded.newest_pods
+    )
     return MoveEntry(
         move=move,
         sent_at=sent_at,
@@ -271,11 +277,6 @@ def _entry(move: Move, recorded: MoveInFlight, snapshot: ClusterSnapshot, moment
         sent_time=sent_time,
         newest=recorded.newest,
     )
-
-
-def _is_older(sibling: Pod, recorded: MoveInFlight) -> bool:
-    created = sibling.creation_timestamp
-    return created is None or created < recorded.newest or sibling.name in recorded.newest_pods
 
 
 def _there(recorded: MoveInFlight, snapshot: ClusterSnapshot) -> Pod | None:

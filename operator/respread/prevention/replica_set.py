@@ -54,11 +54,6 @@ class ReplicaSetPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return bool(self.siblings) and _newest(self.siblings) > _newest(self.pods)
 
 
-def _deletes_by_cost(controller: OwnerReference | None) -> bool:
-    """Return whether a controller deletes the pods with the lowest pod deletion cost first when it is scaled down."""
-    return controller is not None and _BY_COST.get(controller.kind) == controller.api_version.rpartition("/")[0]
-
-
 def layout_of(replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Iterable[Pod] = ()) -> Layout:
     """Return where pods of a ReplicaSet are.
 
@@ -302,18 +297,14 @@ class ReplicaSetIndex:
             old = {} if before is None else before.replica_sets
             changed.extend(each for uid, each in now.replica_sets.items() if old.get(uid) is not each)
             gone.extend(uid for uid in old if uid not in now.replica_sets)
-            self._keep_strays(name, now)
+            if strays := tuple(pod for bucket in now.buckets.values() for pod in bucket.strays):
+                self._strays[name] = strays
+            else:
+                self._strays.pop(name, None)
         for uid in gone:
             self.by_uid.pop(uid, None)
         self.by_uid.update((each.controller.uid, each) for each in changed)
         return RankingChanges(changed, gone)
-
-    def _keep_strays(self, name: str, namespace: _Namespace) -> None:
-        strays = tuple(pod for bucket in namespace.buckets.values() for pod in bucket.strays)
-        if strays:
-            self._strays[name] = strays
-        else:
-            self._strays.pop(name, None)
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -388,7 +379,7 @@ def _bucket(names: PodsByName) -> _Bucket:
     strays = []
     for pod in names.values():
         controller = pod.controller
-        if controller is not None and _deletes_by_cost(controller):
+        if controller is not None and _BY_COST.get(controller.kind) == controller.api_version.rpartition("/")[0]:
             by_controller.setdefault(controller.uid, (controller, []))[1].append(pod)
         elif pod.deletion_cost_is_ours and not pod.terminating:
             strays.append(pod)

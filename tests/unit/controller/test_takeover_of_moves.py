@@ -39,6 +39,7 @@ ENFORCING = Policy(
 )
 SETTING = PolicySetting((ENFORCING,))
 ONE_SECOND = timedelta(seconds=1)
+WALL = NOW.timestamp()
 
 
 class Clock:
@@ -64,7 +65,7 @@ def of_web(snapshot: ClusterSnapshot, name: str = "web-a1-0") -> Move:
     return move(victim, groups=(key,), from_domains=("a",))
 
 
-def process(seconds: float, wall: float = 1_000_000) -> Journal:
+def process(seconds: float, wall: float = WALL) -> Journal:
     return Journal(Clock(seconds), Clock(wall))
 
 
@@ -130,7 +131,7 @@ def test_the_next_process_finds_the_outcome_of_a_move(
 def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent: dict[str, Recorded]) -> None:
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
-    second = Journal(clock, Clock(1_000_000))
+    second = Journal(clock, Clock(WALL))
     resume(second, sent, after, spread_of(after))
     assert followed(second, after) == ()
     clock.now += STEP_SECONDS
@@ -138,7 +139,7 @@ def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent
 
 
 def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, Recorded]) -> None:
-    second = process(7, wall=1_000_006)
+    second = process(7, wall=WALL + 6)
     resume(second, sent, world(), spread_of(world()))
     (flight,) = second.ledger.in_flight
     assert flight.phase is MovePhase.SENT
@@ -148,7 +149,7 @@ def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, R
 
 
 def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, Recorded]) -> None:
-    second = process(7, wall=1_000_000 + 75)
+    second = process(7, wall=WALL + 75)
     resume(second, sent, world(), spread_of(world()))
     assert second.ledger.unanswered(7, 5) == ()  # the cluster may have changed since the plan
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
@@ -176,14 +177,14 @@ def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
 
 def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None:
     before = world()
-    first = process(50, wall=NOW.timestamp() + 60)
+    first = process(50, wall=WALL + 60)
     send(first, of_web(before), before)
     records = killed(first, before)
     for _ in range(3):  # the next processes are killed too
         ((remembered,),) = (record.moves_in_flight for record in records.values())
         assert remembered.newest == max(before.pods[key].creation_timestamp or NOW for key in before.pods) + ONE_SECOND
         assert remembered.newest_pods == ()
-        another = process(7, wall=NOW.timestamp() + 61)
+        another = process(7, wall=WALL + 61)
         resume(another, records, before, spread_of(before))
         assert another.ledger.in_flight[0].known == {each.uid for each in before.pods.values()}
         records = killed(another, before)
@@ -193,7 +194,7 @@ def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None
 def test_no_pod_is_recorded_if_very_many_were_created_in_one_second(others: int, recorded: int) -> None:
     before = world(at_a=others + 1)
     before = cluster(NODES, [each for each in before.pods.values() if each.node_name == "a1"])
-    first = process(50)
+    first = process(50, wall=1_000_000)
     send(first, of_web(before), before)
     ((remembered,),) = (record.moves_in_flight for record in killed(first, before).values())
     assert len(remembered.newest_pods) == recorded
@@ -233,11 +234,11 @@ def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -
         LONGEST_SECONDS - 2: [],
         LONGEST_SECONDS + 2: [Outcome.UNKNOWN],
     }.items():
-        later = process(50, 1_000_000 + seconds)
+        later = process(50, WALL + seconds)
         resume(later, sent, gone, spread_of(gone))
         assert [each.outcome for each in followed(later, gone)] == outcomes
     replaced = cluster(NODES, [*rest(), came(on="a1")])
-    later = process(50, 1_000_000 + LONGEST_SECONDS + 2)
+    later = process(50, WALL + LONGEST_SECONDS + 2)
     resume(later, sent, replaced, spread_of(replaced))
     (ended,) = followed(later, replaced)
     assert ended.outcome is Outcome.UNCHANGED, "what came of it counts all the same"
@@ -274,7 +275,7 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
     after = cluster(NODES, [protected, *(each for each in before.pods.values() if each.key != protected.key)])
 
     def asked(of: dict[str, Recorded], setting: PolicySetting = SETTING) -> list[str]:
-        second = process(7, wall=1_000_006)
+        second = process(7, wall=WALL + 6)
         resume(second, of, after, spread_of(after), setting)
         assert len(second.ledger) == 4
         return [each.move.pod.name for each in second.ledger.unanswered(7, 5)]

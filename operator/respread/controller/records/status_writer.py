@@ -143,7 +143,10 @@ class StatusWriter:
         self._unconfirmed &= uids
         self._records.keep(uids)
         different = [each for each in statuses if self._differs(each)]
-        due = self._first_of([each for each in different if self._due_at(each.policy) <= now])
+        due = sorted(
+            (each for each in different if self._due_at(each.policy) <= now), key=lambda each: self._due_at(each.policy)
+        )
+        due = in_turns(due, lambda each: each.policy.namespace)[:MOST_AT_ONCE]
         self._written_at.update((each.policy.uid, now) for each in due)
         self._hurried &= {each.policy.name for each in different} - {each.policy.name for each in due}
         await asyncio.gather(*(self._write_in_turn(each) for each in due))
@@ -190,10 +193,6 @@ class StatusWriter:
 
     def _is_told(self, policy: Policy, status: PolicyStatus, seen: PolicyStatus) -> bool:
         return status == self.known(policy, seen) and policy.uid not in self._unconfirmed
-
-    def _first_of(self, due: Iterable[Wanted]) -> list[Wanted]:
-        by_age = sorted(due, key=lambda each: self._due_at(each.policy))
-        return in_turns(by_age, lambda each: each.policy.namespace)[:MOST_AT_ONCE]
 
     def _due_at(self, policy: Policy) -> float:
         if policy.name in self._hurried:
