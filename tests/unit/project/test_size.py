@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 60_020),  # (300, 44,000)
-        ("operator/respread", 190, 41_650),  # (-, 31,000)
+        ("operator", 278, 59_970),  # (300, 44,000)
+        ("operator/respread", 190, 41_600),  # (-, 31,000)
         ("tests", 448, 74_990),  # (-, 75,000)
     ],
 )
