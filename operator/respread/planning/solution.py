@@ -235,9 +235,7 @@ class Finder:
         waiting, together = self._together_now(board, path, coming)
         if not path.choices:
             return solution._replace(waiting=waiting)
-        # Safe in any order. In turns of nodes, limits of a node bind late.
-        order = in_turns(together, lambda at: path.choices[at].step[0].slot)
-        order += [at for at in range(len(path.choices)) if at not in together]
+        order = [*together, *(at for at in range(len(path.choices)) if at not in together)]
         path = path._replace(choices=tuple(path.choices[at] for at in order))
         first_steps = tuple(together[at] for at in order[: len(together)])
         return solution._replace(
@@ -275,16 +273,26 @@ class Finder:
     def _together_now(
         self, board: Board, path: Path, coming: Sequence[Pod]
     ) -> tuple[tuple[Demand, ...], dict[int, Demand]]:
-        """Return the replacements that wait, and those of steps that are safe at the same time, by their number."""
-        alone = list(takewhile(lambda choice: len(choice.step) == 1, path.choices))
-        of_waiting, of_evicted = places_together(board, board.waiting, [choice.step[0] for choice in alone])
+        """Return the replacements that wait, and those of steps that are safe at the same time, by their number.
+
+        They are safe in any order. These are in turns of nodes, so that limits of a node bind late.
+        """
+        alone = [choice.step[0] for choice in takewhile(lambda choice: len(choice.step) == 1, path.choices)]
+        of_waiting, of_evicted = places_together(board, board.waiting, alone)
         if of_waiting is None:
             return (), {}
+        order = in_turns(of_evicted, lambda at: alone[at].slot)
+        if any(demand.closing_in for demand in of_evicted.values()):  # The first ones need less room than the last.
+            _, anew = places_together(board, board.waiting, [alone[at] for at in order])
+            of_evicted = {order[at]: demand for at, demand in anew.items()}
+        else:
+            of_evicted = {at: of_evicted[at] for at in order}
         waiting = tuple(self._kept(demand, pod) for demand, pod in zip(of_waiting, coming, strict=True))
-        return waiting, {at: self._kept(demand, alone[at].victims[0]) for at, demand in of_evicted.items()}
+        return waiting, {at: self._kept(each, path.choices[at].victims[0]) for at, each in of_evicted.items()}
 
     def _kept(self, demand: Demand, pod: Pod) -> Demand:
-        return demand._replace(pod=pod, nodes=self._once(demand.nodes), parts=tuple(map(self._once, demand.must_hold)))
+        parts = tuple(self._once(part) for part, _ in demand.must_hold)
+        return demand._replace(pod=pod, nodes=self._once(demand.nodes), parts=parts)
 
     def _later(self, board: Board, path: Path, together: Sequence[Demand]) -> tuple[Demand, ...]:
         later = (

@@ -83,6 +83,29 @@ def test_status_columns_and_plan_say_how_long_the_rest_takes(installed_sandbox: 
     assert len(pods(sandbox, "shop")) == 30
 
 
+def test_pods_with_the_default_constraints_are_moved_at_the_same_time(
+    installed_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox = lay_out(installed_sandbox, 4)
+    sandbox.create_namespace("shop")
+    create_deployment(sandbox, "shop", deployment("web", replicas=24, constraints=[]))
+    wait_for_ready_pods(sandbox, "shop", "web", 24)
+    before = {pod["metadata"]["name"] for pod in pods(sandbox, "shop")}
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(4, zone=zone)
+    soft = {"whenUnsatisfiable": ["DoNotSchedule", "ScheduleAnyway"]}
+    sandbox.apply(json.dumps(policy("test", constraints=soft, limits={"inFlight": 50, "inFlightPerWorkload": "100%"})))
+    moves = planned(sandbox)["moves"]
+    assert sum(move["wave"] == moves[0]["wave"] for move in moves) == 8  # a pod on each of the new nodes
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        left = len(before) - len(moves)
+        wait_until(lambda: left >= sum(pod["metadata"]["name"] in before for pod in pods(sandbox, "shop")), "evictions")
+        wait_for_ready_pods(sandbox, "shop", "web", 24)
+        counts = pods_per_domain(sandbox, "shop", "web")
+    assert max(counts.values()) - min(counts.values()) <= 5
+
+
 @pytest.mark.parametrize("grace_seconds", [60, 600])
 def test_scale_downs_are_restored_while_all_deleted_pods_still_terminate(
     installed_sandbox: Sandbox, tmp_path: Path, grace_seconds: int

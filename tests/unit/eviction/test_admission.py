@@ -222,7 +222,7 @@ class TestAdmitted:
             "containers": [
                 {"name": "main", "resources": {"requests": {"cpu": "1"}}},
                 {"name": "proxy", "resources": {"requests": {"cpu": "100m"}}},
-            ],
+            ]
         },
     }
 

@@ -40,13 +40,7 @@ def status(message: str = "", kind: str = "", *causes: str) -> bytes:
             EvictionResult.NAMESPACE_TERMINATING,
             Reason.NAMESPACE_TERMINATING,
         ),
-        (
-            403,
-            status("map too big", "poddisruptionbudget"),
-            None,
-            EvictionResult.BUDGET_REFUSED,
-            Reason.HELD_BY_BUDGET,
-        ),
+        (403, status("map too big", "poddisruptionbudget"), None, EvictionResult.BUDGET_REFUSED, Reason.HELD_BY_BUDGET),
         (403, status("cannot create pods/eviction", "pods"), None, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
         (
             429,

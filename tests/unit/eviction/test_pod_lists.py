@@ -12,13 +12,7 @@ import pytest
 
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
-from respread.eviction.owners.reading import (
-    FAILED_SECONDS,
-    BatchReadings,
-    ControllerObject,
-    PodLists,
-    PodsOfController,
-)
+from respread.eviction.owners.reading import FAILED_SECONDS, BatchReadings, ControllerObject, PodLists, PodsOfController
 from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests
 
@@ -104,9 +98,7 @@ async def test_a_caller_never_gets_a_list_from_before_its_call() -> None:
 
 async def test_only_pods_that_the_controller_selects_and_owns_count() -> None:
     server = Server(
-        listed("its", "c"),
-        listed("anothers", "d", **{"pod-template-hash": "c"}),
-        listed("relabelled", "c", app="x"),
+        listed("its", "c"), listed("anothers", "d", **{"pod-template-hash": "c"}), listed("relabelled", "c", app="x")
     )
     server.lets.set()
     (task,) = asked(PodLists(server), "c")

@@ -189,10 +189,7 @@ CASES: Mapping[str, Case] = {
         spec(constraint(**SOFT), pod_anti_affinity=NEAR), AuditRule.DUPLICATE, {"a1": 1, "b1": 1}
     ),
     "anti-affinity to others": Case(
-        spec(
-            constraint(),
-            pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="other"))),),
-        ),
+        spec(constraint(), pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="other"))),)),
         None,
     ),
     "anti-affinity for nodes": Case(
@@ -485,16 +482,9 @@ def test_the_patch_cures_it(case: Case) -> None:
 
 
 def test_a_manifest_is_judged_without_a_cluster() -> None:
-    of = spec(
-        constraint(selector={"app": "wbe"}),
-        constraint(HOSTNAME, max_skew=5),
-        node_selector=Map({ZONE: "a"}),
-    )
+    of = spec(constraint(selector={"app": "wbe"}), constraint(HOSTNAME, max_skew=5), node_selector=Map({ZONE: "a"}))
     found = [judge(each) for each in subjects_of("shop", Template(Map(app="web"), of), replicas=4)]
-    assert [each and each.rule for each in found] == [
-        AuditRule.SELECTOR_MISSES_OWN_PODS,
-        AuditRule.SKEW_UNREACHABLE,
-    ]
+    assert [each and each.rule for each in found] == [AuditRule.SELECTOR_MISSES_OWN_PODS, AuditRule.SKEW_UNREACHABLE]
 
 
 def test_only_what_has_changed_is_audited_again() -> None:

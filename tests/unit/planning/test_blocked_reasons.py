@@ -13,26 +13,13 @@ import pytest
 from immutables import Map
 
 from respread.api.fields import Problem
-from respread.api.policy import (
-    ClusterPolicySpec,
-    Policy,
-    PriorityThreshold,
-    VictimRules,
-)
+from respread.api.policy import ClusterPolicySpec, Policy, PriorityThreshold, VictimRules
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
 from tests.plans import plan_cluster
-from tests.unit.planning.blocked_plans import (
-    OF_WEB,
-    WEB,
-    blocked,
-    default_policy,
-    plan_of,
-    three_in_a,
-    two_zones,
-)
+from tests.unit.planning.blocked_plans import OF_WEB, WEB, blocked, default_policy, plan_of, three_in_a, two_zones
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec, taint
 
 

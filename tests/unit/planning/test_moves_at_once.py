@@ -14,12 +14,15 @@ from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Node, PodDisruptionBudget
+from respread.cluster.objects import Node, PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod, PodAffinityTerm, TopologySpreadConstraint
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.spread.carried import ALL_DEFAULTS, DefaultConstraints
 from tests.counting import calls
 from tests.plans import plan_cluster
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec, taint
 
 POLICY = Policy(
@@ -128,12 +131,7 @@ def part_of_web(part: str, nodes: int, *constraints: TopologySpreadConstraint) -
 @pytest.mark.parametrize("nodes", [1, 6])
 @pytest.mark.parametrize(
     ("of_x", "of_y"),
-    [
-        ([], []),
-        ([softly("x")], [softly("y")]),
-        ([softly("x")], []),
-        ([per_node(**SOFT)], []),
-    ],
+    [([], []), ([softly("x")], [softly("y")]), ([softly("x")], []), ([per_node(**SOFT)], [])],
     ids=["alike", "each with a soft one of its own", "one with a soft one of its own", "one with a soft one of both"],
 )
 def test_workloads_of_one_group_take_turns(
@@ -147,6 +145,37 @@ def test_workloads_of_one_group_take_turns(
     if of_x == of_y:
         assert Counter(move.workload.name for move in plan.moves) == {"x": 12, "y": 12}
         assert Counter(move.workload.name for move in plan.moves[:6]) == {"x": 3, "y": 3}
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [(zonal(**SOFT), per_node(**SOFT)), (zonal(max_skew=5, **SOFT), per_node(max_skew=3, **SOFT)), ()],
+    ids=["maxSkew 1", "maxSkew 5 and 3", "defaults"],
+)
+@pytest.mark.parametrize(
+    ("pods_in", "expected"),
+    [({"a": 36}, 12), ({"a": 36, "b": 2, "c": 3}, 7), ({"a": 36, "b": 2, "c": 4}, 6), ({"a": 24, "b": 24}, 6)],
+)
+def test_two_soft_constraints_let_as_many_go_as_there_are_nodes_with_the_fewest_pods(
+    constraints: tuple[TopologySpreadConstraint, ...], pods_in: Mapping[str, int], expected: int
+) -> None:
+    """Each zone takes as many as it has fewer pods, on a node each."""
+    now, in_all = at_once(planned_by_default(zones("abc", 6), of_web(pods_in, 6, *constraints)))
+    assert now == expected < in_all
+
+
+def planned_by_default(nodes: list[Node], web: list[Pod]) -> Plan:
+    """Return the plan with the scheduler's own default constraints, for pods that have none."""
+    owner = Workload(namespace="default", name="web", selector=LabelSelector(match_labels=OF_WEB))
+    snapshot = cluster(nodes, web, replicasets=[owner])
+    spread = spread_of(snapshot, DefaultConstraints(SchedulerConfiguration(), ALL_DEFAULTS))
+    return plan_cluster(snapshot, [POLICY], now=NOW, spread=spread)
+
+
+def test_default_constraints_let_only_one_go_if_a_node_lacks_a_label() -> None:
+    """The scheduler scores such a node by the other default constraint alone."""
+    plan = planned_by_default([*zones("abc", 6), node("d0", None)], of_web({"a": 36}, 6))
+    assert at_once(plan)[0] == 1
 
 
 @pytest.mark.parametrize("restored", [("DoNotSchedule",), ("DoNotSchedule", "ScheduleAnyway")])
@@ -164,8 +193,7 @@ def test_a_soft_constraint_that_each_eviction_improves_keeps_no_move_waiting(
     ]
     constraints = zonal(), constraint(key, selector=OF_WEB, when="ScheduleAnyway")
     policy = msgspec.structs.replace(
-        POLICY,
-        spec=msgspec.structs.replace(POLICY.spec, constraints=ConstraintRules(when_unsatisfiable=restored)),
+        POLICY, spec=msgspec.structs.replace(POLICY.spec, constraints=ConstraintRules(when_unsatisfiable=restored))
     )
     plan = plan_cluster(cluster(nodes, of_web({"a": 36}, 6, *constraints)), [policy], now=NOW)
     now, in_all = at_once(plan)
@@ -318,6 +346,23 @@ def test_pods_of_several_templates_are_moved_at_once_where_each_may_be_the_large
     ]
     filler = pod("filler", "b0", spec(requests=Map(cpu=64_000 - free_places * 300)), labels=Map(app="filler"))
     assert at_once(planned(zones("ab", 1), [*web, filler])) == expected
+
+
+def test_pods_that_need_large_nodes_keep_one_beside_small_pods_with_the_same_preferences() -> None:
+    """Two small ones might take both large nodes of zone b, whatever room these have."""
+    small = [msgspec.structs.replace(each, allocatable=Map(cpu=100, pods=9)) for each in zones("b", 4)[2:]]
+    web = [
+        each
+        for name, cpu, on in (("large", 300, {"a0": 1, "a1": 1}), ("small", 100, {"a0": 2, "a1": 2}))
+        for each in pods(
+            on,
+            spec(zonal(**SOFT), per_node(**SOFT), requests=Map(cpu=cpu)),
+            labels=OF_WEB.set("part", name),
+            prefix=name,
+            controller=controlled(name),
+        )
+    ]
+    assert at_once(planned([*zones("a", 2), *zones("b", 2), *small], web)) == (2, 3)
 
 
 @pytest.mark.parametrize("pods_of_b0", ["web", "other"])

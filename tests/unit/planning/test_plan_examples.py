@@ -169,11 +169,7 @@ def test_a_pod_stays_if_only_pods_that_go_with_it_let_its_replacement_in(room: i
     friend = spec(constraint(), pod_affinity=(friends,))
     labels = Map(app="web", role="friend")
     here, there = Map(region="here"), Map(region="there")
-    nodes = [
-        node("a1", "a", labels=here),
-        node("b1", "b", labels=here),
-        node("c1", "c", pods=1 + room, labels=there),
-    ]
+    nodes = [node("a1", "a", labels=here), node("b1", "b", labels=here), node("c1", "c", pods=1 + room, labels=there)]
     stays = pod("stays", "a1", spec(constraint()), annotations=Map({"respread.dev/evict": "never"}))
     plan = make_plan(
         cluster(nodes, [stays, pod("goes", "a1", friend, labels=labels), pod("far", "c1", friend, labels=labels)])

@@ -123,11 +123,7 @@ def test_a_replacement_takes_room_from_the_moment_that_an_eviction_is_sent() -> 
     moves = Ledger().sent(move(evicted), shown, 0.0, NOW.timestamp())
     snapshot = moves.overlay(shown)
     plan = Planner().plan(
-        snapshot,
-        spread_of(snapshot),
-        PolicySetting((POLICY,)),
-        now=NOW,
-        under_way=moves.for_planning(shown),
+        snapshot, spread_of(snapshot), PolicySetting((POLICY,)), now=NOW, under_way=moves.for_planning(shown)
     )
     assert first_moves(plan) == ["web"]
 

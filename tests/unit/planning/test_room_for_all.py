@@ -246,12 +246,7 @@ def test_a_group_with_moves_in_flight_gets_those_that_are_still_to_be_made_and_n
 
 def test_a_deleted_pod_of_a_stateful_set_reserves_room_for_its_replacement() -> None:
     deleted = pod(
-        "db-0",
-        "b1",
-        spec(**IN_C),
-        labels=Map(app="db"),
-        controller=owner("db", "StatefulSet"),
-        deletion_timestamp=NOW,
+        "db-0", "b1", spec(**IN_C), labels=Map(app="db"), controller=owner("db", "StatefulSet"), deletion_timestamp=NOW
     )
     assert at_once(planned(zones(1), deleted, *application("web"))) == 0
     assert at_once(planned(zones(2), deleted, *application("web"))) == 1

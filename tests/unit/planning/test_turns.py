@@ -59,9 +59,7 @@ def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundr
     assert len(plan.moves) == 103
 
 
-def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget allows two searches per plan. In the order of the plan, greedy namespaces would use all of it.
 
     So it is while nodes change, after which no solution is valid.

@@ -150,10 +150,7 @@ def test_a_pod_that_becomes_unreadable_closes_its_node() -> None:
 
 @pytest.mark.parametrize(
     "strange",
-    [
-        other("db", 7),
-        other("db", "a1", cpu="much", affinity={"podAntiAffinity": {}}),
-    ],
+    [other("db", 7), other("db", "a1", cpu="much", affinity={"podAntiAffinity": {}})],
     ids=["its node can't be read", "it may keep others off wherever they are"],
 )
 def test_an_unreadable_pod_that_may_matter_everywhere_closes_every_node(strange: dict[str, Any]) -> None:

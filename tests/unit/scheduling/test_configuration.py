@@ -51,7 +51,7 @@ profiles:
           - matchExpressions: [{key: pool, operator: In, values: [a, b]}]
   - name: NodeResourcesFit
     args: {ignoredResources: [example.com/a], ignoredResourceGroups: [other.io], scoringStrategy: {type: MostAllocated}}
-""",
+"""
     )
     assert set(configuration.profiles) == {"default-scheduler", "packed"}
     assert configuration.profiles["default-scheduler"] == Profile()
@@ -66,10 +66,7 @@ profiles:
     )
     assert [
         name for name in ("example.com/a", "example.com/b", "other.io/x", "cpu") if packed.ignores_resource(name)
-    ] == [
-        "example.com/a",
-        "other.io/x",
-    ]
+    ] == ["example.com/a", "other.io/x"]
 
 
 @pytest.mark.parametrize(

@@ -317,10 +317,7 @@ def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
             [claim("data", storage_class_name="in-b")],
             "the StorageClass of claim data makes no volumes here (allowedTopologies)",
         ),
-        (
-            [claim("data", storage_class_name="in-b", selected_node="n9")],
-            "claim data gets its volume on node n9",
-        ),
+        ([claim("data", storage_class_name="in-b", selected_node="n9")], "claim data gets its volume on node n9"),
     ],
 )
 def test_the_reason_says_what_is_wrong_with_a_claim(given: list[PersistentVolumeClaim], message: str) -> None:

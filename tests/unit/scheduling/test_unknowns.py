@@ -61,10 +61,7 @@ def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile 
             "declaredFeatures: the pod needs a feature of its node, and which nodes declare it is not known",
         ),
         (PodSpec(pinned_to_node=True), "DaemonSet: the pod belongs on one node, and which one is not known"),
-        (
-            PodSpec(shared_claims=("data",)),
-            "PersistentVolumeClaim: the claim data does not exist, or is not known",
-        ),
+        (PodSpec(shared_claims=("data",)), "PersistentVolumeClaim: the claim data does not exist, or is not known"),
         (
             PodSpec(shared_claims=("new",)),
             "PersistentVolumeClaim: claim new has no volume, and where it may get one is not known",

@@ -67,9 +67,7 @@ def selecting(name: str, values: int) -> LabelSelector:
 SHAPES: dict[str, Callable[[str], dict[str, Any]]] = {
     "requests": lambda name: {"of": PodSpec(requests=Map({f"x.io/{name}-{number}": 1 for number in range(5_000)}))},
     "labels": lambda name: {"labels": Map({f"{name}-{number}": "" for number in range(10_000)})},
-    "terms": lambda name: {
-        "of": PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, selecting(name, 10_000)),)),
-    },
+    "terms": lambda name: {"of": PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, selecting(name, 10_000)),))},
 }
 
 

@@ -86,9 +86,7 @@ CASES: Final = [
 ]
 
 POLICY: Final = Policy(
-    kind="ClusterRebalancePolicy",
-    object_name="default",
-    spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1)),
+    kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1))
 )
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import repeat
 from sys import maxsize
 from typing import Final, NamedTuple
 
@@ -67,6 +68,8 @@ class Demand(NamedTuple):
     closing: int = 0
     """How many others may at most take a whole node from each of them, however much room that has. These are of the
     same solution; for pods of none they may be any."""
+    closing_in: tuple[int, ...] = ()
+    """The same for each of `parts`, if fewer can come there than anywhere."""
     roomy: tuple[NodeSet, ...] = ()
     """The nodes that it takes two of these to take so, three, and so on."""
     takes: Mapping[str, int] | None = None
@@ -82,9 +85,10 @@ class Demand(NamedTuple):
         return wanted_by(self.pod) if self.takes is None else self.takes
 
     @property
-    def must_hold(self) -> Sequence[NodeSet]:
-        """The sets of nodes in each of which they must find room."""
-        return (self.sure,) if self.parts is None else self.parts
+    def must_hold(self) -> Sequence[tuple[NodeSet, int]]:
+        """The sets of nodes in each of which they must find room, each with how many others may take whole nodes."""
+        parts = (self.sure,) if self.parts is None else self.parts
+        return tuple(zip(parts, self.closing_in or repeat(self.closing), strict=False))
 
 
 class Current:

@@ -329,7 +329,7 @@ def _split_counting(nodes: NodeSet, tally: Tally) -> list[NodeSet]:
 
 def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]) -> list[bool]:
     """Return, for each part of the feasible nodes, whether PodTopologySpread gives it the highest score."""
-    if not _scored_by_groups(board, piece, nodes):
+    if not scored_by_groups(board, piece, nodes):
         best = board.placement.likely_nodes(piece.replacement, nodes)
         return [bool(part & best) for part in parts]
     if not piece.soft:
@@ -339,8 +339,8 @@ def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]
     return [score <= best_score for score in scores]
 
 
-def _scored_by_groups(board: Board, piece: Piece, nodes: NodeSet) -> bool:
-    """Whether the scheduler scores nodes only by the counts of spread groups.
+def scored_by_groups(board: Board, piece: Piece, nodes: NodeSet) -> bool:
+    """Return whether the scheduler scores nodes only by the counts of spread groups.
 
     Default constraints are not always spread groups. Of the built-in ones, those whose key a node has count.
     """

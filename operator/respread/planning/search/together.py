@@ -25,7 +25,8 @@ With several constraints, the domains with the fewest pods of each may be the on
 that they have in common must have room. Where a constraint allows some domains whatever happens, these are enough. If
 each domain is a node, a node counts only while it passes whatever happens elsewhere, as so many places. The
 scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long as
-the nodes that the DoNotSchedule constraints allow there have room.
+the nodes that the DoNotSchedule constraints allow there have room. If all constraints are ScheduleAnyway, the domain to
+which one goes has got only as many others as it now has more than its evictions leave. No more have taken a node there.
 
 An eviction from a domain with more than the minimum plus s takes one from the excess, and a landing adds at most one.
 So where such an eviction improves a group of a DoNotSchedule constraint, ScheduleAnyway constraints get no more excess
@@ -55,6 +56,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from respread.planning.room.demand import Demand, largest_of
 from respread.planning.search.board import Board, Piece, Spot
+from respread.planning.search.safety import scored_by_groups
 from respread.planning.search.tally import Tally
 from respread.scheduling.view.node_table import NodeSet, union
 
@@ -84,7 +86,9 @@ def places_together(
         their number: those whose replacements are like the others, up to the first for which it can't. Each replaces
         the sample of its piece.
     """
-    course = _Course(board)
+    evicted = tuple(evicted)
+    pieces = {*waiting, *(spot.piece for spot in evicted)}
+    course = _Course(board, pieces)
     of_waiting: list[Demand] = []
     for piece in waiting:
         if (demand := course.wait(piece)) is None:
@@ -191,6 +195,7 @@ class _Course:
         "_first",
         "_known",
         "_levels",
+        "_may_differ",
         "_not_paid_for",
         "_paid_for",
         "_reaching",
@@ -200,7 +205,8 @@ class _Course:
         "is_over",
     )
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, pieces: Iterable[int]) -> None:
+        """Begin without any. `pieces` are the numbers of those that may come."""
         self._board = board
         self._levels: dict[int, _Level] = {}
         self._first: _Replacements | None = None
@@ -220,6 +226,8 @@ class _Course:
         """How many of the replacements are paid for, and how many are not."""
         self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
         """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
+        self._may_differ = len({self._these(number).room for number in pieces}) > 1
+        """Whether some may land where others may not."""
 
     def _level(self, index: int) -> _Level:
         if (found := self._levels.get(index)) is None:
@@ -320,10 +328,17 @@ class _Course:
             level, counts = self._level(index), index in piece.counted_by
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
+        all_prefer = these.own_hard is None and own.lead in piece.counted_by and not self._may_differ
+        if closing and all_prefer:
+            constraints = own.lead, *own.beside
+            demand = demand._replace(closing_in=tuple(self._most_before(piece, constraints, each) for each in needed))
         parts = tuple(
             part
             for domains, part in needed.items()
-            if (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
+            if demand.closing_in
+            or (room, passing, domains) not in self._shown
+            or None in domains
+            or 0 < closing < maxsize
         )
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
@@ -333,6 +348,14 @@ class _Course:
         is_first = self._first is not None and these.room == self._first.room
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
         return None if reachable is None else demand._replace(nodes=nodes & reachable, parts=parts)
+
+    def _most_before(self, piece: Piece, constraints: Iterable[int], domains: _Domains) -> int:
+        """Return how many others at most have landed where domains meet when a replacement can go nowhere else."""
+        return min(
+            level.most(level.coming - 1) - level.left(domain)
+            for index, domain in zip(constraints, domains, strict=True)
+            if index in piece.counted_by and domain is not None and (level := self._level(index)).tally.soft
+        )
 
     def _accepting(self, piece: Piece, own: _Own) -> list[NodeSet]:
         """Return the nodes that constraints with nodes as their domains allow, or prefer, whatever happens elsewhere.
@@ -493,8 +516,7 @@ def _own_of(board: Board, piece: Piece, own: Sequence[int], *, is_paid_for: bool
     constraints = piece.replacement.constraints
     if len(piece.hard) != len(constraints.hard):
         return None
-    are_all = len(piece.soft) == len(constraints.soft) and (not piece.soft or constraints.soft_need_all_keys)
-    if not (are_all or is_paid_for):
+    if not (is_paid_for or scored_by_groups(board, piece, piece.replacement.statically_feasible)):
         return None
     counting = (index for index in piece.counted_by if not (is_paid_for and board.tallies[index].soft))
     others = (index for index in counting if index not in own)
