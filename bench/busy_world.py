@@ -43,6 +43,8 @@ class World(NamedTuple):
     replicas: int = 15
     hostname: bool = False
     """Whether there is a constraint over hostnames besides the one over zones."""
+    soft: bool = False
+    """Whether the constraints have ScheduleAnyway."""
     ready_seconds: float = 0
     """How long a pod takes to become Ready once it has a node."""
     stop_seconds: float = 0
@@ -88,6 +90,7 @@ class World(NamedTuple):
         return (
             f"{self.nodes:,} nodes in {self.zones} zones, {self.deployments * self.replicas:,} pods of"
             f" {_number(self.deployments, kind)} in {_number(self.namespaces, 'namespace')}, spread over {over}"
+            f"{' with ScheduleAnyway' if self.soft else ''}"
         )
 
 
@@ -201,10 +204,11 @@ def _create(sandbox: Sandbox, world: World) -> None:
 
 def _create_workload(sandbox: Sandbox, world: World, namespace: str, name: str) -> None:
     keys = (ZONE, HOSTNAME) if world.hostname else (ZONE,)
+    when = "ScheduleAnyway" if world.soft else "DoNotSchedule"
     manifest = deployment(
         name,
         replicas=world.replicas,
-        constraints=[constraint(key, name, max_skew=MAX_SKEW) for key in keys],
+        constraints=[constraint(key, name, max_skew=MAX_SKEW, when_unsatisfiable=when) for key in keys],
         cpu="50m",
         terminationGracePeriodSeconds=max(LEAST_GRACE_SECONDS, round(world.stop_seconds)),
     )

@@ -14,7 +14,18 @@ from typing import Any, Final, NamedTuple
 from bench.balancing import Change, Outcome, Patience, watch
 from bench.busy_world import World, change, filled, lose_zones, quiet
 from bench.limits import AtOnce
-from bench.sides import FAST_LIMITS, OURS, Side, cost_of, has_looked, order_evictions, running, stored_policy
+from bench.sides import (
+    FAST_LIMITS,
+    HARD,
+    HARD_AND_SOFT,
+    OURS,
+    Side,
+    cost_of,
+    has_looked,
+    order_evictions,
+    running,
+    stored_policy,
+)
 from respread.api.fields import parse_duration
 from respread_sandbox import Binaries
 from tests.processes import wait_until
@@ -75,7 +86,13 @@ def measure(
         smallest, ordered = min(world.in_the_end().values()), world.kind == "OrderedReady"
         at_once = AtOnce.of(spec["limits"], smallest, world.max_unavailable, ordered=ordered)
         with running(
-            side, sandbox, directory, limits=limits, peer_client_limits=peer_client_limits, hurried=hurried
+            side,
+            sandbox,
+            directory,
+            limits=limits,
+            constraints=HARD_AND_SOFT if world.soft else HARD,
+            peer_client_limits=peer_client_limits,
+            hurried=hurried,
         ) as process:
             say(f"it is process {process.pid}; its log is in {directory}")
             wait_until(lambda: has_looked(side, sandbox, directory), f"{side} to look at the cluster")

@@ -45,6 +45,9 @@ WORLDS: Final = {
     "zone-and-hostname": World(
         nodes=30, zones_back=2, deployments=2, replicas=60, ready_seconds=5, stop_seconds=10, hostname=True
     ),
+    "soft": World(
+        nodes=30, zones_back=2, deployments=2, replicas=60, ready_seconds=5, stop_seconds=10, hostname=True, soft=True
+    ),
     "zone-outage": World(
         nodes=60,
         zones_back=1,

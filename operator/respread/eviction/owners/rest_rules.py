@@ -297,17 +297,19 @@ def why_replacement_waits(
     for ordinal in range(start, own):
         found = lack(ordinal) or _unavailability(by_ordinal[ordinal], spec.min_ready_seconds, now)
         if found is not None:
+            reason, words = found
             return Held(
-                found[0],
+                reason,
                 f"StatefulSet {name} (podManagementPolicy OrderedReady) recreates {pod_name} only when all lower "
-                f"ordinals are Ready and available, and {name}-{ordinal} {found[1]}",
+                f"ordinals are Ready and available, and {name}-{ordinal} {words}",
             )
     for ordinal in range(own + 1, start + spec.replicas):
         if (found := lack(ordinal)) is not None:
+            reason, words = found
             return Held(
-                found[0],
+                reason,
                 f"StatefulSet {name} (podManagementPolicy OrderedReady) would create {name}-{ordinal}, which "
-                f"{found[1]}, only when the replacement of {pod_name} is Ready and available",
+                f"{words}, only when the replacement of {pod_name} is Ready and available",
             )
     return None
 
