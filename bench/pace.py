@@ -36,18 +36,17 @@ from bench.sides import FAST_LIMITS, SIDES, Side
 
 PACE_SIDES: Final[dict[str, Side]] = {**SIDES, "plain": BUSY_SIDES["evictions"]}
 SLOW_START: Final = World(nodes=30, zones_back=2, deployments=3, replicas=30, stop_seconds=20)
+ZONE_AND_HOSTNAME: Final = World(
+    nodes=30, zones_back=2, deployments=2, replicas=60, ready_seconds=5, stop_seconds=10, hostname=True
+)
 STATEFUL: Final = World(nodes=18, zones_back=1, deployments=6, replicas=9, ready_seconds=5, stop_seconds=5)
 WORLDS: Final = {
     "slow-stop": World(nodes=30, deployments=30, replicas=12, stop_seconds=60),
     "slow-start-10": SLOW_START._replace(ready_seconds=10),
     "slow-start-30": SLOW_START._replace(ready_seconds=30),
     "one-large": World(nodes=40, zones=4, zones_back=3, deployments=1, replicas=120, ready_seconds=3),
-    "zone-and-hostname": World(
-        nodes=30, zones_back=2, deployments=2, replicas=60, ready_seconds=5, stop_seconds=10, hostname=True
-    ),
-    "soft": World(
-        nodes=30, zones_back=2, deployments=2, replicas=60, ready_seconds=5, stop_seconds=10, hostname=True, soft=True
-    ),
+    "zone-and-hostname": ZONE_AND_HOSTNAME,
+    "soft": ZONE_AND_HOSTNAME._replace(soft=True),
     "zone-outage": World(
         nodes=60,
         zones_back=1,

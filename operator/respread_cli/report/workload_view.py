@@ -120,7 +120,7 @@ def _node(node: Node, keys: Iterable[str]) -> NodeState:
         domains={key: node.labels[key] for key in keys if key in node.labels},
         ready=node.ready,
         cordoned=node.unschedulable,
-        taints=tuple(f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in node.taints),
+        taints=tuple(map(str, node.taints)),
     )
 
 

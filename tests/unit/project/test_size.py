@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 60_010),  # (300, 44,000)
-        ("operator/respread", 190, 41_640),  # (-, 31,000)
+        ("operator", 278, 60_000),  # (300, 44,000)
+        ("operator/respread", 190, 41_630),  # (-, 31,000)
         ("tests", 448, 75_000),  # (-, 75,000)
     ],
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import repeat
 from sys import maxsize
 from typing import Final, NamedTuple
 
@@ -57,10 +56,11 @@ class Demand(NamedTuple):
     """Whether only terminating pods leave room for them."""
     own: Pod | None = None
     """The pod that is gone when this one is created, so that its room is free."""
-    parts: tuple[NodeSet, ...] | None = None
-    """Sets of nodes in each of which they must find room, because it is not known which set accepts them; none if the
-    proof for others of their component serves them too. They need not be among `nodes`, which are those where they add
-    to the others of their component that may land there. None: any of `sure` will do."""
+    parts: tuple[tuple[NodeSet, int], ...] | None = None
+    """Sets of nodes in each of which they must find room, because it is not known which set accepts them, each with
+    what is `closing` there; none if the proof for others of their component serves them too. They need not be among
+    `nodes`, which are those where they add to the others of their component that may land there. None: any of `sure`
+    will do."""
     is_replacement: bool = False
     """Whether `pod` is the pod that it replaces, and not itself."""
     component: int = -1
@@ -68,8 +68,6 @@ class Demand(NamedTuple):
     closing: int = 0
     """How many others may at most take a whole node from each of them, however much room that has. These are of the
     same solution; for pods of none they may be any."""
-    closing_in: tuple[int, ...] = ()
-    """The same for each of `parts`, if fewer can come there than anywhere."""
     roomy: tuple[NodeSet, ...] = ()
     """The nodes that it takes two of these to take so, three, and so on."""
     takes: Mapping[str, int] | None = None
@@ -87,8 +85,7 @@ class Demand(NamedTuple):
     @property
     def must_hold(self) -> Sequence[tuple[NodeSet, int]]:
         """The sets of nodes in each of which they must find room, each with how many others may take whole nodes."""
-        parts = (self.sure,) if self.parts is None else self.parts
-        return tuple(zip(parts, self.closing_in or repeat(self.closing), strict=False))
+        return ((self.sure, self.closing),) if self.parts is None else self.parts
 
 
 class Current:
@@ -105,7 +102,7 @@ class Current:
         """Return so many like a demand of a solution, with what is open to them now."""
         own = self.placement.own(demand.pod)
         open_now = self._open_to(demand.prepared, own)
-        parts = demand.parts and tuple(part & open_now for part in demand.parts)
+        parts = demand.parts and tuple((part & open_now, closing) for part, closing in demand.parts)
         sure = demand.nodes & open_now
         return demand._replace(sure=sure, now=open_now, number=number, own=own, parts=parts, component=component)
 
@@ -290,7 +287,7 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
         others = _counted(each, kinds.get(each.pod.namespace, Counter()))
         apart, closing_more = _keeping_off(placement, each, looking, repelling)
         if not follows and not others:
-            yield each._replace(closing=apart, parts=_by_domain(each.sure, closing_more))
+            yield each._replace(closing=apart, parts=_by_domain(each.sure, closing_more, apart))
             continue
         open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
@@ -298,13 +295,14 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
         larger = [column for column in hard if not _is_of_one_each(column, nodes)]
         affinity = map(placement.table.column, each.prepared.affinity_keys if follows else ())
         opening = (*(one for one in affinity if len(one.nodes_with) <= _MOST_PARTS), *larger)
+        closing = apart + (others if len(larger) < len(hard) else 0)
         yield each._replace(
             nodes=nodes,
             now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
-            parts=_by_domain(nodes, (*opening[:1], *closing_more)),
-            closing=apart + (others if len(larger) < len(hard) else 0),
+            parts=_by_domain(nodes, (*opening[:1], *closing_more), closing),
+            closing=closing,
         )
 
 
@@ -375,14 +373,14 @@ def _keys_apart(one: Demand | _Leaving, other: Demand | _Leaving) -> set[str]:
     }
 
 
-def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn]) -> tuple[NodeSet, ...] | None:
-    """Return nodes by their values of labels; None if there are none, or no node has them."""
+def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn], closing: int) -> tuple[tuple[NodeSet, int], ...] | None:
+    """Return nodes by their values of labels, each with `closing`; None if there are none, or no node has them."""
     if not columns:
         return None
     parts = [nodes]
     for column in columns:
         parts = [there for part in parts for domain in column.nodes_with.values() if (there := part & domain)]
-    return tuple(parts) or None
+    return tuple((part, closing) for part in parts) or None
 
 
 def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:

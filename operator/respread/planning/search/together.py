@@ -74,7 +74,7 @@ _Parts: TypeAlias = Mapping[_Domains, NodeSet]
 
 
 def places_together(
-    board: Board, waiting: Sequence[int], evicted: Iterable[Spot]
+    board: Board, waiting: Sequence[int], evicted: Sequence[Spot]
 ) -> tuple[tuple[Demand, ...] | None, dict[int, Demand]]:
     """Return where replacements without a node may land, and those of moves that are safe beside them.
 
@@ -86,9 +86,7 @@ def places_together(
         their number: those whose replacements are like the others, up to the first for which it can't. Each replaces
         the sample of its piece.
     """
-    evicted = tuple(evicted)
-    pieces = {*waiting, *(spot.piece for spot in evicted)}
-    course = _Course(board, pieces)
+    course = _Course(board, {*waiting, *(spot.piece for spot in evicted)})
     of_waiting: list[Demand] = []
     for piece in waiting:
         if (demand := course.wait(piece)) is None:
@@ -314,7 +312,7 @@ class _Course:
             piece.sample,
             piece.replacement,
             nodes,
-            parts=(passing,),
+            parts=((passing, closing),),
             is_replacement=True,
             closing=closing,
             roomy=roomy,
@@ -328,17 +326,11 @@ class _Course:
             level, counts = self._level(index), index in piece.counted_by
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
-        all_prefer = these.own_hard is None and own.lead in piece.counted_by and not self._may_differ
-        if closing and all_prefer:
-            constraints = own.lead, *own.beside
-            demand = demand._replace(closing_in=tuple(self._most_before(piece, constraints, each) for each in needed))
+        few_come = closing > 0 and not piece.hard and own.lead in piece.counted_by and not self._may_differ
         parts = tuple(
-            part
+            (part, self._most_before(piece, (own.lead, *own.beside), domains) if few_come else closing)
             for domains, part in needed.items()
-            if demand.closing_in
-            or (room, passing, domains) not in self._shown
-            or None in domains
-            or 0 < closing < maxsize
+            if few_come or (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
         )
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
@@ -352,9 +344,9 @@ class _Course:
     def _most_before(self, piece: Piece, constraints: Iterable[int], domains: _Domains) -> int:
         """Return how many others at most have landed where domains meet when a replacement can go nowhere else."""
         return min(
-            level.most(level.coming - 1) - level.left(domain)
+            (level := self._level(index)).most(level.coming - 1) - level.left(domain)
             for index, domain in zip(constraints, domains, strict=True)
-            if index in piece.counted_by and domain is not None and (level := self._level(index)).tally.soft
+            if domain is not None and index in piece.counted_by
         )
 
     def _accepting(self, piece: Piece, own: _Own) -> list[NodeSet]:
