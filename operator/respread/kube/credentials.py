@@ -8,10 +8,10 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 from urllib.parse import quote
 
 import msgspec
@@ -207,14 +207,12 @@ class TlsContext:
             self._trouble = trouble
 
 
-class _Content(NamedTuple):
-    authority: bytes | None
-    certificate: bytes | None
-    key: bytes | None
+_Content = tuple[bytes | None, ...]
+"""Of the authority, our certificate, and its key."""
 
 
 def _read(endpoint: Endpoint) -> _Content:
-    return _Content(*map(_bytes, (endpoint.certificate_authority, endpoint.client_certificate, endpoint.client_key)))
+    return tuple(map(_bytes, (endpoint.certificate_authority, endpoint.client_certificate, endpoint.client_key)))
 
 
 def _bytes(pem: Pem) -> bytes | None:
@@ -235,16 +233,15 @@ def _context(endpoint: Endpoint, content: _Content) -> ssl.SSLContext:
     client-go, and unlike Python since version 3.13, it does not require identifiers of keys, which authorities lack
     that were made before Go 1.15.
     """
-    authority = content.authority
+    authority, certificate, key = content
     context = ssl.create_default_context(cadata=authority.decode("ascii", errors="replace") if authority else None)
     context.verify_flags = (context.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
     if not endpoint.verified:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if content.certificate and content.key:
-        with ExitStack() as files:
-            certificate, key = (files.enter_context(_in_file(each)) for each in (content.certificate, content.key))
-            context.load_cert_chain(certificate, key)
+    if certificate and key:
+        with _in_file(certificate) as certificate_file, _in_file(key) as key_file:
+            context.load_cert_chain(certificate_file, key_file)
     return context
 
 

@@ -11,20 +11,12 @@ import binascii
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import yaml
 
-from respread.kube.credentials import (
-    CredentialsError,
-    Endpoint,
-    FixedIdentity,
-    Identity,
-    Impersonation,
-    Pem,
-    TokenFile,
-)
+from respread.kube.credentials import CredentialsError, Endpoint, FixedIdentity, Identity, Impersonation, Pem, TokenFile
 
 
 class NoKubeconfigError(Exception):
@@ -67,30 +59,23 @@ class _Context(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
-class _NamedCluster(msgspec.Struct, frozen=True, kw_only=True):
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list of a kubeconfig has under a name: one of the three."""
+
     name: str
     cluster: _Cluster | None = None
-
-
-class _NamedUser(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
     user: _User | None = None
-
-
-class _NamedContext(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
     context: _Context | None = None
 
 
 class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     current_context: str | None = None
-    clusters: tuple[_NamedCluster, ...] | None = None
-    users: tuple[_NamedUser, ...] | None = None
-    contexts: tuple[_NamedContext, ...] | None = None
+    clusters: tuple[_Entry, ...] | None = None
+    users: tuple[_Entry, ...] | None = None
+    contexts: tuple[_Entry, ...] | None = None
 
 
-_Named = TypeVar("_Named", _NamedCluster, _NamedUser)
-_NOBODY: Final = _NamedUser(name="", user=_User())
+_NOBODY: Final = _Entry(name="")
 
 
 def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Identity]:
@@ -214,7 +199,7 @@ def _load(path: Path) -> _Kubeconfig:
         raise ValueError(f"{path} is not a kubeconfig: {error}") from error
 
 
-def _named(name: str, lists: Iterable[tuple[Path, tuple[_Named, ...] | None]]) -> tuple[Path, _Named] | None:
+def _named(name: str, lists: Iterable[tuple[Path, tuple[_Entry, ...] | None]]) -> tuple[Path, _Entry] | None:
     """Return the first entry of that name, and the folder of its relative paths."""
     for path, entries in lists:
         for entry in entries or ():
