@@ -22,7 +22,7 @@ from respread.handlers.informer import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import Renewal, load_access
 from respread.telemetry.health import WatchHealth
-from respread.telemetry.logs import LogLevel, configure_logging
+from respread.telemetry.logs import configure_logging
 from respread.telemetry.metrics import Metrics
 
 _POLL_SECONDS = 0.05
@@ -101,5 +101,5 @@ async def _run() -> None:
 
 
 if __name__ == "__main__":
-    configure_logging(sys.stderr, level=LogLevel.WARNING)
+    configure_logging(sys.stderr, level="warning")
     uvloop.run(_run())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from respread.cluster.objects import DecodeError
 from respread.cluster.stores import KindStore, Stores
 from respread.handlers.event_buffer import EventBuffer, LightEvent, identity_of
 from respread.kube.listing import ListMetadata
-from respread.telemetry.gauges import register_watch_gauges
+from respread.telemetry.gauges import DECISION_LAG, LAST_EVENT, OBJECTS, WATCH_LAG, Gauges, Samples
 from respread.telemetry.health import WatchHealth
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import DECODE_ERRORS, RELISTS, Metrics
@@ -298,21 +298,20 @@ class Informers(Stores):
 
     def register_gauges(self, registry: CollectorRegistry) -> None:
         """Register the gauges of the watches, which are computed at each scrape."""
-        register_watch_gauges(
-            registry,
-            ages_seconds=self.health.ages_seconds,
-            object_counts=self.object_counts,
-            lags_seconds=self.lags_seconds,
-            decision_lag_seconds=self.changes.lag_seconds,
-        )
+        registry.register(Gauges((LAST_EVENT, OBJECTS, WATCH_LAG, DECISION_LAG), self._samples))
+
+    def _samples(self) -> Mapping[str, Samples]:
+        now = time()
+        return {
+            LAST_EVENT.name: {(kind,): now - age for kind, age in self.health.ages_seconds().items()},
+            OBJECTS.name: {(kind,): count for kind, count in self.object_counts().items()},
+            WATCH_LAG.name: {(each.kind.resource,): each.lag_seconds() for each in self.all},
+            DECISION_LAG.name: {(): self.changes.lag_seconds()},
+        }
 
     def object_counts(self) -> dict[str, int]:
         """Return the number of stored objects of each watched kind."""
         return {informer.kind.resource: informer.count for informer in self.all}
-
-    def lags_seconds(self) -> dict[str, float]:
-        """Return, for each watched kind, how long the oldest event has been waiting at most."""
-        return {informer.kind.resource: informer.lag_seconds() for informer in self.all}
 
 
 class ChangeSignal:

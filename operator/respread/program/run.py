@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, get_args
 
 import click
 
@@ -42,18 +43,16 @@ else:
 _CANNOT_LISTEN: Final = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 
-def _listen_address(_ctx: click.Context, param: click.Parameter, value: str | None) -> ListenAddress | None:
-    try:
-        return None if value is None else parse_listen_address(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}.", param=param) from error
+def _read_by(read: Callable[[Any], object]) -> Callable[..., object]:
+    """Return a callback of an option that reads its value, if it is given. An error is of the option."""
 
+    def callback(_ctx: click.Context, param: click.Parameter, value: Any) -> object:
+        try:
+            return None if value is None else read(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}.", param=param) from error
 
-def _certificate(_ctx: click.Context, param: click.Parameter, value: Path | None) -> ServedCertificate | None:
-    try:
-        return None if value is None else ServedCertificate(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}.", param=param) from error
+    return callback
 
 
 EXAMPLES: Final = (
@@ -70,7 +69,7 @@ EXAMPLES: Final = (
 @click.option(
     "--listen-address",
     metavar="HOST:PORT",
-    callback=_listen_address,
+    callback=_read_by(parse_listen_address),
     default=str(DEFAULT_LISTEN_ADDRESS),
     show_default=True,
     help="Where to serve /metrics, /livez and /readyz; :8080 is port 8080 of every address.",
@@ -78,7 +77,7 @@ EXAMPLES: Final = (
 @click.option(
     "--metrics-address",
     metavar="HOST:PORT",
-    callback=_listen_address,
+    callback=_read_by(parse_listen_address),
     help="Serve /metrics here instead, over TLS, to whom the API server knows by a bearer token and lets get /metrics. "
     "Needs --metrics-certificate.",
 )
@@ -86,7 +85,7 @@ EXAMPLES: Final = (
     "--metrics-certificate",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    callback=_certificate,
+    callback=_read_by(ServedCertificate),
     help="The folder of tls.crt and tls.key for --metrics-address. They are read again when they change.",
 )
 @click.option(
@@ -139,13 +138,13 @@ EXAMPLES: Final = (
 )
 @click.option(
     "--log-format",
-    type=click.Choice([each.value for each in LogFormat]),
+    type=click.Choice(get_args(LogFormat)),
     help="[default: console on a terminal, else json]",
 )
 @click.option(
     "--log-level",
-    type=click.Choice([each.value for each in LogLevel]),
-    default=LogLevel.INFO.value,
+    type=click.Choice(get_args(LogLevel)),
+    default="info",
     show_default=True,
     help="The least severe lines to write.",
 )
@@ -166,17 +165,15 @@ def run(
     permissions_seconds: float,
     domain_metrics: bool,
     helm_release: str | None,
-    log_format: str | None,
-    log_level: str,
+    log_format: LogFormat | None,
+    log_level: LogLevel,
 ) -> None:
     """Run the operator.
 
     It watches the cluster, plans for every policy, and evicts for policies in mode Enforce, until SIGTERM or Ctrl-C.
     Normally it runs in the cluster (see manifests/). To try it, run it here.
     """
-    configure_logging(
-        sys.stderr, log_format=None if log_format is None else LogFormat(log_format), level=LogLevel(log_level)
-    )
+    configure_logging(sys.stderr, log_format=log_format, level=log_level)
     secure_metrics = None
     if metrics_address is not None and metrics_certificate is not None:
         secure_metrics = SecurePlace(metrics_address, metrics_certificate)

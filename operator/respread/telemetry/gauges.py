@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from time import time
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 from immutables import Map
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from respread.api.policy import WhenUnsatisfiable
@@ -138,14 +136,10 @@ def worst_skews(figures: Iterable[SkewFigure]) -> dict[tuple[str, ...], SkewFigu
     """
     worst: dict[tuple[str, ...], SkewFigure] = {}
     for figure in figures:
-        known = worst.get(figure.labels)
-        if known is None or _badness(figure) > _badness(known):
+        known = worst.setdefault(figure.labels, figure)
+        if (figure.skew - figure.max_skew, figure.skew) > (known.skew - known.max_skew, known.skew):
             worst[figure.labels] = figure
     return worst
-
-
-def _badness(figure: SkewFigure) -> tuple[int, int]:
-    return figure.skew - figure.max_skew, figure.skew
 
 
 _SKEW_LABELS: Final = ("namespace", "workload", "topology_key", "when_unsatisfiable")
@@ -295,24 +289,3 @@ def policy_labels(name: str) -> tuple[str, ...]:
     """Return the values of `POLICY` for a policy that is called `namespace/name`, or `name` alone."""
     namespace, _, object_name = name.rpartition("/")
     return namespace, object_name
-
-
-def register_watch_gauges(
-    registry: CollectorRegistry,
-    *,
-    ages_seconds: Callable[[], Mapping[str, float]],
-    object_counts: Callable[[], Mapping[str, int]],
-    lags_seconds: Callable[[], Mapping[str, float]],
-    decision_lag_seconds: Callable[[], float],
-) -> None:
-    """Register the gauges, which ask for their values at each scrape."""
-
-    def read() -> Mapping[str, Samples]:
-        return {
-            LAST_EVENT.name: {(kind,): time() - age for kind, age in ages_seconds().items()},
-            OBJECTS.name: {(kind,): count for kind, count in object_counts().items()},
-            WATCH_LAG.name: {(kind,): lag for kind, lag in lags_seconds().items()},
-            DECISION_LAG.name: {(): decision_lag_seconds()},
-        }
-
-    registry.register(Gauges((LAST_EVENT, OBJECTS, WATCH_LAG, DECISION_LAG), read))

@@ -17,8 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping, MutableMapping
-from enum import StrEnum
-from typing import Any, TextIO, TypeAlias, cast
+from typing import Any, Literal, TextIO, TypeAlias, cast
 
 from respread.lean_process import hidden
 
@@ -98,21 +97,9 @@ def redact_fields(fields: Mapping[str, object]) -> dict[str, Loggable]:
     }
 
 
-class LogFormat(StrEnum):
-    """The format of lines."""
-
-    JSON = "json"
-    CONSOLE = "console"
-
-
-class LogLevel(StrEnum):
-    """The lowest severity of lines to write."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
+LogFormat = Literal["json", "console"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+"""The lowest severity of lines to write."""
 
 # At DEBUG, these write whole request and response bodies, which nobody needs to see our decisions in detail.
 _LEAST_LEVELS = (("kubernetes", logging.INFO), ("asyncio", logging.INFO), ("urllib3", logging.INFO))
@@ -121,13 +108,13 @@ _LEAST_LEVELS = (("kubernetes", logging.INFO), ("asyncio", logging.INFO), ("urll
 _KOPF_INTERNALS = ("settings", "k8s_skip")
 
 
-def configure_logging(stream: TextIO, *, log_format: LogFormat | None = None, level: LogLevel = LogLevel.INFO) -> None:
+def configure_logging(stream: TextIO, *, log_format: LogFormat | None = None, level: LogLevel = "info") -> None:
     """Send the lines of the whole process to `stream`. Earlier handlers of the root logger are removed.
 
     Without a format, it is text if `stream` is a terminal, and JSON otherwise. `level` is the lowest severity of lines
     to write.
     """
-    chosen = log_format or (LogFormat.CONSOLE if stream.isatty() else LogFormat.JSON)
+    chosen = log_format or ("console" if stream.isatty() else "json")
     handler = _LineHandler(stream)
     handler.setFormatter(make_formatter(chosen, colors=stream.isatty()))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -170,27 +157,21 @@ def make_formatter(log_format: LogFormat, *, colors: bool) -> structlog.stdlib.P
             structlog.stdlib.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            structlog.processors.ExceptionRenderer(
-                _describe_exception if log_format is LogFormat.JSON else _format_exception
-            ),
+            structlog.processors.ExceptionRenderer(_describe_exception if log_format == "json" else _format_exception),
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             _redact_line,
-            *(_json_renderers() if log_format is LogFormat.JSON else _console_renderers(colors=colors)),
+            *(
+                (_lead_with_what_every_line_has, structlog.processors.JSONRenderer(ensure_ascii=False))
+                if log_format == "json"
+                else (_join_the_object, _console_renderer(colors=colors))
+            ),
         ],
     )
 
 
-def _json_renderers() -> tuple[Processor, ...]:
-    return (
-        _lead_with_what_every_line_has,
-        structlog.processors.JSONRenderer(ensure_ascii=False),
-    )
-
-
-def _console_renderers(*, colors: bool) -> tuple[Processor, ...]:
-    return (
-        _join_the_object,
-        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0),
+def _console_renderer(*, colors: bool) -> Processor:
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
     )
 
 

@@ -9,14 +9,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import kopf
 import pytest
 from kopf._core.actions.loggers import LocalObjectLogger
 
 from respread.cluster.meta import ObjectKey
-from respread.telemetry.logs import LogFormat, LogLevel, configure_logging, get_logger
+from respread.telemetry.logs import LogLevel, configure_logging, get_logger
 
 
 class Terminal(io.StringIO):
@@ -136,7 +136,7 @@ def test_a_terminal_gets_coloured_text() -> None:
 
 
 def test_the_console_format_has_no_colours_when_redirected(stream: io.StringIO) -> None:
-    configure_logging(stream, log_format=LogFormat.CONSOLE)
+    configure_logging(stream, log_format="console")
     body = kopf.Body({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": "web-1"}})
     LocalObjectLogger(body=body, settings=kopf.OperatorSettings()).warning("Seen")
     text = stream.getvalue()
@@ -147,7 +147,7 @@ def test_the_console_format_has_no_colours_when_redirected(stream: io.StringIO) 
 
 
 def test_the_console_format_shows_the_traceback_without_credentials(stream: io.StringIO) -> None:
-    configure_logging(stream, log_format=LogFormat.CONSOLE)
+    configure_logging(stream, log_format="console")
     try:
         raise_error(ValueError("password=correct-horse-battery"))
     except ValueError:
@@ -157,7 +157,7 @@ def test_the_console_format_shows_the_traceback_without_credentials(stream: io.S
 
 def test_json_can_be_selected_on_a_terminal() -> None:
     terminal = Terminal()
-    configure_logging(terminal, log_format=LogFormat.JSON)
+    configure_logging(terminal, log_format="json")
     get_logger("respread").info("Ready")
     assert lines(terminal)[0]["event"] == "Ready"
 
@@ -165,17 +165,17 @@ def test_json_can_be_selected_on_a_terminal() -> None:
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        (LogLevel.DEBUG, ["debug", "info", "warning", "error"]),
-        (LogLevel.INFO, ["info", "warning", "error"]),
-        (LogLevel.WARNING, ["warning", "error"]),
-        (LogLevel.ERROR, ["error"]),
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
     ],
 )
 def test_the_level_applies_to_respread_and_to_libraries(
     stream: io.StringIO, level: LogLevel, expected: list[str]
 ) -> None:
     configure_logging(stream, level=level)
-    for each in LogLevel:
+    for each in get_args(LogLevel):
         getattr(get_logger("respread.level"), each)("ours")
         getattr(logging.getLogger("kopf.level"), each)("theirs")
     assert [line["level"] for line in lines(stream) if line["event"] == "ours"] == expected
@@ -183,10 +183,10 @@ def test_the_level_applies_to_respread_and_to_libraries(
 
 
 def test_debug_does_not_bring_the_kubernetes_clients_response_bodies(stream: io.StringIO) -> None:
-    configure_logging(stream, level=LogLevel.DEBUG)
+    configure_logging(stream, level="debug")
     logging.getLogger("kubernetes.aio.client.rest").debug("response body: everything")
     assert stream.getvalue() == ""
-    configure_logging(stream, level=LogLevel.ERROR)
+    configure_logging(stream, level="error")
     logging.getLogger("kubernetes.aio.client.rest").warning("quieter still")
     assert stream.getvalue() == ""
 

@@ -19,7 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
-from respread.telemetry.gauges import PlanFigures, PolicyFigures, SkewFigure, register_watch_gauges
+from respread.cluster.decode.decoder import KINDS
+from respread.cluster.objects import Namespace
+from respread.handlers.informer import Informers
+from respread.telemetry.gauges import PlanFigures, PolicyFigures, SkewFigure
+from respread.telemetry.health import WatchHealth
 from respread.telemetry.metrics import (
     COSTS_LOST,
     DECODE_ERRORS,
@@ -102,18 +106,8 @@ def documented() -> set[Described]:
 
 
 def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistry) -> None:
-    metrics = Metrics(
-        registry,
-        version="1.2.3",
-        kinds=["pods"],
-    )
-    register_watch_gauges(
-        registry,
-        ages_seconds=lambda: {"pods": 1.5},
-        object_counts=lambda: {"pods": 3},
-        lags_seconds=lambda: {"pods": 0.2},
-        decision_lag_seconds=lambda: 0.1,
-    )
+    metrics = Metrics(registry, version="1.2.3", kinds=["pods"])
+    Informers([KINDS["pods"]], health=WatchHealth(["pods"]), metrics=metrics).register_gauges(registry)
     metrics.show_plan(
         PlanFigures(
             skews=(msgspec.structs.replace(skew("Deployment/web", 3), pods={"a": 3}, blocked="NoFeasibleNode"),),
@@ -335,21 +329,23 @@ def test_the_counters_of_watched_kinds_start_at_zero(registry: CollectorRegistry
 
 
 def test_ages_counts_and_lags_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
-    ages, counts, lags = {"pods": 1.0}, {"pods": 10}, {"pods": 0.0}
-    register_watch_gauges(
-        registry,
-        ages_seconds=ages.copy,
-        object_counts=counts.copy,
-        lags_seconds=lags.copy,
-        decision_lag_seconds=lambda: 2 * lags["pods"],
-    )
-    ages["pods"], counts["pods"], lags["pods"] = 2.5, 11, 12.5
+    now = [0.0]
+    health = WatchHealth(["namespaces"], clock=lambda: now[0])
+    informers = Informers([KINDS["namespaces"]], health=health, metrics=Metrics(CollectorRegistry(), version="1"))
+    informers.register_gauges(registry)
+    assert samples(registry, "respread_watch_lag_seconds") == {("namespaces",): 0}
+    assert samples(registry, "respread_decision_lag_seconds") == {(): 0}
+    now[0] = 2.5
+    namespace = Namespace(name="shop")
+    informers.by_kind[KINDS["namespaces"]].apply([(namespace.key, namespace)])
+    informers.changes.notify("pods")
+    informers.all[0].backlog.came()
     before = time.time()
     (came,) = samples(registry, "respread_watch_last_event_timestamp_seconds").values()
     assert before - 2.5 <= came <= time.time() - 2.5
-    assert samples(registry, "respread_cluster_objects") == {("pods",): 11}
-    assert samples(registry, "respread_watch_lag_seconds") == {("pods",): 12.5}
-    assert samples(registry, "respread_decision_lag_seconds") == {(): 25}
+    assert samples(registry, "respread_cluster_objects") == {("namespaces",): 1}
+    assert 0 < samples(registry, "respread_watch_lag_seconds")["namespaces",] < 10
+    assert 0 < samples(registry, "respread_decision_lag_seconds")[()] < 10
 
 
 def test_every_phase_of_a_reconcile_is_measured_even_if_it_fails(registry: CollectorRegistry, metrics: Metrics) -> None:
