@@ -9,7 +9,7 @@ zones and cron schedules, are only here, because CEL can't do them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -30,11 +30,9 @@ from respread.api.policy import (
     API_VERSION,
     REQUEST_NEEDS_PRIORITY_CLASS,
     ClusterPolicySpec,
-    ExpectedDomains,
     Policy,
     PolicyKind,
     PolicySpec,
-    PriorityThreshold,
     Window,
 )
 from respread.api.status import MAX_GENERATION, PolicyStatus
@@ -182,13 +180,18 @@ def validated(spec: _Spec) -> tuple[_Spec, tuple[Problem, ...]]:
     if found := list(_selector_problems(spec.pod_selector, "spec.podSelector")):
         problems += found
         spec = msgspec.structs.replace(spec, pod_selector=defaults.pod_selector)
-    if found := list(_threshold_problems(spec.victims.priority_threshold, "spec.victims.priorityThreshold")):
-        problems += found
+    threshold = spec.victims.priority_threshold
+    if (threshold.name is None) == (threshold.value is None):
+        problems.append(Problem("spec.victims.priorityThreshold", "set exactly one of name and value"))
         threshold = defaults.victims.priority_threshold
         spec = msgspec.structs.replace(
             spec, victims=msgspec.structs.replace(spec.victims, priority_threshold=threshold)
         )
-    if found := list(_expected_domains_problems(spec.constraints.expected_domains)):
+    if found := [
+        Problem(f"spec.constraints.expectedDomains[{index}]", REQUEST_NEEDS_PRIORITY_CLASS)
+        for index, each in enumerate(spec.constraints.expected_domains)
+        if each.provision == "Request" and each.priority_class_name is None
+    ]:
         problems += found
         spec = msgspec.structs.replace(spec, constraints=msgspec.structs.replace(spec.constraints, expected_domains=()))
     if found := [
@@ -226,17 +229,6 @@ def _value_problems(value: str, path: str) -> Iterator[Problem]:
         yield Problem(
             path, f"must be a label value: at most 63 letters, digits, dashes, underscores and dots, not {shown(value)}"
         )
-
-
-def _threshold_problems(threshold: PriorityThreshold, path: str) -> Iterator[Problem]:
-    if (threshold.name is None) == (threshold.value is None):
-        yield Problem(path, "set exactly one of name and value")
-
-
-def _expected_domains_problems(expected: Iterable[ExpectedDomains]) -> Iterator[Problem]:
-    for index, each in enumerate(expected):
-        if each.provision == "Request" and each.priority_class_name is None:
-            yield Problem(f"spec.constraints.expectedDomains[{index}]", REQUEST_NEEDS_PRIORITY_CLASS)
 
 
 def _window_problems(window: Window, path: str) -> Iterator[Problem]:

@@ -131,7 +131,10 @@ class RoomLoop:
         view = term.view
         wanted = {room.key.id: room for room in self._wanted(view)}
         term.wanted_since = {id_: term.wanted_since.get(id_, now) for id_ in wanted}
-        due = {id_: term.wanted_since[id_] + self._quiet_seconds(room) for id_, room in wanted.items()}
+        # A group whose domain is missing is not violated as the scheduler sees it, so the plan does not wait for it.
+        due = {
+            id_: term.wanted_since[id_] + room.policy.spec.quiet_period.total_seconds() for id_, room in wanted.items()
+        }
         self._refused = {}
         if (
             await self._list(term, namespace)
@@ -171,13 +174,6 @@ class RoomLoop:
     def _evicting(self) -> dict[str, Policy]:
         """Return the policies that ask for room and may evict now."""
         return {name: each for name, each in self._asking.items() if self._may_evict(each)}
-
-    def _quiet_seconds(self, room: WantedRoom) -> float:
-        """Return for how long room must have been wanted before it is asked for: the policy's quiet period.
-
-        A group whose domain is missing is not violated as the scheduler sees it, so the plan does not wait for it.
-        """
-        return self._asking[room.key.policy].spec.quiet_period.total_seconds()
 
     async def _end(self, term: RoomTerm, view: RoomView, wanted: Mapping[str, WantedRoom], namespace: str) -> bool:
         """Delete what has served, and return whether all went well."""
