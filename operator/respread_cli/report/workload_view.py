@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 import msgspec
 
 from respread.cluster.meta import ObjectKey
-from respread.cluster.objects import Node
-from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
 from respread_cli.report.explain_report import ExplainReport
 from respread_cli.report.planned import Planned
 from respread_cli.report.scale_downs import (
@@ -35,7 +34,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node with such pods."""
+    """A node."""
 
     name: str
     domains: dict[str, str]
@@ -44,6 +43,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cordoned: bool
     taints: tuple[str, ...]
     """As in `key=value:effect`."""
+    pods: int
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -93,34 +93,38 @@ def workload_view(planned: Planned, target: Target, report: ExplainReport) -> Wo
         pod for each in report.pods if (pod := view.snapshot.pods.get(ObjectKey(each.namespace, each.pod))) is not None
     ]
     names = sorted({pod.node_name for pod in pods if pod.node_name})
-    nodes = (node for name in names if (node := view.snapshot.nodes.get(name)) is not None)
     found = workloads_of(view.snapshot, planned.spread, {each.namespace for each in target.workloads})
     return WorkloadView(
         explain=report,
-        pods=tuple(map(_pod, pods)),
-        nodes=tuple(_node(node, keys) for node in nodes),
+        pods=tuple(
+            PodState(
+                name=pod.name,
+                node=pod.node_name or None,
+                phase=pod.phase,
+                ready=pod.ready,
+                terminating=pod.terminating,
+                created=pod.creation_timestamp,
+            )
+            for pod in pods
+        ),
+        nodes=node_states(view.snapshot, names, keys),
         curves=tuple(_curve(found[name], view.time) for name in target.workloads if name in found),
     )
 
 
-def _pod(pod: Pod) -> PodState:
-    return PodState(
-        name=pod.name,
-        node=pod.node_name or None,
-        phase=pod.phase,
-        ready=pod.ready,
-        terminating=pod.terminating,
-        created=pod.creation_timestamp,
-    )
-
-
-def _node(node: Node, keys: Iterable[str]) -> NodeState:
-    return NodeState(
-        name=node.name,
-        domains={key: node.labels[key] for key in keys if key in node.labels},
-        ready=node.ready,
-        cordoned=node.unschedulable,
-        taints=tuple(map(str, node.taints)),
+def node_states(snapshot: ClusterSnapshot, names: Iterable[str], keys: Collection[str]) -> tuple[NodeState, ...]:
+    """Return nodes with their values of topology keys, without those that are gone."""
+    return tuple(
+        NodeState(
+            name=name,
+            domains={key: node.labels[key] for key in keys if key in node.labels},
+            ready=node.ready,
+            cordoned=node.unschedulable,
+            taints=tuple(map(str, node.taints)),
+            pods=len(snapshot.pods_by_node.get(name, ())),
+        )
+        for name in names
+        if (node := snapshot.nodes.get(name)) is not None
     )
 
 
@@ -132,7 +136,15 @@ def _curve(workload: WorkloadPods, now: datetime) -> Curve:
         unknown = f"It has {pods:,} pods, more than {MOST_FORETOLD}: use What if for one number of replicas."
     else:
         try:
-            points = tuple(_points(workload, now))
+            points = tuple(
+                CurvePoint(
+                    replicas=replicas,
+                    as_it_is=_outlook(workload, replicas, now, "as it is"),
+                    with_costs=_outlook(workload, replicas, now, "with costs"),
+                    without_costs=_outlook(workload, replicas, now, "without costs"),
+                )
+                for replicas in range(1, pods)
+            )
         except NotForetoldError as error:
             unknown = f"It is not known which pods a scale-down would delete: {error}."
     return Curve(
@@ -142,16 +154,6 @@ def _curve(workload: WorkloadPods, now: datetime) -> Curve:
         points=points,
         unknown=unknown,
     )
-
-
-def _points(workload: WorkloadPods, now: datetime) -> Iterator[CurvePoint]:
-    for replicas in range(1, len(workload.pods)):
-        yield CurvePoint(
-            replicas=replicas,
-            as_it_is=_outlook(workload, replicas, now, "as it is"),
-            with_costs=_outlook(workload, replicas, now, "with costs"),
-            without_costs=_outlook(workload, replicas, now, "without costs"),
-        )
 
 
 def _outlook(workload: WorkloadPods, replicas: int, now: datetime, ranking: Ranking) -> Outlook:

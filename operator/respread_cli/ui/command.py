@@ -33,7 +33,6 @@ from respread_cli.ui.server import HOST, PageServer, listener_on, listening
 ANY_PORT: Final = 0
 _OF_A_CONTEXT: Final = re.compile(r"(?:((?!https?://).+?)=)?(https?://.+)")
 
-
 EXAMPLES: Final = (
     Example("Look at the cluster of the current context", "ui"),
     Example("With what happened before", "ui --prometheus http://127.0.0.1:9090"),

@@ -25,7 +25,7 @@ from respread_cli.report.planned import Planned, Planning
 from respread_cli.report.skew_report import PendingPods, pending_pods
 from respread_cli.report.target import Target, find_target
 from respread_cli.report.what_if import Cancellation
-from respread_cli.report.workload_view import WorkloadView, workload_view
+from respread_cli.report.workload_view import NodeState, WorkloadView, node_states, workload_view
 from respread_cli.ui.events import (
     EventsQuestion,
     ReadEvents,
@@ -46,32 +46,6 @@ from respread_cli.ui.history import (
 )
 from respread_cli.ui.overview import Overview, Overviews
 from respread_cli.ui.what_if import WhatIfAnswer, WhatIfRequest, WhatIfs
-
-
-class NodeChoice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node that can be drained, cordoned or copied in a simulation."""
-
-    name: str
-    domains: dict[str, str]
-    ready: bool
-    cordoned: bool
-    pods: int
-
-
-def node_choices(planned: Planned) -> tuple[NodeChoice, ...]:
-    """Return all nodes, sorted by name."""
-    snapshot = planned.view.snapshot
-    keys = sorted({group.key.topology_key for group in planned.spread.groups.values()})
-    return tuple(
-        NodeChoice(
-            name=name,
-            domains={key: node.labels[key] for key in keys if key in node.labels},
-            ready=node.ready,
-            cordoned=node.unschedulable,
-            pods=len(snapshot.pods_by_node.get(name, {})),
-        )
-        for name, node in sorted(snapshot.nodes.items())
-    )
 
 
 def _of_kubectl(arguments: tuple[str, ...]) -> str:
@@ -237,9 +211,11 @@ class Engine:
             unreadable = error.message
         return history_of(read, planned.view, points, unreadable)
 
-    def nodes(self) -> tuple[NodeChoice, ...]:
-        """Return all nodes."""
-        return node_choices(self._current())
+    def nodes(self) -> tuple[NodeState, ...]:
+        """Return all nodes, which can be drained, cordoned or copied in a simulation, sorted by name."""
+        planned = self._current()
+        keys = sorted({group.key.topology_key for group in planned.spread.groups.values()})
+        return node_states(planned.view.snapshot, sorted(planned.view.snapshot.nodes), keys)
 
     def pending(self) -> tuple[PendingPods, ...]:
         """Return why pods have no node, by workload and reason."""

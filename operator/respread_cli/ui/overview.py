@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from respread.api.reasons import number_of
 from respread.cluster.pod import WorkloadName
-from respread.planning.audit.auditor import Auditor, Findings, WorkloadFinding
+from respread.planning.audit.auditor import Auditor, WorkloadFinding
 from respread.planning.plan import BlockedGroup
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.replica_set import ReplicaSetIndex, ReplicaSetPods
@@ -136,19 +136,6 @@ class _Known(msgspec.Struct, frozen=True):
     """The groups in the order of rows."""
 
 
-class _Facts(NamedTuple):
-    """The basis of a row besides its group."""
-
-    blocked: BlockedGroup | None
-    policy: str | None
-    evictions: int
-    in_flight: int
-    pending: int
-    counts_after: Mapping[str, int] | None
-    """By the plan; None if it moves nothing there."""
-    protections: tuple[ProtectionReport, ...]
-
-
 class Overviews:
     """Makes one overview after another. The reports of unchanged groups are kept."""
 
@@ -156,15 +143,15 @@ class Overviews:
         self._auditor = Auditor()
         self._protections = _Protections()
         self._known: dict[GroupKey, _Known] = {}
-        self._rows: dict[str, tuple[_Known, _Facts, Row]] = {}
-        """By id. A row whose facts are as before stays the same object."""
 
     def overview(self, planned: Planned) -> Overview:
         """Return the cluster view of a plan."""
         protections = self._protections.of(planned)
-        self._advance(
-            planned.spread.groups, self._auditor.update(planned.view.snapshot, planned.spread, planned.predictor)
-        )
+        findings = self._auditor.update(planned.view.snapshot, planned.spread, planned.predictor)
+        self._known = {
+            key: _known(key, group, findings.get(key, ()), self._known.get(key))
+            for key, group in planned.spread.groups.items()
+        }
         plan = planned.plan
         blocked = {each.group: each for each in plan.blocked}
         helped = Counter(key for move in plan.moves for key in move.groups)
@@ -172,25 +159,27 @@ class Overviews:
         waiting = Counter(
             (pod.namespace, pod.labels, id(pod.spec)) for pod in planned.view.snapshot.waiting_pods.values()
         )
-        made: dict[str, tuple[_Known, _Facts, Row]] = {}
-        for key, known in sorted(self._known.items(), key=_place):
-            workloads = known.group.workloads
-            facts = _Facts(
-                blocked.get(key),
-                plan.policies.get(key),
-                helped[key],
-                sum(in_flight[name] for name in workloads),
-                sum(waiting[at] for at in {(key.namespace, t.labels, id(t.spec)) for t in known.group.carriers})
-                if waiting
-                else 0,
-                plan.counts_after.get(key),
-                tuple(protections[name] for name in workloads if name in protections),
+        rows = []
+        for key, known in sorted(self._known.items(), key=lambda each: each[1].place):
+            group, why, workloads = known.group, blocked.get(key), known.group.workloads
+            policy, flying = plan.policies.get(key), sum(in_flight[name] for name in workloads)
+            templates = {(key.namespace, each.labels, id(each.spec)) for each in group.carriers} if waiting else ()
+            rows.append(
+                Row(
+                    id=known.id,
+                    group=known.report,
+                    state=_state(known.report, why, policy, flying),
+                    reason=None if why is None else why.reason,
+                    message=None if why is None else why.message,
+                    remedy=None if why is None else remedy_of(why),
+                    policy=policy,
+                    evictions=helped[key],
+                    in_flight=flying,
+                    pending=sum(waiting[each] for each in templates),
+                    skew_after=group_after(group, plan).skew if key in plan.counts_after else known.report.skew,
+                    protections=tuple(protections[name] for name in workloads if name in protections),
+                )
             )
-            before = self._rows.get(known.id)
-            same = before is not None and before[0] is known and before[1] == facts
-            made[known.id] = before if same and before is not None else (known, facts, _row(known, facts, planned))
-        self._rows = made
-        rows = [row for _, _, row in made.values()]
         states = Counter(row.state for row in rows)
         violated = [row for row in rows if row.group.violated]
         return Overview(
@@ -216,38 +205,12 @@ class Overviews:
             rows=tuple(rows),
         )
 
-    def _advance(self, groups: Mapping[GroupKey, SpreadGroup], findings: Findings) -> None:
-        known = self._known
-        self._known = {key: _known(key, group, findings.get(key, ()), known.get(key)) for key, group in groups.items()}
-
 
 def _known(key: GroupKey, group: SpreadGroup, findings: tuple[WorkloadFinding, ...], before: _Known | None) -> _Known:
     if before is not None and before.group is group and before.findings is findings:
         return before
     report = group_report(group, findings)
     return _Known(group, findings, report, _digest(key) if before is None else before.id, worst_first(report))
-
-
-def _place(known: tuple[GroupKey, _Known]) -> tuple[object, ...]:
-    return known[1].place
-
-
-def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
-    group, blocked = known.group, facts.blocked
-    return Row(
-        id=known.id,
-        group=known.report,
-        state=_state(known.report, blocked, facts.policy, facts.in_flight),
-        reason=None if blocked is None else blocked.reason,
-        message=None if blocked is None else blocked.message,
-        remedy=None if blocked is None else remedy_of(blocked),
-        policy=facts.policy,
-        evictions=facts.evictions,
-        in_flight=facts.in_flight,
-        pending=facts.pending,
-        skew_after=known.report.skew if facts.counts_after is None else group_after(group, planned.plan).skew,
-        protections=facts.protections,
-    )
 
 
 def _state(group: GroupReport, blocked: BlockedGroup | None, policy: str | None, in_flight: int) -> State:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -98,12 +99,12 @@ class PageServer:
         routes: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/", self._file),
             ("GET", "/{file:[a-z-]+\\.[a-z]+}", self._file),
-            ("GET", "/api/cluster", self._cluster),
+            ("GET", "/api/cluster", partial(self._answering, lambda engine: engine.page())),
             ("GET", "/api/workload", self._workload),
             ("GET", "/api/events", self._events),
             ("GET", "/api/history", self._history),
             ("GET", "/api/nodes", self._nodes),
-            ("GET", "/api/pending", self._pending),
+            ("GET", "/api/pending", partial(self._answering, lambda engine: engine.pending())),
             ("GET", "/api/changes", self._changes),
             ("GET", "/api/contexts", self._list_contexts),
             ("POST", "/api/context", self._change_context),
@@ -124,7 +125,7 @@ class PageServer:
         try:
             return await handler(request)
         except CommandError as error:
-            return _error(422, error.message)
+            return _refusal(error.message)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         asset = ASSETS.get(request.match_info.get("file", "index.html"))
@@ -134,16 +135,14 @@ class PageServer:
         response.enable_compression()
         return response
 
-    async def _cluster(self, _request: web.Request) -> web.StreamResponse:
-        return await self._answer(self._engine.page)
+    async def _answering(self, question: Callable[[Engine], Any], _request: web.Request) -> web.StreamResponse:
+        """Answer a question that the path alone asks."""
+        return await self._answer(lambda: question(self._engine))
 
     async def _nodes(self, _request: web.Request) -> web.StreamResponse:
         answer = await self._answer(self._engine.nodes)
         self._what_if_thread.submit(self._engine.prepare_simulations)  # Whoever asks for nodes is about to ask what if.
         return answer
-
-    async def _pending(self, _request: web.Request) -> web.StreamResponse:
-        return await self._answer(self._engine.pending)
 
     async def _workload(self, request: web.Request) -> web.StreamResponse:
         namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")
@@ -162,7 +161,7 @@ class PageServer:
         """Show the cluster of another context, in every open page, once it has been read."""
         name, contexts = (await _posted(request, _ContextRequest)).context, self._contexts
         if contexts is None or name not in contexts.names:
-            return _error(422, f"there is no context {name}")
+            return _refusal(f"there is no context {name}")
         async with self._changing:
             try:
                 engine = await asyncio.to_thread(contexts.open, name)
@@ -295,10 +294,9 @@ def _json(body: bytes) -> web.Response:
     return response
 
 
-def _error(status: int, message: str) -> web.Response:
-    return web.Response(
-        status=status, body=msgspec.json.encode({"error": message}), content_type="application/json", charset="utf-8"
-    )
+def _refusal(message: str) -> web.Response:
+    body = msgspec.json.encode({"error": message})
+    return web.Response(status=422, body=body, content_type="application/json", charset="utf-8")
 
 
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ MOST_GROUPS: Final = 30
 """So many groups are sent of each outcome, those that are worst first."""
 MOST_PODS: Final = 100
 """So many pods are sent of each list."""
+_OUTCOMES: Final = ("as_it_is", "with_costs", "without_costs")
 
 
 class WhatIfRequest(Typed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,8 +57,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     violated: int
     """Groups that are violated before the changes."""
     as_it_is: PodNumbers
-    with_costs: PodNumbers | None
-    without_costs: PodNumbers | None
+    with_costs: PodNumbers | None = None
+    without_costs: PodNumbers | None = None
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,15 +105,14 @@ class WhatIfs:
 
 def _shortened(report: SimulationReport) -> SimulationReport:
     """Return the part of a simulation that the page shows."""
-    with_costs, without_costs = report.with_costs, report.without_costs
-    return msgspec.structs.replace(
-        report,
-        groups=_worst(report.groups),
-        as_it_is=_first_pods(report.as_it_is),
-        with_costs=None if with_costs is None else _first_pods(with_costs),
-        without_costs=None if without_costs is None else _first_pods(without_costs),
-        losses=report.losses[:MOST_PODS],
-    )
+    outcomes = {name: _first_pods(outcome) for name, outcome in _outcomes(report)}
+    return msgspec.structs.replace(report, groups=_worst(report.groups), losses=report.losses[:MOST_PODS], **outcomes)
+
+
+def _outcomes(report: SimulationReport) -> Iterator[tuple[str, OutcomeReport]]:
+    """Yield the outcomes that there are, by the names of their fields."""
+    found = ((name, getattr(report, name)) for name in _OUTCOMES)
+    return ((name, outcome) for name, outcome in found if outcome is not None)
 
 
 def _worst(groups: tuple[SimulatedGroup, ...]) -> tuple[SimulatedGroup, ...]:
@@ -120,7 +120,7 @@ def _worst(groups: tuple[SimulatedGroup, ...]) -> tuple[SimulatedGroup, ...]:
     if len(groups) <= MOST_GROUPS:
         return groups
     chosen: set[int] = set()
-    for outcome in ("as_it_is", "with_costs", "without_costs"):
+    for outcome in _OUTCOMES:
 
         def place(at: int, outcome: str = outcome) -> tuple[bool, int, bool]:
             after = getattr(groups[at], outcome) or groups[at].as_it_is
@@ -141,13 +141,10 @@ def _first_pods(outcome: OutcomeReport) -> OutcomeReport:
 
 
 def _totals(report: SimulationReport) -> Totals:
-    with_costs, without_costs = report.with_costs, report.without_costs
     return Totals(
         groups=len(report.groups),
         violated=sum(each.group.violated for each in report.groups),
-        as_it_is=_numbers(report.as_it_is),
-        with_costs=None if with_costs is None else _numbers(with_costs),
-        without_costs=None if without_costs is None else _numbers(without_costs),
+        **{name: _numbers(outcome) for name, outcome in _outcomes(report)},
     )
 
 
