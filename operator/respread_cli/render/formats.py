@@ -10,8 +10,10 @@ import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +30,7 @@ _INSIDE: Final = re.compile(rf"(?:{_QUOTED.pattern}|[^\]'\"])*", re.DOTALL)
 """What is in brackets."""
 _SLICE: Final = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
 _COMPARISON: Final = re.compile(r"([^!<>=]+)([!<>=]+)(.+)", re.DOTALL)
-_QUOTES: Final = "'\""
+_QUOTES: Final = ("'", '"')
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -40,28 +42,14 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 PathStep = Callable[[Sequence[Any]], list[Any]]
 """Goes from values to what is found in them."""
+_Path = Callable[[Any], list[Any]]
+"""Goes from one value to what a path finds in it."""
+_Part = Callable[[Any], str]
+"""Goes from a value to what a part of the template prints of it."""
 
 
 class TemplateError(ValueError):
     """A template that can't be read, or that does not fit the document."""
-
-
-class _Path(NamedTuple):
-    steps: tuple[PathStep, ...]
-
-    def find(self, value: Any) -> list[Any]:
-        found = [value]
-        for step in self.steps:
-            found = step(found)
-        return found
-
-
-class _Range(NamedTuple):
-    path: _Path
-    body: tuple[_Part, ...]
-
-
-_Part = str | _Path | _Range
 
 
 class JsonPathTemplate:
@@ -73,7 +61,7 @@ class JsonPathTemplate:
         Raises:
             TemplateError: it can't be read.
         """
-        self._parts = _Reader(text).template()
+        self._parts = _Reader(text).block(in_range=False)
 
     def render(self, document: Any) -> str:
         """Return the text for a document of dicts, lists and scalars.
@@ -81,22 +69,15 @@ class JsonPathTemplate:
         Raises:
             TemplateError: the template indexes what is no list, or an index is out of bounds.
         """
-        return "".join(_rendered(self._parts, document))
-
-
-def _rendered(parts: Sequence[_Part], value: Any) -> Iterator[str]:
-    for part in parts:
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, _Path):
-            yield " ".join(map(_text, part.find(value)))
-        else:
-            for each in part.path.find(value):
-                yield from _rendered(part.body, each)
+        return "".join(part(document) for part in self._parts)
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _words(text: str) -> _Part:
+    return lambda _: text
 
 
 class _Reader:
@@ -106,20 +87,14 @@ class _Reader:
         self._text = text
         self._at = 0
 
-    def template(self) -> tuple[_Part, ...]:
-        parts = self._block(in_range=False)
-        if self._at < len(self._text):
-            raise TemplateError("there is an {end} without a {range}")
-        return parts
-
-    def _block(self, *, in_range: bool) -> tuple[_Part, ...]:
+    def block(self, *, in_range: bool) -> list[_Part]:
         """Return the parts up to `{end}`, or to the end of the text."""
         parts: list[_Part] = []
         while self._at < len(self._text):
             opening = self._text.find("{", self._at)
             if opening != self._at:
                 until = len(self._text) if opening < 0 else opening
-                parts.append(self._text[self._at : until])
+                parts.append(_words(self._text[self._at : until]))
                 self._at = until
                 continue
             self._at += 1
@@ -128,24 +103,31 @@ class _Reader:
                 self._close()
                 if not in_range:
                     raise TemplateError("there is an {end} without a {range}")
-                return tuple(parts)
+                return parts
             parts.append(self._action())
         if in_range:
             raise TemplateError("a {range} has no {end}")
-        return tuple(parts)
+        return parts
 
     def _action(self) -> _Part:
         """Return what follows an opening brace, up to its closing one."""
-        if self._peek() in ("'", '"'):
+        if self._peek() in _QUOTES:
             text = self._quoted()
             self._close()
-            return text
-        if self._word("range"):
-            path = self._path()
-            self._close()
-            return _Range(path, self._block(in_range=True))
-        path = self._path()
+            return _words(text)
+        is_range, path = self._word("range"), self._path()
         self._close()
+        if not is_range:
+            return lambda value: " ".join(map(_text, path(value)))
+        body = self.block(in_range=True)
+        return lambda value: "".join(part(each) for each in path(value) for part in body)
+
+    def operand(self) -> _Path:
+        """Return what the text is in all: a path, or a literal in quotes."""
+        literal = self._quoted() if self._text.startswith(_QUOTES) else None
+        path = self._path() if literal is None else lambda _: [literal]
+        if self._at < len(self._text):
+            raise TemplateError(f"{self._text!r} is neither a path nor a value")
         return path
 
     def _path(self) -> _Path:
@@ -165,7 +147,7 @@ class _Reader:
             elif character == "[":
                 steps.append(self._bracket())
             elif character in {"", "}"}:
-                return _Path(tuple(steps))
+                return partial(_found, steps)
             else:
                 raise TemplateError(f"a path starts with a dot, unlike {self._text[self._at :].split('}')[0]!r}")
 
@@ -239,7 +221,7 @@ def _split(inside: str) -> list[str]:
 
 def _selection(text: str) -> PathStep:
     """Return the step of `['key']`, `[*]`, `[0]` or `[0:2]`."""
-    if text[:1] in _QUOTES and text[:1] and text[-1:] == text[:1]:
+    if text.startswith(_QUOTES) and text[-1:] == text[:1]:
         return _field(text[1:-1])
     match = _SLICE.fullmatch(":" if text == "*" else text)
     if match is None or not text:
@@ -273,17 +255,24 @@ def _union(steps: Sequence[PathStep]) -> PathStep:
     return lambda values: [found for step in steps for found in step(values)]
 
 
+def _found(steps: Iterable[PathStep], value: Any) -> list[Any]:
+    found = [value]
+    for step in steps:
+        found = step(found)
+    return found
+
+
 def _filtered(condition: str) -> PathStep:
     match = _COMPARISON.fullmatch(condition)
     if match is None:
         exists = _operand(condition)
-        return lambda values: [each for value in _lists(values) for each in value if exists.find(each)]
+        return lambda values: [each for value in _lists(values) for each in value if exists(each)]
     left, compare, right = _operand(match[1]), _COMPARE.get(match[2]), _operand(match[3])
     if compare is None:
         raise TemplateError(f"{match[2]} is not a comparison: use {', '.join(_COMPARE)}")
 
     def passes(element: Any) -> bool:
-        lefts, rights = left.find(element), right.find(element)
+        lefts, rights = left(element), right(element)
         if len(lefts) > 1 or len(rights) > 1:
             raise TemplateError(f"{condition}: only one value can be compared at a time")
         try:
@@ -297,20 +286,11 @@ def _filtered(condition: str) -> PathStep:
 def _operand(text: str) -> _Path:
     """Return one side of a comparison: a path, or a literal."""
     text = text.strip()
-    literal: Any
-    if text[:1] in _QUOTES and text[:1]:
-        literal = _Reader(f"{{{text}}}").template()[0]
-    elif text in {"true", "false"}:
-        literal = text == "true"
-    else:
-        try:
+    if not text.startswith(_QUOTES):
+        with suppress(ValueError):
             literal = json.loads(text)
-        except ValueError:
-            parts = _Reader(f"{{{text}}}").template()
-            if len(parts) != 1 or not isinstance(parts[0], _Path):
-                raise TemplateError(f"{text!r} is neither a path nor a value") from None
-            return parts[0]
-    return _Path((lambda values: [literal for _ in values],))
+            return lambda _: [literal]
+    return _Reader(text).operand()
 
 
 def _lists(values: Sequence[Any]) -> Iterator[list[Any]]:
