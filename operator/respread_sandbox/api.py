@@ -16,8 +16,6 @@ REQUEST_SECONDS: Final = 30
 REINITIALIZING: Final = "storage is (re)initializing"
 """In the message of 429s to every request for a kind whose definition was just created or changed."""
 RETRY_SECONDS: Final = 0.2
-CONNECTION_ERRORS: Final = (OSError,)
-"""The exceptions of a request without an answer. The errors of requests and urllib3 are OSErrors."""
 
 
 class ApiError(SandboxError):
@@ -61,7 +59,6 @@ class SandboxApi:
         Raises:
             ApiError: The answer is not a success; the message is the API server's own.
             OSError: Nobody answered.
-
         """
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:

@@ -119,7 +119,6 @@ def modules_for(kubernetes_version: str) -> tuple[Module, ...]:
 
     Raises:
         SandboxError: The version is none of those that can be built.
-
     """
     asked = kubernetes_version.removeprefix("v")
     if not asked or _is(asked, NEWEST):
@@ -163,7 +162,6 @@ def build_missing(
     Raises:
         ToolchainError: Go is missing or too old.
         BuildError: Go failed.
-
     """
     directory.mkdir(parents=True, exist_ok=True)
     with progress, _only_builder(directory.with_suffix(".lock"), progress):
@@ -269,7 +267,6 @@ def find_go(environment: Mapping[str, str]) -> str:
 
     Raises:
         ToolchainError: There is none on the PATH.
-
     """
     go = shutil.which("go", path=environment.get("PATH", ""))
     if go is None:
@@ -340,7 +337,6 @@ class Binaries(msgspec.Struct, frozen=True):
 
         Raises:
             SandboxError: KUBEBUILDER_ASSETS names a folder that does not exist, or the version is not to be had.
-
         """
         found: dict[str, Path] = {}
         version = _version(kubernetes_version, environment)
@@ -367,7 +363,6 @@ class Binaries(msgspec.Struct, frozen=True):
             ToolchainError: Something is missing, and so is Go.
             BuildError: Go failed.
             SandboxError: As `find`.
-
         """
         binaries, missing = cls.find(environment, kubernetes_version=kubernetes_version)
         if missing:

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import yaml
 
 from respread_sandbox.nodes import MANAGED_NODE_LABEL, stage_documents
@@ -47,25 +46,26 @@ P256_OBJECT_IDENTIFIER: Final = bytes.fromhex("06082a8648ce3d030107")
 INTEGER, OCTET_STRING, SEQUENCE, CONTEXT_0 = 0x02, 0x04, 0x30, 0xA0
 
 
-class Files(msgspec.Struct, frozen=True):
-    """The files of a sandbox, relative to its directory."""
+class Files:
+    """The files of a sandbox."""
 
-    directory: Path
-
-    @property
-    def signing_key(self) -> Path:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.signing_key = directory / "service-account.key"
         """The private key of service account tokens."""
-        return self.directory / "service-account.key"
-
-    @property
-    def tokens(self) -> Path:
+        self.tokens = directory / "tokens.csv"
         """Static tokens: the administrator's and each component's."""
-        return self.directory / "tokens.csv"
-
-    @property
-    def serving_certificate(self) -> Path:
+        self.serving_certificate = directory / "certificates" / "apiserver.crt"
         """The certificate that kube-apiserver creates at its start, with the authority that signed it."""
-        return self.directory / "certificates" / "apiserver.crt"
+        self.audit_log = directory / "audit.log"
+        """The audit log, if enabled: one JSON object for each request, one per line."""
+        self.audit_policy = directory / "audit-policy.yaml"
+        self.stages = directory / "stages.yaml"
+        """KWOK's configuration."""
+        self.scheduler_configuration = directory / "scheduler-configuration.yaml"
+        """kube-scheduler's configuration, if there is one."""
+        self.instance_types = directory / "instance-types.json"
+        """The instance types that Karpenter may launch."""
 
     def has_serving_certificate(self) -> bool:
         """Return whether kube-apiserver has written its certificate completely.
@@ -74,31 +74,6 @@ class Files(msgspec.Struct, frozen=True):
         (MaybeDefaultWithSelfSignedCerts in k8s.io/apiserver), so that the key's file proves it.
         """
         return self.serving_certificate.with_suffix(".key").exists()
-
-    @property
-    def audit_log(self) -> Path:
-        """The audit log, if enabled: one JSON object for each request, one per line."""
-        return self.directory / "audit.log"
-
-    @property
-    def audit_policy(self) -> Path:
-        """The audit policy."""
-        return self.directory / "audit-policy.yaml"
-
-    @property
-    def stages(self) -> Path:
-        """KWOK's configuration."""
-        return self.directory / "stages.yaml"
-
-    @property
-    def scheduler_configuration(self) -> Path:
-        """kube-scheduler's configuration, if there is one."""
-        return self.directory / "scheduler-configuration.yaml"
-
-    @property
-    def instance_types(self) -> Path:
-        """The instance types that Karpenter may launch."""
-        return self.directory / "instance-types.json"
 
     def kubeconfig(self, user: str) -> Path:
         """Return a user's kubeconfig; a component's user has its name."""

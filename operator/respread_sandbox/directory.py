@@ -45,7 +45,6 @@ def root_directory() -> Path:
 
     Raises:
         SandboxError: Somebody else made it, or others may write to it: the kubeconfigs in it could be theirs.
-
     """
     root = Path(tempfile.gettempdir()) / f"respread-sandboxes-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
@@ -61,7 +60,6 @@ def claim(name: str | None) -> SandboxDirectory:
 
     Raises:
         SandboxError: The name is no name, or a living sandbox has it.
-
     """
     if name is not None and not NAME.fullmatch(name):
         message = f"{name!r} cannot be a sandbox's name: up to 32 lower case letters, digits and, between them, dashes"
@@ -123,7 +121,6 @@ def stop(name: str) -> None:
 
     Raises:
         SandboxError: There is none of that name, or it does not end.
-
     """
     by_name = {each.name: each for each in running()}
     if name not in by_name:

@@ -62,7 +62,6 @@ class Karpenter(msgspec.Struct, frozen=True):
         Raises:
             ToolchainError: Go is missing or too old.
             BuildError: Go failed, or what it downloaded is not what was expected.
-
         """
         directory = cache_directory(environment)
         source = directory / "source"

@@ -83,18 +83,14 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             SandboxError: The numbers make no sense.
-
         """
         if self.zones < 1 and not self.nodes_per_zone:
             raise SandboxError(f"a cluster needs at least one zone, not {self.zones}")
-        sizes = self.nodes_per_zone or self._even_sizes()
+        each, left_over = divmod(self.nodes, max(1, self.zones))
+        sizes = self.nodes_per_zone or tuple(each + (index < left_over) for index in range(self.zones))
         if min(sizes) < 0:
             raise SandboxError(f"there cannot be {min(sizes)} nodes in a zone")
         return {f"zone-{letters(index)}": size for index, size in enumerate(sizes)}
-
-    def _even_sizes(self) -> tuple[int, ...]:
-        each, left_over = divmod(self.nodes, self.zones)
-        return tuple(each + (1 if index < left_over else 0) for index in range(self.zones))
 
 
 def letters(index: int) -> str:

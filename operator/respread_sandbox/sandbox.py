@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from respread_sandbox import components
-from respread_sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
+from respread_sandbox.api import ApiError, SandboxApi
 from respread_sandbox.binaries import Binaries
 from respread_sandbox.components import (
     API_SERVER,
@@ -82,7 +82,6 @@ class Sandbox:
 
         Raises:
             SandboxError: It cannot be started; everything that was is stopped again.
-
         """
         options = options or SandboxOptions()
         options.zone_sizes()  # wrong numbers are found before anything is started
@@ -179,7 +178,6 @@ class Sandbox:
 
         Raises:
             SandboxError: It failed; the message is what it said.
-
         """
         command = [
             str(self.kubectl_path),
@@ -238,7 +236,6 @@ class Sandbox:
 
         Raises:
             SandboxError: There is none of that name, or it has been stopped.
-
         """
         if (pid := self._pid(component)) is None:
             raise SandboxError(f"{component} does not run in this sandbox")
@@ -368,7 +365,7 @@ class Sandbox:
         excluded = "&".join(f"exclude=poststarthook/{hook}" for hook in without_hooks)
         try:
             self.api.get(f"/readyz?{excluded}")
-        except (ApiError, *CONNECTION_ERRORS):
+        except (ApiError, OSError):  # as are the errors of requests and urllib3
             return False
         return True
 

@@ -78,7 +78,6 @@ class SupervisedProcesses:
 
         Raises:
             SandboxError: The operating system refused, for instance because the file is no program.
-
         """
         try:
             pid: int = self._ask("spawn", name=name, argv=list(argv), env=dict(env), log=str(log))["pid"]

@@ -22,6 +22,7 @@ from respread_sandbox import Sandbox, SandboxError
 from respread_sandbox.demo.ending import Ending, Pair, PodObserver, requests_of
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
+from respread_sandbox.supervised import last_lines
 
 NAME: Final = "respread"
 OPERATOR_NAMESPACE: Final = "respread-system"
@@ -52,7 +53,8 @@ class OperatorProcess:
         """Raise SandboxError, with the last lines of its log, if it has ended."""
         code = self._sandbox.exit_code(NAME)
         if code is not None:
-            raise SandboxError(f"the operator ended with exit code {code}:\n{self.last_lines()}")
+            lines = last_lines(self._sandbox.log(NAME), LOG_LINES)
+            raise SandboxError(f"the operator ended with exit code {code}:\n{lines}")
 
     def stop(self) -> int:
         """Stop it, and return its exit code. It is killed if it does not stop."""
@@ -63,11 +65,6 @@ class OperatorProcess:
                 self._sandbox.signal_program(NAME, signal.SIGKILL)
             time.sleep(0.05)
         return code
-
-    def last_lines(self) -> str:
-        """Return the end of its log."""
-        lines = self._sandbox.log(NAME).read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(f"  {line}" for line in lines[-LOG_LINES:])
 
 
 @contextmanager
