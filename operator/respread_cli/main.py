@@ -17,7 +17,6 @@ from respread.program.command_line import CommandError, run_program
 KUBECTL_PLUGIN: Final = "kubectl-respread"
 """The program's name as a kubectl plugin."""
 
-
 ENTRY_POINTS: Final = "respread.commands"
 """The group of entry points with which respread-sandbox adds its commands."""
 
@@ -88,7 +87,11 @@ class LazyGroup(click.Group):
         """Import a command."""
         for entry in COMMANDS:
             if entry.name == cmd_name:
-                return _imported(entry)
+                gc.disable()  # Imported objects stay. Examining them for garbage takes an eighth of the time.
+                try:
+                    return load(entry)
+                finally:
+                    gc.enable()
         return None
 
     def resolve_command(
@@ -113,14 +116,6 @@ class LazyGroup(click.Group):
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS])
-
-
-def _imported(entry: Entry) -> click.Command:
-    gc.disable()  # Imported objects stay. Examining them for garbage takes an eighth of the time.
-    try:
-        return load(entry)
-    finally:
-        gc.enable()
 
 
 @click.command(

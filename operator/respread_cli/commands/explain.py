@@ -105,7 +105,8 @@ class ExplainView(ConsoleView):
             yield from self._constraint(constraint, report.time)
         if not report.constraints:
             yield Text()
-            yield Text(_none_listed(report))
+            none = "No topology spread constraint concerns it."
+            yield Text(_others(report.others_that_hold) if report.others_that_hold else none)
         elif report.others_that_hold:
             yield Text()
             yield Text(_others(report.others_that_hold), style=FAINT)
@@ -240,24 +241,15 @@ def _policies(report: ExplainReport) -> Iterator[Text]:
 
 
 def _policy(policy: ExplainedPolicy) -> Text:
-    text = _mode(policy)
+    text = Text(f"Policy {policy.name}, mode {policy.mode}")
+    if policy.wrong:
+        text.append(f": invalid, and evicts nothing until it is fixed: {'; '.join(policy.wrong)}.", style=OVER)
+    else:
+        text.append(": plans, and evicts nothing." if policy.mode == "DryRun" else ": carries the plan out.")
     if policy.conditions:
         said = ", ".join(f"{each.type} {each.status} ({each.reason})" for each in policy.conditions)
         text.append(f" The operator says: {said}.")
     return text
-
-
-def _mode(policy: ExplainedPolicy) -> Text:
-    text = Text(f"Policy {policy.name}, mode {policy.mode}")
-    if policy.wrong:
-        return text.append(f": invalid, and evicts nothing until it is fixed: {'; '.join(policy.wrong)}.", style=OVER)
-    return text.append(": plans, and evicts nothing." if policy.mode == "DryRun" else ": carries the plan out.")
-
-
-def _none_listed(report: ExplainReport) -> str:
-    if report.others_that_hold:
-        return _others(report.others_that_hold)
-    return "No topology spread constraint concerns it."
 
 
 def _others(number: int) -> str:

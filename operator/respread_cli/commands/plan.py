@@ -47,7 +47,7 @@ from respread_cli.report.plan_report import (
     read_plan,
 )
 from respread_cli.report.planned import PlanningOptions, pace_in_words, plan_cluster_of
-from respread_cli.report.skew_report import GroupReport, short_topology_key
+from respread_cli.report.skew_report import short_topology_key
 from respread_cli.report.target import check_namespace, find_target, one_target
 
 EXAMPLES: Final = (
@@ -179,10 +179,11 @@ class PlanView(ConsoleView):
 
     def _group(self, planned: PlannedGroup) -> dict[str, Text]:
         group, arrow = planned.group, "->" if self._ascii else "→"
+        after_all = msgspec.structs.replace(group, violated=planned.violated_after, skew=planned.skew_after)
         holds = WITHIN if not planned.violated_after else OVER
         before, after = counts_shown(group.counts), counts_shown(planned.counts_after)
         return {
-            "": Text(mark(_as_after(planned), ascii_only=self._ascii), style=holds),
+            "": Text(mark(after_all, ascii_only=self._ascii), style=holds),
             **({"NAMESPACE": Text(group.namespace)} if self._with_namespace else {}),
             "WORKLOAD": Text(workloads(group)),
             "KEY": Text(group.topology_key if self._wide else short_topology_key(group.topology_key)),
@@ -276,10 +277,6 @@ def _heading(words: str) -> Text:
 def _why(constraint: HelpedConstraint) -> str:
     key = short_topology_key(constraint.topology_key)
     return f"{key} skew {constraint.skew}/{constraint.max_skew}"
-
-
-def _as_after(planned: PlannedGroup) -> GroupReport:
-    return msgspec.structs.replace(planned.group, violated=planned.violated_after, skew=planned.skew_after)
 
 
 def _lines(lines: Iterator[str]) -> Text:

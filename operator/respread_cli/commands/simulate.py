@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 import click
 import msgspec
@@ -41,7 +41,7 @@ from respread_cli.report.simulate_report import (
     SimulationReport,
     Simulator,
 )
-from respread_cli.report.skew_report import short_topology_key
+from respread_cli.report.skew_report import GroupReport, short_topology_key
 from respread_cli.report.target import check_namespace
 from respread_cli.report.what_if import Cancellation
 
@@ -198,16 +198,6 @@ def _lose_each(
     ctx.exit(output.code(violated=any(each.missing for each in report.domains)))
 
 
-class _State(NamedTuple):
-    """A line of a group: its state before or after."""
-
-    label: str
-    counts: dict[str, int]
-    skew: int
-    violated: bool
-    certain: bool
-
-
 class SimulationView(ConsoleView):
     """Shows simulations on one console."""
 
@@ -246,7 +236,7 @@ class SimulationView(ConsoleView):
         group = simulated.group
         gone = {(each.namespace, each.workload) for each in report.losses if each.missing}
         loses = any((group.namespace, workload) in gone for workload in group.workloads)
-        for at, state in enumerate(_states(simulated, report)):
+        for at, (label, state, certain) in enumerate(_states(simulated, report)):
             first = at == 0
             key = group.topology_key if self._wide else short_topology_key(group.topology_key)
             as_then = msgspec.structs.replace(group, violated=state.violated or (loses and not first))
@@ -254,10 +244,10 @@ class SimulationView(ConsoleView):
                 **({"NAMESPACE": Text(group.namespace if first else "")} if self._with_namespace else {}),
                 "WORKLOAD": Text(workloads(group) if first else ""),
                 "KEY": Text(key if first else ""),
-                "WHEN": Text(state.label, style=FAINT if first else ""),
+                "WHEN": Text(label, style=FAINT if first else ""),
                 "": Text(mark(as_then, ascii_only=self._ascii), style=style_of(as_then)),
                 "SKEW/MAX": Text(f"{state.skew}/{group.max_skew}", style=style_of(as_then) if state.violated else ""),
-                "PODS PER DOMAIN": Text(f"{self._counts(state.counts)}{'' if state.certain else ' (likely)'}"),
+                "PODS PER DOMAIN": Text(f"{self._counts(state.counts)}{'' if certain else ' (likely)'}"),
             }
 
     def _counts(self, counts: dict[str, int]) -> str:
@@ -304,22 +294,23 @@ def _lost(pod: PodReport) -> str:
     return f"Pod {pod.pod} is deleted: no controller recreates it."
 
 
-def _states(simulated: SimulatedGroup, report: SimulationReport) -> Iterator[_State]:
-    group = simulated.group
-    yield _State("now", group.counts, group.skew, group.violated, certain=True)
+def _states(
+    simulated: SimulatedGroup, report: SimulationReport
+) -> Iterator[tuple[str, GroupReport | GroupAfter, bool]]:
+    """Yield the lines of a group: when, its state then, and whether that is certain."""
+    yield "now", simulated.group, True
     with_costs, without_costs = simulated.with_costs, simulated.without_costs
     if with_costs is None or without_costs is None or report.with_costs is None or report.without_costs is None:
-        yield _state("then", simulated.as_it_is, report.as_it_is)
+        yield "then", simulated.as_it_is, _is_certain(report.as_it_is)
         return
-    yield _state("without costs", without_costs, report.without_costs)
-    yield _state("with costs", with_costs, report.with_costs)
+    yield "without costs", without_costs, _is_certain(report.without_costs)
+    yield "with costs", with_costs, _is_certain(report.with_costs)
     if simulated.as_it_is not in (without_costs, with_costs):
-        yield _state("as things are", simulated.as_it_is, report.as_it_is)
+        yield "as things are", simulated.as_it_is, _is_certain(report.as_it_is)
 
 
-def _state(label: str, after: GroupAfter, outcome: OutcomeReport) -> _State:
-    certain = outcome.certain and all(pod.certain for pod in outcome.placed)
-    return _State(label, after.counts, after.skew, after.violated, certain)
+def _is_certain(outcome: OutcomeReport) -> bool:
+    return outcome.certain and all(pod.certain for pod in outcome.placed)
 
 
 def _needed(report: SimulationReport) -> Iterator[Text]:

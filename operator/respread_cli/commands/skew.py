@@ -297,12 +297,15 @@ class SkewView(ConsoleView):
             for group in groups
         ]
         headings = list(rows[0]) if rows else []
-        domains = {id(group): self._domains(group) for group in groups}
+        domains = [self._domains(group) for group in groups]
         natural = {heading: natural_width(heading, (row[heading] for row in rows)) for heading in headings}
-        drawings = (self._natural_width(group, domains[id(group)]) for group in groups)
+        drawings = (
+            natural_width_of_domains(found) if found else self._drawing(group, found, 0).cell_len
+            for group, found in zip(groups, domains, strict=True)
+        )
         widths = column_widths(natural | {_DOMAINS: max((len(_DOMAINS), *drawings))}, _GIVE_WAY, self._width)
         table = table_of(widths, ascii_only=self._ascii)
-        for group, row in zip(groups, rows, strict=True):
+        for group, row, found in zip(groups, rows, domains, strict=True):
             cells: list[Text | str] = [
                 cut(text, widths[heading], ascii_only=self._ascii)
                 if heading == "SELECTOR"
@@ -311,7 +314,7 @@ class SkewView(ConsoleView):
             ]
             cells[0] = Text(row[""], style=style_of(group))
             cells[headings.index(_SKEW)] = Text(row[_SKEW], style=style_of(group) if group.violated else "")
-            cells.append(self._drawing(group, domains[id(group)], widths[_DOMAINS]))
+            cells.append(self._drawing(group, found, widths[_DOMAINS]))
             table.add_row(*cells)
         return table
 
@@ -332,9 +335,6 @@ class SkewView(ConsoleView):
             return []
         most = MOST_DOMAINS_WIDE if self._wide else MOST_DOMAINS
         return domains_shown(group.counts, group.minimum + group.max_skew, group.empty_domains, most)
-
-    def _natural_width(self, group: GroupReport, domains: Sequence[Domain]) -> int:
-        return natural_width_of_domains(domains) if domains else self._drawing(group, domains, 0).cell_len
 
     def _drawing(self, group: GroupReport, domains: Sequence[Domain], width: int) -> Text:
         if not group.domains:

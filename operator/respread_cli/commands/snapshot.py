@@ -28,9 +28,7 @@ from respread_cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About, snapsh
 
 STANDARD_OUTPUT: Final = STANDARD_INPUT
 
-
 _SHOWN_KINDS: Final = ("pods", "nodes", "namespaces", "poddisruptionbudgets")
-
 
 EXAMPLES: Final = (
     Example("Take a compressed snapshot of the current context", "snapshot cluster.json.gz"),

@@ -26,7 +26,6 @@ EXAMPLES: Final = (
     Example("Whether the operator is as new as this program", "version -o json --context prod"),
 )
 
-
 LEASE_NAME: Final = "respread"
 """The default of the operator's --lease-name."""
 

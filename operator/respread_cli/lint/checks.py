@@ -15,12 +15,13 @@ from respread.cluster.decode.decoder import Decoder
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import TopologySpreadConstraint
 from respread.cluster.selectors import compile_selector
+from respread.planning.audit.finding import PatchOperation
 from respread.planning.audit.rules import judge, only_value
 from respread.planning.audit.subject import KnownNodes, Subject, subjects_of
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.spread.group import template_of
 from respread_cli.lint.manifests import Manifest
-from respread_cli.lint.rules import LintFinding, patch_of, pointer
+from respread_cli.lint.rules import LintFinding, pointer
 from respread_cli.lint.workloads import CONSTRAINTS, PodTemplate, decoded_by
 
 ZONE_LABELS: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
@@ -43,7 +44,7 @@ class _Constraint(msgspec.Struct, frozen=True, kw_only=True):
         """
         path = self.template.constraint_path(self.position)
         path = (*path, field) if field else path
-        patch = () if value is None else patch_of(path, value)
+        patch = () if value is None else (PatchOperation("add", pointer(path), value),)  # which replaces what is there
         return LintFinding(rule=rule, field=path, message=message, cure=cure, patch=patch)
 
     @property

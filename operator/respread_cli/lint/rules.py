@@ -159,11 +159,6 @@ def pointer(path: FieldPath) -> str:
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
 
 
-def patch_of(path: FieldPath, value: object) -> tuple[PatchOperation, ...]:
-    """Return the patch that sets a field whose parent exists. `add` replaces what is there."""
-    return (PatchOperation("add", pointer(path), value),)
-
-
 class Ignored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Objects for which rules are switched off. Empty fields select all."""
 

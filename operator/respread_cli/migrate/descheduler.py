@@ -22,8 +22,8 @@ CRITICAL_PRIORITY: Final = 2_000_000_000
 DefaultProtection = Literal["PodsWithLocalStorage", "DaemonSetPods", "SystemCriticalPods", "FailedBarePods"]
 ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]
 
-_Flag = Annotated[bool, Meta(extra=expects("true or false"))]
-_Count = Annotated[int, Meta(ge=0)]
+Flag = Annotated[bool, Meta(extra=expects("true or false"))]
+NotNegative = Annotated[int, Meta(ge=0)]
 
 
 class PluginSet(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -70,15 +70,15 @@ class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     metadata: Any = None
     profiles: tuple[DeschedulerProfile, ...] | None = None
     node_selector: str | None = None
-    max_no_of_pods_to_evict_per_node: _Count | None = None
-    max_no_of_pods_to_evict_per_namespace: _Count | None = None
-    max_no_of_pods_to_evict_total: _Count | None = None
-    eviction_failure_event_notification: _Flag | None = None
+    max_no_of_pods_to_evict_per_node: NotNegative | None = None
+    max_no_of_pods_to_evict_per_namespace: NotNegative | None = None
+    max_no_of_pods_to_evict_total: NotNegative | None = None
+    eviction_failure_event_notification: Flag | None = None
     metrics_collector: Any = None
     metrics_providers: Any = None
     tracing: Any = None
     """Only in the chart's values, as a comment; no version reads it from a policy."""
-    grace_period_seconds: _Count | None = None
+    grace_period_seconds: NotNegative | None = None
 
 
 class NamespaceLists(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,17 +128,17 @@ class DefaultEvictorArgs(msgspec.Struct, frozen=True, kw_only=True, rename="came
     label_selector: LabelSelector | None = None
     namespace_label_selector: LabelSelector | None = None
     priority_threshold: Threshold | None = None
-    node_fit: _Flag | None = None
-    min_replicas: _Count | None = None
+    node_fit: Flag | None = None
+    min_replicas: NotNegative | None = None
     min_pod_age: str | None = None
     no_eviction_policy: Literal["", "Preferred", "Mandatory"] | None = None
     pod_protections: PodProtections | None = None
-    evict_local_storage_pods: _Flag | None = None
-    evict_daemon_set_pods: _Flag | None = None
-    evict_system_critical_pods: _Flag | None = None
-    evict_failed_bare_pods: _Flag | None = None
-    ignore_pvc_pods: _Flag | None = None
-    ignore_pods_without_pdb: _Flag | None = msgspec.field(name="ignorePodsWithoutPDB", default=None)
+    evict_local_storage_pods: Flag | None = None
+    evict_daemon_set_pods: Flag | None = None
+    evict_system_critical_pods: Flag | None = None
+    evict_failed_bare_pods: Flag | None = None
+    ignore_pvc_pods: Flag | None = None
+    ignore_pods_without_pdb: Flag | None = msgspec.field(name="ignorePodsWithoutPDB", default=None)
 
 
 class SpreadArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -149,6 +149,6 @@ class SpreadArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespaces: NamespaceLists | None = None
     label_selector: LabelSelector | None = None
     constraints: tuple[WhenUnsatisfiable, ...] | None = None
-    include_soft_constraints: _Flag | None = None
+    include_soft_constraints: Flag | None = None
     """Before 0.28."""
-    topology_balance_node_fit: _Flag | None = None
+    topology_balance_node_fit: Flag | None = None

@@ -131,23 +131,21 @@ def lines_of_evictor(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
     if args.node_fit is not None:
         yield Remark(
             (places["node_fit"],),
-            "Respread only evicts where it can prove by the kube-scheduler's own rules that a replacement fits into "
-            "a better "
-            "domain" + ("." if args.node_fit else "; that can't be turned off."),
+            "Respread only evicts where it can prove by the kube-scheduler's own rules that a replacement fits into a "
+            "better domain" + ("." if args.node_fit else "; that can't be turned off."),
         )
     if args.node_selector:
         yield Remark(
             (places["node_selector"],),
-            "Respread considers every node that the kube-scheduler may place a replacement on; it can't be told "
-            "to look "
-            "at some of them only.",
+            "Respread considers every node that the kube-scheduler may place a replacement on; it can't be told to "
+            "look at some of them only.",
         )
     if args.no_eviction_policy is not None:
         yield Remark(
             (places["no_eviction_policy"],),
             "Respread never evicts pods with the annotation descheduler.alpha.kubernetes.io/prefer-no-eviction, as "
-            "with "
-            "Mandatory." + ("" if args.no_eviction_policy == "Mandatory" else " Take it off pods that may be evicted."),
+            "with Mandatory."
+            + ("" if args.no_eviction_policy == "Mandatory" else " Take it off pods that may be evicted."),
         )
 
 

@@ -204,16 +204,13 @@ def _in_config_map(document: Mapping[Any, Any], place: SourcePlace, reading: Rea
 
 def _values_in(document: Mapping[Any, Any], place: SourcePlace) -> tuple[Mapping[Any, Any], SourcePlace] | None:
     """Return the chart's values if a document contains some, also as those of a subchart, and their place."""
-    if any(name in document for name in (*_READ[:2], "deschedulingInterval")) or _looks_like_values(document):
+    runs = "apiVersion" not in document and ("schedule" in document or document.get("kind") in _KINDS)
+    if runs or any(name in document for name in (*_READ[:2], "deschedulingInterval")):
         return document, place
     below = document.get(_SUBCHART)
     if isinstance(below, Mapping):
         return _values_in(below, place.at(_SUBCHART))
     return None
-
-
-def _looks_like_values(document: Mapping[Any, Any]) -> bool:
-    return "apiVersion" not in document and ("schedule" in document or document.get("kind") in _KINDS)
 
 
 def _with_defaults(

@@ -246,7 +246,10 @@ def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
         spread = profile.spread
         if spread is None:
             why = f"{SPREAD} is not enabled, so there is no policy for it."
-            remarks += [Remark((profile.place,), why), *_about_evictor(profile), *profile.remarks]
+            remarks.append(Remark((profile.place,), why))
+            if places := tuple(dict.fromkeys(profile.evictor.places.values())):
+                remarks.append(Remark(places, "It is about plugins that stay with descheduler."))
+            remarks += profile.remarks
             continue
         drafts.append(_draft(profile, spread, (*limits, *pace.lines), reading))
     remarks += _remarks(limits)
@@ -287,11 +290,6 @@ def _draft(profile: ProfileParts, spread: Sourced[SpreadArgs], shared: Iterable[
     return Draft(namespace, namespace_places, _NAME, profile, settings, (*profile.remarks, *_remarks(own)))
 
 
-def _about_evictor(profile: ProfileParts) -> Iterator[Remark]:
-    if places := tuple(dict.fromkeys(profile.evictor.places.values())):
-        yield Remark(places, "It is about plugins that stay with descheduler.")
-
-
 def _remarks(lines: Iterable[Line]) -> Iterator[Remark]:
     return (line for line in lines if isinstance(line, Remark))
 
@@ -302,8 +300,7 @@ def _about_policy(policy: Sourced[DeschedulerPolicy]) -> Iterator[Remark]:
         yield Remark(
             (places["node_selector"],),
             "Respread counts all nodes that the kube-scheduler counts, and evicts from each of them. Say which pods "
-            "may be "
-            "evicted by podSelector, or put the annotation respread.dev/evict: never on the others.",
+            "may be evicted by podSelector, or put the annotation respread.dev/evict: never on the others.",
             caution=True,
         )
     if args.eviction_failure_event_notification is not None:

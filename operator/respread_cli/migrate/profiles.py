@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import LabelSelector, expects
+from respread.api.fields import LabelSelector
 from respread.api.structures import shown
 from respread_cli.migrate.descheduler import (
     CRITICAL_PRIORITY,
@@ -20,7 +20,9 @@ from respread_cli.migrate.descheduler import (
     DefaultEvictorArgs,
     DeschedulerPolicy,
     DeschedulerProfile,
+    Flag,
     NamespaceLists,
+    NotNegative,
     PluginConfig,
     Plugins,
     PluginSet,
@@ -96,7 +98,8 @@ class ProfileParts(NamedTuple):
 def read_profile(profile: DeschedulerProfile, place: SourcePlace, reading: Reading) -> ProfileParts:
     """Split a profile by its plugins."""
     configs, remarks = _configs(profile, place.at("pluginConfig"), reading)
-    enabled = list(_enabled(profile.plugins or Plugins(), place.at("plugins"), reading))
+    plugins = profile.plugins or Plugins()
+    enabled = list(_enabled(plugins, place.at("plugins"), reading))
     others: dict[str, list[SourcePlace]] = {}
     spread_at: SourcePlace | None = None
     for name, point, at in enabled:
@@ -115,7 +118,11 @@ def read_profile(profile: DeschedulerProfile, place: SourcePlace, reading: Readi
     for name, (_, at) in configs.items():
         if name not in others and name != EVICTOR and not (name == SPREAD and spread_at):
             remarks.append(Remark((at,), f"{name} is not enabled, so there is nothing to replace."))
-    remarks += _about_disabled(profile.plugins or Plugins(), place.at("plugins"))
+    remarks += [
+        Remark((at.at("disabled"),), "descheduler does not read this: what is not enabled is off.")
+        for field, at in places_of(plugins, place.at("plugins")).items()
+        if getattr(plugins, field).disabled
+    ]
     return ProfileParts(
         profile.name,
         place,
@@ -175,14 +182,6 @@ def _about_other_points(name: str, point: str, at: SourcePlace) -> Iterator[Rema
         )
 
 
-def _about_disabled(plugins: Plugins, place: SourcePlace) -> Iterator[Remark]:
-    for field, at in places_of(plugins, place).items():
-        if getattr(plugins, field).disabled:
-            yield Remark((at.at("disabled"),), "descheduler does not read this: what is not enabled is off.")
-
-
-_Flag = Annotated[bool, Meta(extra=expects("true or false"))]
-_Count = Annotated[int, Meta(ge=0)]
 _EVICTOR_FIELDS: Final = (
     "evict_local_storage_pods",
     "evict_daemon_set_pods",
@@ -207,19 +206,19 @@ class V1alpha1Policy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     metadata: Any = None
     strategies: Any = None
     node_selector: str | None = None
-    evict_failed_bare_pods: _Flag | None = None
-    evict_local_storage_pods: _Flag | None = None
-    evict_daemon_set_pods: _Flag | None = None
-    evict_system_critical_pods: _Flag | None = None
-    ignore_pvc_pods: _Flag | None = None
-    max_no_of_pods_to_evict_per_node: _Count | None = None
-    max_no_of_pods_to_evict_per_namespace: _Count | None = None
+    evict_failed_bare_pods: Flag | None = None
+    evict_local_storage_pods: Flag | None = None
+    evict_daemon_set_pods: Flag | None = None
+    evict_system_critical_pods: Flag | None = None
+    ignore_pvc_pods: Flag | None = None
+    max_no_of_pods_to_evict_per_node: NotNegative | None = None
+    max_no_of_pods_to_evict_per_namespace: NotNegative | None = None
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A strategy, whichever it is."""
 
-    enabled: _Flag | None = None
+    enabled: Flag | None = None
     weight: int | None = None
     params: Any = None
 
@@ -227,12 +226,12 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class SpreadParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Those parameters that RemovePodsViolatingTopologySpreadConstraint reads."""
 
-    include_soft_constraints: _Flag | None = None
+    include_soft_constraints: Flag | None = None
     namespaces: NamespaceLists | None = None
     label_selector: LabelSelector | None = None
     threshold_priority: Annotated[int, Meta(ge=-(2**31), le=CRITICAL_PRIORITY)] | None = None
     threshold_priority_class_name: str | None = None
-    node_fit: _Flag | None = None
+    node_fit: Flag | None = None
 
 
 def read_v1alpha1(

@@ -160,7 +160,9 @@ def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
     always = False
     rates: list[Fraction] = []
     for run in runs:
-        lines += _about(run)
+        if run.suspended:
+            lines.append(Remark((run.suspended,), f"{run.name} does not run now: leave mode at DryRun to keep it so."))
+        lines += (Remark((option.place,), _about_option(option)) for option in run.options)
         rates += _rates_of_intervals(run, reading)
         times = None if run.schedule is None else _times_of(run.schedule, run.time_zone, run.timed[0], reading)
         rates += [Fraction(times.runs_per_hour)] if times else []
@@ -189,13 +191,6 @@ _NO_ZONE: Final = (
     "A CronJob without a time zone follows the clock of the kube-controller-manager; windows follow UTC unless their "
     "timeZone says otherwise."
 )
-
-
-def _about(run: DeschedulerRun) -> Iterator[Remark]:
-    if run.suspended:
-        yield Remark((run.suspended,), f"{run.name} does not run now: leave mode at DryRun to keep it so.")
-    for option in run.options:
-        yield Remark((option.place,), _about_option(option))
 
 
 def _rates_of_intervals(run: DeschedulerRun, reading: Reading) -> Iterator[Fraction]:

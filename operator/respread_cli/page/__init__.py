@@ -37,7 +37,6 @@ def _read() -> dict[str, Asset]:
 ASSETS: Final[Mapping[str, Asset]] = _read()
 """The files by name. Nothing else is served."""
 
-
 _FIRST: Final = "app.js"
 _IMPORT: Final = re.compile(r'^import (\{[^}]*\}) from "\./([a-z-]+\.js)";$', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export ((?:async )?(?:const|function|class) (\w+))", re.MULTILINE)

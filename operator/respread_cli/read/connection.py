@@ -80,23 +80,21 @@ class Connection(msgspec.Struct, frozen=True):
             CommandError: the API server can't be reached, or rejects our credentials; also while iterating.
             UnreadableError: this kind can't be read.
         """
-        path = wanted.path
-        first = self._get(wanted, path, "")
-        return self._rest(wanted, path, first)
+        return self._from(wanted, self._get(wanted, ""))
 
-    def _rest(self, wanted: WantedKind, path: str, page: bytes) -> Iterator[bytes]:
+    def _from(self, wanted: WantedKind, page: bytes) -> Iterator[bytes]:
         yield page
         while more := _continue_token(page):
-            page = self._get(wanted, path, more)
+            page = self._get(wanted, more)
             yield page
 
-    def _get(self, wanted: WantedKind, path: str, more: str) -> bytes:
+    def _get(self, wanted: WantedKind, more: str) -> bytes:
         parameters: dict[str, str | int] = {"limit": PAGE_OBJECTS}
         if wanted.kind == KINDS["pods"]:
             parameters["fieldSelector"] = UNFINISHED_PODS
         if more:
             parameters["continue"] = more
-        response = self.get(path, parameters)
+        response = self.get(wanted.path, parameters)
         if response.status_code == HTTPStatus.GONE and more:
             raise ListExpiredError
         if response.ok:

@@ -49,7 +49,7 @@ class FollowedCluster:
         self._connection = connection
         self._wanted: list[WantedKind] = []
         self._changed = changed
-        self._arrivals: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._arrivals: SimpleQueue[Callable[[], object]] = SimpleQueue()
         """What is to be done in the thread of `take`."""
         self._gathering = Gathering()
         self._unheard: set[WantedKind] = set()
@@ -107,7 +107,16 @@ class FollowedCluster:
             apply()
         else:
             self._changed()  # The rest is taken the next time.
-        return self._view() if self.complete else None
+        if not self.complete:
+            return None
+        return self._gathering.view(
+            time=datetime.now(UTC),
+            source=self._connection.endpoint.name,
+            namespace=self._connection.endpoint.namespace,
+            server_version=self._server_version,
+            left_out=(kind.resource for kind in self._left_out),
+            notes=dict.fromkeys(self._notes.values()),
+        )
 
     def _replace(self, wanted: WantedKind, pages: tuple[bytes, ...]) -> None:
         objects, faults = self._gathering.decode_list(wanted.kind, pages)
@@ -143,19 +152,6 @@ class FollowedCluster:
             raise error
         self._lost.setdefault(wanted, Lost(datetime.now(UTC), error.message))
 
-    def _reconnect(self, wanted: WantedKind) -> None:
-        self._lost.pop(wanted, None)
-
-    def _view(self) -> ReadCluster:
-        return self._gathering.view(
-            time=datetime.now(UTC),
-            source=self._connection.endpoint.name,
-            namespace=self._connection.endpoint.namespace,
-            server_version=self._server_version,
-            left_out=(kind.resource for kind in self._left_out),
-            notes=dict.fromkeys(self._notes.values()),
-        )
-
     # In the thread of a kind
 
     def _follow(self, wanted: WantedKind) -> None:
@@ -164,7 +160,7 @@ class FollowedCluster:
             try:
                 version = version or self._list(wanted)
                 lines = self._connection.lines(wanted, version)
-                self._tell(partial(self._reconnect, wanted))
+                self._tell(partial(self._lost.pop, wanted, None))
                 lost = refused = 0
                 for line in lines:
                     version = self._event(wanted, line) or version
@@ -204,7 +200,7 @@ class FollowedCluster:
             self._tell(partial(self._change, wanted, event.object, deleted=event.type == "DELETED"))
         return version
 
-    def _tell(self, apply: Callable[[], None]) -> None:
+    def _tell(self, apply: Callable[[], object]) -> None:
         self._arrivals.put(apply)
         self._changed()
 

@@ -35,7 +35,7 @@ def read_live(connection: Connection, wanted: Collection[WantedKind]) -> ReadClu
         version = pool.submit(connection.version)
         for each, first_pages in [(each, pool.submit(connection.pages, each)) for each in wanted]:
             try:
-                faults = _take(gathering, each, first_pages.result, partial(connection.pages, each))
+                faults = _take(gathering, each, first_pages.result, connection)
             except UnreadableError as error:
                 notes.append(note_unless_required(each, error))
                 if not error.absent:
@@ -53,17 +53,14 @@ def read_live(connection: Connection, wanted: Collection[WantedKind]) -> ReadClu
 
 
 def _take(
-    gathering: Gathering,
-    wanted: WantedKind,
-    begin: Callable[[], Iterator[bytes]],
-    begin_again: Callable[[], Iterator[bytes]],
+    gathering: Gathering, wanted: WantedKind, begin: Callable[[], Iterator[bytes]], connection: Connection
 ) -> list[DecodeError]:
-    """Read a whole list and add it. Return what could not be read."""
+    """Read a whole list, which may have to begin again, and add it. Return what could not be read."""
     for _ in range(_MOST_RELISTS):
         try:
             objects, faults = gathering.decode_list(wanted.kind, begin())
         except ListExpiredError:
-            begin = begin_again
+            begin = partial(connection.pages, wanted)
             continue
         gathering.by_kind[wanted.kind].replace(dict(objects), {each.key: each for each in faults})
         return faults

@@ -163,9 +163,19 @@ def domain_loss_report(
     losses: dict[str, tuple[WorkloadLoss, ...]] = {}
     for domain, nodes, outcome in lost:
         found = workload_losses(before, nodes, outcome)
-        losses[domain] = tuple(loss for loss in found if namespace in (None, loss.namespace))
-        refusals = quota_refusals(before, outcome.snapshot, namespace)
-        domains.append(_domain_loss(domain, len(nodes), losses[domain], refusals))
+        own = losses[domain] = tuple(loss for loss in found if namespace in (None, loss.namespace))
+        harmed = tuple(each for each in own if each.damage is not Damage.UNHARMED)
+        domains.append(
+            DomainLoss(
+                domain=domain,
+                nodes=len(nodes),
+                pods=sum(each.pods - each.left for each in own),
+                missing=sum(each.missing for each in own),
+                workloads=harmed,
+                unharmed=len(own) - len(harmed),
+                quotas=quota_refusals(before, outcome.snapshot, namespace),
+            )
+        )
     return DomainLossReport(
         source=view.source,
         time=view.time,
@@ -266,19 +276,6 @@ def _short(budget: PodDisruptionBudget, healthy: int) -> str:
     return (
         f"PodDisruptionBudget {budget.name} wants {budget.desired_healthy} healthy pods and has {max(0, healthy)}, so "
         "its other pods can't be evicted until enough are Ready"
-    )
-
-
-def _domain_loss(domain: str, nodes: int, losses: tuple[WorkloadLoss, ...], quotas: tuple[str, ...]) -> DomainLoss:
-    harmed = tuple(each for each in losses if each.damage is not Damage.UNHARMED)
-    return DomainLoss(
-        domain=domain,
-        nodes=nodes,
-        pods=sum(each.pods - each.left for each in losses),
-        missing=sum(each.missing for each in losses),
-        workloads=harmed,
-        unharmed=len(losses) - len(harmed),
-        quotas=quotas,
     )
 
 

@@ -17,7 +17,7 @@ from respread.api.status import MAX_WORKLOADS, AffectedWorkload, ConditionStatus
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod, workload_of
 from respread.planning.audit.auditor import Auditor, WorkloadFinding
-from respread.spread.group import IneligibleNodes, SpreadGroup, ineligible_nodes
+from respread.spread.group import SpreadGroup, ineligible_nodes
 from respread_cli.read.cluster_view import ReadCluster
 from respread_cli.report.explaining import DomainReport, Explainer, Fate, remedy_of
 from respread_cli.report.plan_report import MoveReport, group_after, move_report
@@ -197,7 +197,12 @@ def _constraint(
         remedy=None if why is None else remedy_of(why),
         operator=word_on(group, plan.policies.get(group.key), view),
         domains=tuple(each for each in domains if each.pods or not many),
-        ineligible=tuple(map(_ineligible, ineligible_nodes(group, view.snapshot.nodes.values()))),
+        ineligible=tuple(
+            IneligibleReport(
+                domain=each.domain, why=each.why, nodes=len(each.nodes), examples=each.nodes[:_NODES_NAMED]
+            )
+            for each in ineligible_nodes(group, view.snapshot.nodes.values())
+        ),
     )
 
 
@@ -210,12 +215,6 @@ def _carriers(planned: Planned, group: SpreadGroup) -> list[Pod]:
             if id(pod.spec) in specs:
                 found.setdefault(id(pod.spec), pod)
     return list(found.values())
-
-
-def _ineligible(nodes: IneligibleNodes) -> IneligibleReport:
-    return IneligibleReport(
-        domain=nodes.domain, why=nodes.why, nodes=len(nodes.nodes), examples=nodes.nodes[:_NODES_NAMED]
-    )
 
 
 def _candidates(

@@ -340,21 +340,14 @@ def _in_order(workload: WorkloadPods, now: datetime, ranking: Ranking, surplus: 
     if len(workload.replica_sets) > 1:
         raise NotForetoldError("a rollout is going on, and which of its ReplicaSets shrinks is not known")
     (replica_set,) = workload.replica_sets
-    rule = _rule(replica_set, ranking)
+    rules: Mapping[Ranking, CostOf] = {"without costs": without_ours, "as it is": cost_of}
+    rule = rules.get(ranking) or costs_once_ranked(replica_set)
     in_order = deletion_order(replica_set, now, rule)
     certain = True
     if 0 < surplus < len(in_order):
         known = known_order(replica_set, rule)
         certain = known(in_order[surplus - 1]) != known(in_order[surplus])
     return in_order, certain
-
-
-def _rule(replica_set: ReplicaSetPods, ranking: Ranking) -> CostOf:
-    if ranking == "without costs":
-        return without_ours
-    if ranking == "as it is":
-        return cost_of
-    return costs_once_ranked(replica_set)
 
 
 def costs_once_ranked(replica_set: ReplicaSetPods) -> CostOf:

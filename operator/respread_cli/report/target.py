@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property
 from typing import Final, Self
 
 import click
@@ -18,7 +17,6 @@ import msgspec
 
 from respread.api.fields import LabelSelector
 from respread.api.policy import Policy
-from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.selectors import Requirement, Selector, SelectorError, compile_selector, requirement
 from respread.cluster.state import ClusterSnapshot
@@ -125,22 +123,32 @@ def workload_matches(pattern: str, workload: WorkloadName) -> bool:
     return fnmatchcase(workload.name, name)
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Target:
     """What a command is about: pods or policies, never both."""
 
-    pods: tuple[Pod, ...] = ()
-    """The pods of the selected workloads, or the selected pods; sorted by namespace and name."""
-    workloads: tuple[WorkloadName, ...] = ()
-    """Of these, sorted."""
-    whole_workloads: bool = True
-    """Whether workloads are selected, and not single pods of them."""
-    policies: tuple[Policy, ...] = ()
-    namespace: str | None = None
-    """The namespace that counts for policies; None for all."""
+    def __init__(
+        self,
+        *,
+        pods: Iterable[Pod] = (),
+        whole_workloads: bool = True,
+        policies: Iterable[Policy] = (),
+        namespace: str | None = None,
+    ) -> None:
+        """Select pods, those of workloads if these are whole, or policies, in a namespace; None for all."""
+        self.pods = tuple(sorted(pods, key=lambda pod: pod.key))
+        self.workloads = tuple(sorted({workload_of(pod) for pod in self.pods}))
+        self.whole_workloads = whole_workloads
+        """Whether workloads are selected, and not single pods of them."""
+        self.policies = tuple(policies)
+        self._namespace = namespace
+        self._policy_names = frozenset(policy.name for policy in self.policies)
+        self._workload_names = frozenset(self.workloads)
+        self._labels = frozenset((pod.namespace, pod.labels) for pod in self.pods)
+        self._keys = frozenset(pod.key for pod in self.pods)
 
     def concerns(self, group: SpreadGroup, plan: Plan) -> bool:
         """Return whether the pods have a group's constraint or are counted by it, or the policies restore the group."""
-        if self.namespace not in {None, group.key.namespace}:
+        if self._namespace not in {None, group.key.namespace}:
             return False
         return (
             plan.policies.get(group.key) in self._policy_names
@@ -152,23 +160,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return whether a move evicts one of the pods, or is made for one of the policies."""
         if self.pods:
             return move.pod.key in self._keys
-        return move.policy in self._policy_names and self.namespace in {None, move.pod.namespace}
-
-    @cached_property
-    def _policy_names(self) -> frozenset[str]:
-        return frozenset(policy.name for policy in self.policies)
-
-    @cached_property
-    def _workload_names(self) -> frozenset[WorkloadName]:
-        return frozenset(self.workloads)
-
-    @cached_property
-    def _labels(self) -> frozenset[tuple[str, Labels]]:
-        return frozenset((pod.namespace, pod.labels) for pod in self.pods)
-
-    @cached_property
-    def _keys(self) -> frozenset[ObjectKey]:
-        return frozenset(pod.key for pod in self.pods)
+        return move.policy in self._policy_names and self._namespace in {None, move.pod.namespace}
 
 
 def find_target(
@@ -187,18 +179,15 @@ def find_target(
     kind = kind.partition(".")[0].lower()
 
     def of_workloads() -> Target:
-        return _of_pods(
-            (pod for pod in _pods(snapshot, namespace) if workload_matches(word, workload_of(pod))),
-            whole_workloads=True,
-        )
+        return Target(pods=(pod for pod in _pods(snapshot, namespace) if workload_matches(word, workload_of(pod))))
 
     def single() -> Target:
-        return _of_pods((pod for pod in _pods(snapshot, namespace) if pod.name == name), whole_workloads=False)
+        return Target(pods=(pod for pod in _pods(snapshot, namespace) if pod.name == name), whole_workloads=False)
 
     def of_policies() -> Target:
         found = (each for each in policies if name in {each.object_name, each.name})
         there = (each for each in found if each.is_cluster_policy or namespace in {None, each.namespace})
-        return Target(policies=tuple(there), namespace=namespace)
+        return Target(policies=there, namespace=namespace)
 
     ways: tuple[Callable[[], Target], ...] = (of_workloads, single, of_policies)
     if slash:
@@ -250,13 +239,6 @@ def check_namespace(namespace: str | None, snapshot: ClusterSnapshot) -> None:
     if namespace not in snapshot.pods_by_labels:
         close = did_you_mean(close_to(namespace, snapshot.namespaces))
         raise CommandError(f"there is no namespace {namespace}.{close}")
-
-
-def _of_pods(pods: Iterable[Pod], *, whole_workloads: bool) -> Target:
-    found = tuple(sorted(pods, key=lambda pod: pod.key))
-    return Target(
-        pods=found, workloads=tuple(sorted({workload_of(pod) for pod in found})), whole_workloads=whole_workloads
-    )
 
 
 def _pods(snapshot: ClusterSnapshot, namespace: str | None) -> Iterator[Pod]:
