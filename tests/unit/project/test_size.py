@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 60_000),  # (300, 44,000)
-        ("operator/respread", 190, 41_630),  # (-, 31,000)
-        ("tests", 448, 75_000),  # (-, 75,000)
+        ("operator", 278, 59_659),  # (300, 44,000)
+        ("operator/respread", 190, 41_512),  # (-, 31,000)
+        ("tests", 448, 74_984),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
