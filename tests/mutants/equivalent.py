@@ -24,14 +24,6 @@ EQUIVALENT: Final = {
         ("ended.outcome is Outcome.IMPROVED and ended.replacement is not None → ((ended.outcome is Outcome.IMPROVED))"),
     ): "without a replacement nothing improves; the condition is for mypy",
     (
-        "eviction/owners/last_look.py",
-        "OtherControllers._read",
-        (
-            "pod.controller is not None and self._readings.known(pod.controller.uid) is None → "
-            "((self._readings.known(pod.controller.uid) is None))"
-        ),
-    ): "each of these pods has a controller; the condition is for mypy",
-    (
         "controller/records/status_writer.py",
         "RecordWriter.keep",
         "uid in uids → True",
@@ -125,11 +117,6 @@ EQUIVALENT: Final = {
         "OtherControllers.why_incomplete",
         "controller is None or pod.controller is None → ((controller is None))",
     ): "each of these pods has a controller; the condition is for mypy",
-    (
-        "eviction/owners/last_look.py",
-        "OtherControllers._samples",
-        "move.pod.controller is not None → True",
-    ): "a pod without a controller is never evicted; the condition is for mypy",
     (
         "moves/following.py",
         "judged",

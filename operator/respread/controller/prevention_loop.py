@@ -21,6 +21,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.permission import Leading
 from respread.kube.requests import Requests
 from respread.kube.retry import Retry, WokenLoop
+from respread.moves.entry import still_there
 from respread.planning.victims.policies import PolicySetting
 from respread.prevention.contests import recalled_contests
 from respread.prevention.deletion_costs import DeletionCosts, Patch, PatchAnswer, PatchResult, Purpose
@@ -340,5 +341,4 @@ class _CostTerm:
 
     def still_wants(self, patch: Patch) -> bool:
         """Return whether a patch is still wanted by everything that is known now."""
-        pod = self.snapshot.pods.get(patch.pod.key)
-        return pod is not None and pod.uid == patch.pod.uid and not pod.terminating and pod.uid not in self.leaving
+        return patch.pod.uid not in self.leaving and still_there(self.snapshot, patch.pod) is not None

@@ -19,6 +19,7 @@ from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod, WorkloadName, workload_of
 from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.protection import is_active
 from respread.spread.counts import Counts, LiveCounts
 from respread.spread.group import GroupKey, SpreadGroup, template_of
 from respread.spread.index import Spread, group_keys_of
@@ -381,13 +382,13 @@ def _bucket(names: PodsByName) -> _Bucket:
         controller = pod.controller
         if controller is not None and _BY_COST.get(controller.kind) == controller.api_version.rpartition("/")[0]:
             by_controller.setdefault(controller.uid, (controller, []))[1].append(pod)
-        elif pod.deletion_cost_is_ours and not pod.terminating:
+        elif pod.deletion_cost_is_ours and is_active(pod):
             strays.append(pod)
     return _Bucket(names, tuple(_part(*each) for each in by_controller.values()), tuple(strays))
 
 
 def _part(controller: OwnerReference, pods: list[Pod]) -> _Part:
-    active = tuple(pod for pod in pods if not pod.terminating and not pod.finished)
+    active = tuple(filter(is_active, pods))
     templates = {id(pod.spec): pod for pod in active}.values()
     keys = dict.fromkeys(key for pod in templates for key in group_keys_of(pod) if counts(key, pod.labels))
     return _Part(

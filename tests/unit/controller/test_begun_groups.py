@@ -52,6 +52,7 @@ def test_an_eviction_in_flight_counts_from_its_request_to_its_replacement() -> N
     leaving = msgspec.structs.replace(PODS[0], deletion_timestamp=NOW)
     pending, placed = web("web-6", "", ready=False), web("web-6", "b1", ready=False)
     assert needed(BEFORE, SENT) == [3]
+    assert needed(cluster(NODES[1:], PODS), SENT) == [0]  # the domain that it leaves is gone
     assert needed(cluster(NODES, [leaving, *PODS[1:]]), SENT) == [3]
     for replacement in (pending, placed):
         after = cluster(NODES, [*PODS[1:], replacement])

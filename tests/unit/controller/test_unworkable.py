@@ -29,7 +29,8 @@ def reconciled_with(loose: int) -> Reconciled:
 
 def test_the_status_counts_them_and_has_the_worst_with_cause_and_cure() -> None:
     outcome = outcomes_of([default_policy()], reconciled_with(loose=12), History(lambda: 0.0))["default"]
-    assert (outcome.summary.unsatisfiable, outcome.summary.ineffective, outcome.summary.violated) == (1, 12, 0)
+    summary = outcome.summary
+    assert (summary.unsatisfiable, summary.ineffective, summary.violated, summary.worst_skew) == (1, 12, 0, 2)
     assert len(outcome.unworkable) == MAX_UNWORKABLE
     first = outcome.unworkable[0]
     assert (first.state, first.when, first.rule) == ("Unsatisfiable", "Now", "TooFewDomains")

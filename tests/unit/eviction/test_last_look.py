@@ -87,6 +87,22 @@ def test_a_pod_that_nothing_replaces_is_held_before_anything_is_read(kind: str, 
     assert held.reason is reason
 
 
+def test_moves_that_were_planned_together_share_what_is_read_and_others_read_again() -> None:
+    asked: list[str] = []
+
+    class Refusing(FakeRequests):
+        async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+            del method, names, options
+            asked.append(path)
+            return Response(status_code=500, body=b"")
+
+    victim, owners = owned("web-0"), Owners(Refusing(), lambda: 0.0)
+    for each, is_read in ((owners, True), (owners, False), (owners.without_readings(), True)):
+        asked.clear()
+        assert asyncio.run(each.why_not_at_rest(move(victim), cluster([], [victim]), Ledger())) is not None
+        assert bool(asked) is is_read
+
+
 def test_the_owners_of_those_controllers_are_known_that_were_read_last() -> None:
     top, deployment = TopOwners(), OwnerReference("apps/v1", "Deployment", "web", "uid-deployment")
     for number in (*range(MOST_REMEMBERED), 0, MOST_REMEMBERED):

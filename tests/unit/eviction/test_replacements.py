@@ -23,12 +23,13 @@ from tests.fake_requests import FakeRequests
 from tests.worlds import pod
 
 POD = pod("web-1", "node-1", SPEC)
+OF_BOTH: dict[str, Any] = {"containers": [{"name": "main"}], "nodeSelector": {"disk": "hdd"}}
 SHOWN: dict[str, Any] = {
     "metadata": {"name": POD.name, "namespace": POD.namespace, "uid": POD.uid, "labels": {"app": "web"}},
-    "spec": {"containers": [{"name": "main"}], "nodeName": "node-1"},
+    "spec": {**OF_BOTH, "nodeName": "node-1"},
     "status": {"phase": "Running"},
 }
-TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "spec": OF_BOTH}
 
 
 class Server(FakeRequests):

@@ -34,6 +34,11 @@ def difference(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, 
     ("pod", "template", "words"),
     [
         ({"nodeSelector": {"disk": "ssd"}}, {}, 'nodeSelector is {"disk":"ssd"}, in the template absent'),
+        (
+            {"nodeSelector": {"disk": "x" * 200}},
+            {},
+            'nodeSelector is {"disk":"' + "x" * 111 + "…, in the template absent",
+        ),
         ({}, {"schedulerName": "own"}, "schedulerName is default-scheduler, in the template own"),
         ({}, {"nodeName": "node-2"}, "nodeName is chosen by the scheduler, in the template node-2"),
         ({}, {"schedulingGates": [{"name": "wait"}]}, "schedulingGates is absent, in the template true"),
@@ -65,7 +70,8 @@ def test_a_difference_names_the_field_and_both_values(
 
 def test_labels_count_if_the_template_or_a_selector_has_them() -> None:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    asking = {"topologySpreadConstraints": [{**constraint, "labelSelector": {"matchLabels": {"role": "leader"}}}]}
+    selector = {"matchLabels": {"role": "leader"}}
+    asking = {"topologySpreadConstraints": [constraint, {**constraint, "labelSelector": selector}]}
     leader = {"app": "web", "role": "leader"}
     assert difference({}, {}, leader) is None
     message = difference(asking, asking, leader)
@@ -76,17 +82,20 @@ def test_labels_count_if_the_template_or_a_selector_has_them() -> None:
     assert "the label app is api, in the template web" in other
 
 
+def asking(within: str | None, keys: dict[str, list[str]], *added: dict[str, Any]) -> dict[str, Any]:
+    selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}, *added]}
+    term = {"topologyKey": "zone", "labelSelector": selector, **keys}
+    if within is None:
+        return {"topologySpreadConstraints": [{**term, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+    return {"affinity": {within: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
 @pytest.mark.parametrize(("field", "operator"), [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")])
 def test_labels_count_if_a_term_names_their_key(field: str, operator: str) -> None:
     """The API server adds the pod's own label value to the selector, and nothing for a pod without the label."""
-
-    def asking(*added: dict[str, Any]) -> dict[str, Any]:
-        selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}, *added]}
-        term = {"topologyKey": "zone", "labelSelector": selector, field: ["track"]}
-        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-    pod = asking({"key": "track", "operator": operator, "values": ["canary"]})
-    message = difference(pod, asking(), {"app": "web", "track": "canary"})
+    template = "podAntiAffinity", {field: ["track"]}
+    pod = asking(*template, {"key": "track", "operator": operator, "values": ["canary"]})
+    message = difference(pod, asking(*template), {"app": "web", "track": "canary"})
     assert message is not None
     assert "the label track is canary, in the template absent" in message
 
@@ -103,15 +112,10 @@ def test_labels_count_if_a_term_names_their_key(field: str, operator: str) -> No
 def test_selectors_are_compared_without_what_the_api_server_has_merged_into_them(
     field: str, operator: str, within: str | None
 ) -> None:
-    def asking(*added: dict[str, Any]) -> dict[str, Any]:
-        selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}, *added]}
-        term = {"topologyKey": "zone", "labelSelector": selector, field: ["app"]}
-        if within is None:
-            return {"topologySpreadConstraints": [{**term, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
-        return {"affinity": {within: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-
-    assert difference(asking({"key": "app", "operator": operator, "values": ["web"]}), asking()) is None
-    assert difference(asking({"key": "app", "operator": operator, "values": ["other"]}), asking()) is not None
+    for value in ("web", "other"):
+        template = within, {field: ["app", "no-label-of-it"]}
+        pod = asking(*template, {"key": "app", "operator": operator, "values": [value]})
+        assert (difference(pod, asking(*template)) is None) is (value == "web")
 
 
 OWN: dict[str, Any] = {

@@ -14,7 +14,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.moves.entry import Ended, MovePhase, Outcome
+from respread.moves.entry import LONGEST_SECONDS, Ended, MovePhase, Outcome
 from respread.moves.following import ReplacementPods, followed
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
@@ -90,10 +90,6 @@ def test_a_refused_move_is_not_in_flight(result: EvictionResult) -> None:
     assert len(evicted(A, answer=Answer(result=result))) == 0
 
 
-def test_a_held_move_is_not_in_flight() -> None:
-    assert len(Ledger().sent(move(A), BEFORE, 0).answered(move(A), False, 0)) == 0
-
-
 def test_a_pod_that_records_name_twice_is_in_flight_once() -> None:
     """Whoever may write records may write that a pod was evicted twice, from two controllers."""
     other = OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api")
@@ -144,16 +140,11 @@ class TestUnansweredEvictions:
         assert end.message == "its eviction was not confirmed, and it is still there after 75 s"
 
 
-def test_a_pod_that_existed_before_is_not_the_replacement() -> None:
-    ledger = evicted(A)
-    after, over = ended(ledger, world(B, C), 1)
-    assert (stage(after), over) == (MovePhase.LEAVING, [])
-
-
-def test_a_pod_of_another_controller_is_not_the_replacement() -> None:
+def test_no_pod_that_existed_before_or_has_another_controller_is_the_replacement() -> None:
     other = web("d", "node-2", controller=OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api"))
-    after, over = ended(evicted(A), world(B, C, other), 1)
-    assert (stage(after), over) == (MovePhase.LEAVING, [])
+    for shown in (world(B, C), world(B, C, other)):
+        after, over = ended(evicted(A), shown, 1)
+        assert (stage(after), over) == (MovePhase.LEAVING, [])
 
 
 def test_two_moves_of_one_controller_have_two_replacements() -> None:
@@ -199,31 +190,37 @@ def test_a_stateful_sets_replacement_has_the_pods_name_and_is_created_after_it()
     new = Pod(**{name: getattr(zero, name) for name in zero.__struct_fields__} | {"uid": "new", "node_name": "node-2"})
     _, (end,) = ended(ledger, cluster([], [new, one, two]), 3001)
     assert (end.outcome, end.replacement) == (Outcome.IMPROVED, new)
+    # As long as it may take: answered, terminating, created, bound and Ready, each at the last moment.
+    shown = (going, msgspec.structs.replace(new, node_name=""), msgspec.structs.replace(new, ready=False))
+    ledger = evicted(zero, snapshot=cluster([], [zero, one]), answer=UNKNOWN)
+    ledger = ledger.answered(move(zero), made=True, now=ledger.next_deadline())
+    for each in shown:
+        ledger, _ = ended(ledger, cluster([], [each, one]), ledger.next_deadline() - 1)
+    assert LONGEST_SECONDS - len(shown) == ledger.next_deadline()
 
 
 class TestDeadlines:
     """A move ends when a step takes longer than its patience, counted from the last step."""
 
-    def test_a_move_without_a_replacement_ends(self) -> None:
-        ledger, _ = ended(evicted(A), world(B, C), 5)
-        ledger, over = ended(ledger, world(B, C), 304.9)
+    @pytest.mark.parametrize(
+        ("shown", "outcome", "message"),
+        [
+            (BEFORE, Outcome.UNKNOWN, "its eviction was accepted, and it is still there after 300 s"),
+            (world(B, C), Outcome.UNKNOWN, "it was not replaced within 300 s"),
+            (world(B, C, web("d", "")), Outcome.UNPLACED, "its replacement d has no node after 300 s"),
+            (
+                world(B, web("d", "n", ready=False)),
+                Outcome.NOT_READY,
+                "its replacement d on n was not Ready after 300 s",
+            ),
+        ],
+    )
+    def test_a_move_that_stands_still_ends(self, shown: ClusterSnapshot, outcome: Outcome, message: str) -> None:
+        ledger, _ = ended(evicted(A, at=5), shown, 5)
+        ledger, over = ended(ledger, shown, 304.9)
         assert over == []
-        _, (end,) = ended(ledger, world(B, C), 305)
-        assert (end.outcome, end.message) == (Outcome.UNKNOWN, "it was not replaced within 300 s")
-        assert end.failed
-
-    def test_a_move_whose_replacement_has_no_node_ends(self) -> None:
-        pending = world(B, C, web("d", ""))
-        ledger, _ = ended(evicted(A), pending, 10)
-        _, (end,) = ended(ledger, pending, 310)
-        assert (end.outcome, end.message) == (Outcome.UNPLACED, "its replacement d has no node after 300 s")
-
-    def test_a_move_whose_replacement_is_not_ready_ends(self) -> None:
-        placed = world(B, C, web("d", "node-2", ready=False))
-        ledger, _ = ended(evicted(A), placed, 10)
-        _, (end,) = ended(ledger, placed, 310)
-        assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
-        assert end.message == "its replacement d on node-2 was not Ready after 300 s"
+        _, (end,) = ended(ledger, shown, 305)
+        assert (end.outcome, end.message, end.failed) == (outcome, message, shown is not BEFORE)
 
     def test_a_move_waits_for_readiness_as_long_as_the_policy_says(self) -> None:
         placed = world(B, C, web("d", "node-2", ready=False))
@@ -251,13 +248,6 @@ class TestDeadlines:
         assert end.message == "its replacement failed, and no other was Ready after 300 s"
         _, (end,) = ended(ledger, world(B, C, web("e", "")), 310)
         assert end.message == "its replacement e, which has no node, was not Ready after 300 s"
-
-    def test_a_move_whose_pod_does_not_terminate_ends(self) -> None:
-        _, (end,) = ended(evicted(A), BEFORE, 300)
-        assert (end.outcome, end.message) == (
-            Outcome.UNKNOWN,
-            "its eviction was accepted, and it is still there after 300 s",
-        )
 
     def test_the_next_deadline_is_the_earliest_of_all_moves(self) -> None:
         assert Ledger().next_deadline() == inf

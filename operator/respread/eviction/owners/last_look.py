@@ -32,6 +32,7 @@ from respread.eviction.owners.reading import (
 from respread.eviction.owners.replacements import ComingReplacements, Replacements
 from respread.eviction.owners.rest_rules import wants_replacement, why_incomplete, why_not_at_rest, why_too_small
 from respread.kube.requests import Requests
+from respread.moves.entry import controller_uid_of
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.protection import is_active, is_trusted, siblings_of, why_not_replaced, why_owner_unknown
@@ -217,8 +218,8 @@ class OtherControllers:
                 f"{MOST_CONTROLLERS} are read before an eviction; a narrower labelSelector in its topology spread "
                 "constraints would help",
             )
-        unread = [pod for uid, pod in samples.items() if self._readings.known(uid) is None]
-        if unread and (held := await self._read(unread, len(samples))) is not None:
+        unread = {uid: pod for uid, pod in samples.items() if self._readings.known(uid) is None}
+        if (held := await self._read(unread, len(samples))) is not None:
             return held
         for uid, pod in samples.items():
             controller = self._readings.known(uid)
@@ -243,8 +244,7 @@ class OtherControllers:
             if group not in self._by_group:
                 self._by_group[group] = self._samples_of(group, move.pod.namespace)
             samples |= self._by_group[group]
-        if move.pod.controller is not None:
-            samples.pop(move.pod.controller.uid, None)
+        samples.pop(controller_uid_of(move), None)
         return samples
 
     def _samples_of(self, group: GroupKey, namespace: str) -> dict[str, Pod]:
@@ -261,9 +261,9 @@ class OtherControllers:
                     samples[pod.controller.uid] = pod
         return samples
 
-    async def _read(self, unread: list[Pod], of: int) -> Held | None:
+    async def _read(self, unread: Mapping[str, Pod], of: int) -> Held | None:
         """Read some controllers, several at the same time, and return why not all of them could be read."""
-        left, problems = iter(unread), list[Held]()
+        left, problems = iter(unread.values()), list[Held]()
 
         async def read_some() -> None:
             for pod in left:
@@ -277,9 +277,7 @@ class OtherControllers:
                 for _ in range(min(AT_ONCE, len(unread))):
                     group.create_task(read_some())
         except TimeoutError:
-            missing = sum(
-                pod.controller is not None and self._readings.known(pod.controller.uid) is None for pod in unread
-            )
+            missing = sum(self._readings.known(uid) is None for uid in unread)
             return Held(
                 Reason.GROUP_TOO_LARGE,
                 f"its spread groups count the pods of {of} other controllers, of which {missing} could not be read in "
