@@ -305,17 +305,11 @@ class _Protections:
 
     def __init__(self) -> None:
         self._index = ReplicaSetIndex()
-        self._replica_sets: dict[WorkloadName, dict[str, ReplicaSetPods]] = {}
-        self._workloads: dict[str, WorkloadName] = {}
-        """Of the ReplicaSets, by UID."""
         self._policies = PolicyIndex(())
         self._depends_on: tuple[Any, ...] = ()
         """The basis of the answers for all workloads."""
-        self._found: dict[WorkloadName, ProtectionReport] = {}
-        """Of workloads with ReplicaSets."""
-        self._others: dict[WorkloadName, ProtectionReport] = {}
-        """Of workloads whose kind alone decides."""
-        self._answer: dict[WorkloadName, ProtectionReport] = {}
+        self._known: dict[WorkloadName, tuple[tuple[ReplicaSetPods, ...], ProtectionReport]] = {}
+        """With the ReplicaSets that decide; none where the kind of a workload alone does."""
         self._rests_until = -math.inf
 
     def of(self, planned: Planned) -> Mapping[WorkloadName, ProtectionReport]:
@@ -324,49 +318,31 @@ class _Protections:
         if not is_known(view):
             return {}
         begun = time.monotonic()
-        if begun < self._rests_until:
-            return self._answer
-        changed = self._follow(planned)
+        if begun >= self._rests_until:
+            self._update(planned)
+            ended = time.monotonic()
+            self._rests_until = ended + REST * (ended - begun) if ended - begun > LONG_SECONDS else ended
+        return {name: report for name, (_, report) in self._known.items()}
+
+    def _update(self, planned: Planned) -> None:
+        view = planned.view
         contested = {name: record.contested_costs for name, record in view.records.items() if record.contested_costs}
         depends_on = (view.policies, view.snapshot.namespaces, contested)
         if depends_on != self._depends_on:
-            self._depends_on, self._policies, self._found = depends_on, PolicyIndex(view.policies), {}
-            changed = self._replica_sets.keys()
-        for name in changed:
-            self._found.pop(name, None)
-            if replica_sets := self._replica_sets.get(name):
-                self._found[name] = self._report(name, tuple(replica_sets.values()), planned)
-        others = {
-            name: self._others.get(name) or self._report(name, (), planned)
-            for group in planned.spread.groups.values()
-            for name in group.workloads
-            if name.kind not in _WITH_REPLICA_SETS
+            self._depends_on, self._policies, self._known = depends_on, PolicyIndex(view.policies), {}
+        self._index.update(view.snapshot, planned.spread)
+        replica_sets: dict[WorkloadName, tuple[ReplicaSetPods, ...]] = {}
+        for each in self._index.by_uid.values():
+            if each.pods:
+                replica_sets[each.workload] = (*replica_sets.get(each.workload, ()), each)
+        names = (name for group in planned.spread.groups.values() for name in group.workloads)
+        replica_sets.update((name, ()) for name in names if name.kind not in _WITH_REPLICA_SETS)
+        self._known = {
+            name: known
+            if (known := self._known.get(name)) is not None and known[0] == these
+            else (these, self._report(name, these, planned))
+            for name, these in replica_sets.items()
         }
-        self._others = others
-        self._answer = {**self._found, **others}
-        ended = time.monotonic()
-        self._rests_until = ended + REST * (ended - begun) if ended - begun > LONG_SECONDS else ended
-        return self._answer
-
-    def _follow(self, planned: Planned) -> Iterable[WorkloadName]:
-        """Take over the ReplicaSets, and return the workloads of the changed ones."""
-        changes = self._index.update(planned.view.snapshot, planned.spread)
-        changed: set[WorkloadName] = set()
-        for uid in (*changes.gone, *(each.controller.uid for each in changes.changed)):
-            if (name := self._workloads.pop(uid, None)) is not None:
-                changed.add(name)
-                del self._replica_sets[name][uid]
-        for each in changes.changed:
-            if not each.pods:
-                continue
-            uid, name = each.controller.uid, each.workload
-            changed.add(name)
-            self._workloads[uid] = name
-            self._replica_sets.setdefault(name, {})[uid] = each
-        for name in changed:
-            if not self._replica_sets[name]:
-                del self._replica_sets[name]
-        return changed
 
     def _report(
         self, name: WorkloadName, replica_sets: tuple[ReplicaSetPods, ...], planned: Planned
