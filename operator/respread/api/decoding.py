@@ -39,6 +39,8 @@ from respread.api.status import MAX_GENERATION, PolicyStatus
 from respread.api.structures import read_clamped, read_structure, shown, suggestion
 
 _FIELDS_OF_OBJECTS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+_Generation: Any = Annotated[int, msgspec.Meta(ge=0, le=MAX_GENERATION)]
+_Time: Any = Annotated[datetime, msgspec.Meta(tz=True)]
 _DNS_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 
 
@@ -90,11 +92,11 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
     problems += [each for each in more if not any(known.field.startswith(each.field) for known in problems)]
     return Policy(
         kind=kind,
-        namespace=_text(metadata, "namespace") if kind == "RebalancePolicy" else "",
+        namespace=_field(metadata, "namespace", str, "") if kind == "RebalancePolicy" else "",
         object_name=name,
-        uid=_text(metadata, "uid"),
-        generation=_generation(metadata),
-        creation_timestamp=_moment(metadata, "creationTimestamp"),
+        uid=_field(metadata, "uid", str, ""),
+        generation=_field(metadata, "generation", _Generation, 0),
+        creation_timestamp=_field(metadata, "creationTimestamp", _Time, None),
         spec=spec,
         problems=tuple(problems),
     )
@@ -115,7 +117,7 @@ def _with_problems_of_manifest(policy: Policy, document: Mapping[Any, Any]) -> P
                 f"must be a DNS subdomain: lowercase letters, digits, dashes and dots, not {shown(name)}",
             )
         )
-    if policy.is_cluster_policy and _text(document["metadata"], "namespace"):
+    if policy.is_cluster_policy and _field(document["metadata"], "namespace", str, ""):
         problems.append(
             Problem("metadata.namespace", f"a {policy.kind} has no namespace: remove the field, or use RebalancePolicy")
         )
@@ -131,27 +133,15 @@ def decode_status(document: object) -> PolicyStatus:
     return read_clamped(PolicyStatus, status) or PolicyStatus()
 
 
-def _text(metadata: Mapping[Any, Any], name: str) -> str:
-    value = metadata.get(name)
-    return value if isinstance(value, str) else ""
+_Field = TypeVar("_Field")
 
 
-def _generation(metadata: Mapping[Any, Any]) -> int:
+def _field(metadata: Mapping[Any, Any], name: str, kind: type[_Field], default: _Field) -> _Field:
+    """Return a field of an object's metadata; the default if it is absent or of another form."""
     try:
-        generation: int = msgspec.convert(
-            metadata.get("generation"), Annotated[int, msgspec.Meta(ge=0, le=MAX_GENERATION)]
-        )
+        return msgspec.convert(metadata.get(name), kind)
     except msgspec.ValidationError:
-        return 0
-    return generation
-
-
-def _moment(metadata: Mapping[Any, Any], name: str) -> datetime | None:
-    try:
-        moment = msgspec.convert(metadata.get(name), datetime)
-    except msgspec.ValidationError:
-        return None
-    return moment if moment.tzinfo is not None else None
+        return default
 
 
 # Any moment is suitable to check whether a schedule has a next time. cronsim looks 50 years ahead.

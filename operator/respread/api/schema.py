@@ -64,7 +64,6 @@ _WIDE_COLUMNS: Final = (
     ("Ineffective", "integer", ".status.summary.ineffective", "Spread groups that can't change where pods go"),
 )
 """Those that `kubectl get -o wide` shows besides."""
-_AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 _SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
 """What `kubectl get --field-selector` takes, besides name and namespace."""
@@ -103,7 +102,7 @@ def record_definition(policy_kind: PolicyKind) -> dict[str, Any]:
         policy_kind=policy_kind,
         names={},
         version={
-            "additionalPrinterColumns": [_column("Policy", "string", ".policy", "The policy"), _AGE],
+            "additionalPrinterColumns": [_column("Policy", "string", ".policy", "The policy"), _column(*_COLUMNS[-1])],
             "schema": {"openAPIV3Schema": {**schema, "properties": _meta(kind) | schema["properties"]}},
         },
     )
@@ -129,12 +128,11 @@ def _definition(
 def manifests() -> dict[str, str]:
     """Return the files in crds/ by name: each a CustomResourceDefinition as YAML."""
     definitions = [custom_resource_definition(kind) for kind in PLURALS] + [record_definition(kind) for kind in PLURALS]
-    return {f"{each['metadata']['name']}.yaml": _as_yaml(each) for each in definitions}
-
-
-def _as_yaml(definition: dict[str, Any]) -> str:
-    text = yaml.dump(definition, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
-    return _HEADER + text
+    return {
+        f"{each['metadata']['name']}.yaml": _HEADER
+        + yaml.dump(each, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
+        for each in definitions
+    }
 
 
 def write(folder: Path) -> list[Path]:

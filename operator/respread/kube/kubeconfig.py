@@ -135,16 +135,13 @@ def _of_plugin(files: str, context: str, user_name: str, user: _User, endpoint: 
             "a certificate"
         ) from error
 
-    plugin = run_plugin(files, context)
+    identity, certificate, key = run_plugin(files, context)
     # The client logs the failure of a plugin and continues as anonymous.
-    if user.exec is not None and not plugin.client_certificate and not plugin.identity.authorization():
+    if user.exec is not None and not certificate and not identity.authorization():
         raise CredentialsError(
             f"the exec plugin of the user {user_name} gave no credentials; it may have said why, see above"
         )
-    certified = msgspec.structs.replace(
-        endpoint, client_certificate=plugin.client_certificate, client_key=plugin.client_key
-    )
-    return certified, plugin.identity
+    return msgspec.structs.replace(endpoint, client_certificate=certificate, client_key=key), identity
 
 
 def _chosen_context(files: str, context: str | None, loaded: Sequence[_Kubeconfig]) -> tuple[str, _Context]:

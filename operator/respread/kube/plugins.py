@@ -6,7 +6,7 @@ Only this module imports it, and only if a kubeconfig's user needs it, because t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from kubernetes import client, config
 
@@ -41,16 +41,10 @@ class PluginIdentity:
         return f"{scheme.capitalize()} {credentials.strip()}"
 
 
-class PluginCredentials(NamedTuple):
-    """The result of a plugin: a token, a certificate with its key, or both."""
+def run_plugin(files: str, context: str) -> tuple[PluginIdentity, Pem, Pem]:
+    """Run the plugin of a context's user, and return its token, certificate and key, of which some may be none.
 
-    identity: PluginIdentity
-    client_certificate: Pem
-    client_key: Pem
-
-
-def run_plugin(files: str, context: str) -> PluginCredentials:
-    """Run the plugin of a context's user. `files` is a kubeconfig, or several joined as in `KUBECONFIG`.
+    `files` is a kubeconfig, or several joined as in `KUBECONFIG`.
 
     Raises:
         Exception: an error of the client because of a file.
@@ -58,8 +52,5 @@ def run_plugin(files: str, context: str) -> PluginCredentials:
     # Not None, which would use the environment's proxy without its exceptions.
     configuration = client.Configuration(proxy="")
     _load_kube_config(config_file=files, context=context, client_configuration=configuration)
-    return PluginCredentials(
-        PluginIdentity(configuration),
-        client_certificate=Pem(path=configuration.cert_file or None),
-        client_key=Pem(path=configuration.key_file or None),
-    )
+    certificate, key = (Pem(path=path or None) for path in (configuration.cert_file, configuration.key_file))
+    return PluginIdentity(configuration), certificate, key
