@@ -72,7 +72,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_configuration: str = ""
     """A KubeSchedulerConfiguration as YAML. The sandbox sets clientConnection and leaderElection."""
     audit: bool = False
-    """Whether the API server writes the user, verb and resource of every request to `Sandbox.audit_log`."""
+    """Whether the API server writes the user, verb and resource of every request to `Sandbox.files.audit_log`."""
     apiserver_flags: tuple[str, ...] = ()
     scheduler_flags: tuple[str, ...] = ()
     controller_manager_flags: tuple[str, ...] = ()

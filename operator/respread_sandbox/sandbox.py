@@ -245,11 +245,6 @@ class Sandbox:
         """Return the path of a component's log; a restart appends to it."""
         return self.files.log(component)
 
-    @property
-    def audit_log(self) -> Path:
-        """The path of the audit log, one JSON object for each request; `SandboxOptions.audit` enables it."""
-        return self.files.audit_log
-
     def stop_component(self, component: str) -> None:
         """Kill a component (SIGKILL), as a crash would."""
         self._processes.send_signal(component, signal.SIGKILL)

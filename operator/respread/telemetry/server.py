@@ -79,8 +79,6 @@ class Exposed(NamedTuple):
 
     body: bytes
     content_type: str
-    compressed: bool
-    """Whether the body is compressed by gzip."""
 
 
 _Format = tuple[str, bool]
@@ -131,7 +129,7 @@ class Exposition:
             del self._next[wanted]
             work = partial(_encoded, encode, self._registry, compressed=compressed)
             body = await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        return Exposed(body, content_type, compressed)
+        return Exposed(body, content_type)
 
 
 def _known_version(asked: re.Match[str]) -> str:
@@ -316,7 +314,7 @@ def _make_metrics_handler(exposition: Exposition, bounds: ClientBounds, judge: J
             except BusyError as error:
                 return _too_many(str(error))
             response = web.Response(body=exposed.body, headers={hdrs.CONTENT_TYPE: exposed.content_type})
-            if exposed.compressed:
+            if compressed:
                 response.headers[hdrs.CONTENT_ENCODING] = "gzip"
             try:
                 async with asyncio.timeout(bounds.send_seconds):  # It keeps its place until it is read.

@@ -139,7 +139,7 @@ def _reports(
             rule=finding.rule,
             level=level,
             file=manifest.file,
-            line=manifest.line(finding.field),
+            line=manifest.document.line(finding.field),
             kind=manifest.kind,
             namespace=manifest.namespace,
             name=manifest.name,

@@ -41,10 +41,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """The API group, empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
-    def line(self, field: FieldPath = ()) -> int:
-        """Return the line of a field."""
-        return self.document.line(field)
-
     def at(self, field: FieldPath) -> Any:
         """Return the value of a field, None if it is missing."""
         value: Any = self.content

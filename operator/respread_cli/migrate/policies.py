@@ -238,10 +238,10 @@ def manifest(draft: Draft) -> dict[str, Any]:
 def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
     before = len(reading.passed_over)
     policy, profiles = _read(found, reading)
-    pace = pace_of(found.runs, reading)
+    of_runs, runs_per_hour = pace_of(found.runs, reading)
     drafts: list[Draft] = []
-    remarks: list[Remark] = [*found.remarks, *_about_policy(policy), *_remarks(pace.lines)]
-    limits = list(_lines_of_limits(policy, pace.runs_per_hour))
+    remarks: list[Remark] = [*found.remarks, *_about_policy(policy), *_remarks(of_runs)]
+    limits = list(_lines_of_limits(policy, runs_per_hour))
     for profile in profiles:
         spread = profile.spread
         if spread is None:
@@ -251,11 +251,11 @@ def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
                 remarks.append(Remark(places, "It is about plugins that stay with descheduler."))
             remarks += profile.remarks
             continue
-        drafts.append(_draft(profile, spread, (*limits, *pace.lines), reading))
+        drafts.append(_draft(profile, spread, (*limits, *of_runs), reading))
     remarks += _remarks(limits)
     if not drafts:
         why = "It stays with descheduler: there is no policy to say it in."
-        remarks += [Remark(line.places, why) for line in (*limits, *pace.lines) if isinstance(line, Setting)]
+        remarks += [Remark(line.places, why) for line in (*limits, *of_runs) if isinstance(line, Setting)]
     passed_over = reading.passed_over[before:]
     return Migrated(found.place, (*remarks, *passed_over), tuple(drafts))
 

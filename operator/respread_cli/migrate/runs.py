@@ -36,19 +36,14 @@ _FIELDS: Final = 5
 _HOURS, _DAYS, _MONTHS, _WEEKDAYS = 24, 31, 12, 7
 
 
-class _Times(NamedTuple):
-    """When a CronJob runs."""
-
-    windows: tuple[dict[str, Any], ...]
-    """As in `spec.windows`; empty if it runs at least once in every hour."""
-    runs_per_hour: int
-    """In an hour in which it runs."""
-
-
-def _times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading: Reading) -> _Times | None:
+def _times_of(
+    schedule: str, time_zone: str | None, place: SourcePlace, reading: Reading
+) -> tuple[dict[str, Any] | None, int] | None:
     """Read a CronJob's schedule, which a time zone may precede, as older clusters accept it.
 
-    Returns None for an `@every …`, which is not a time of day, and for an invalid schedule, which is an error.
+    Returns its window, as in `spec.windows`, None if it runs at least once in every hour; and how often it runs in an
+    hour in which it does. Returns None for an `@every …`, which is not a time of day, and for an invalid schedule,
+    which is an error.
     """
     if given := _ZONE.match(schedule):
         time_zone, schedule = given.group(1), schedule[given.end() :]
@@ -73,7 +68,7 @@ def _times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading:
         and {*range(_WEEKDAYS)} <= {*cron.weekdays}
     )
     if every_hour:
-        return _Times((), len(cron.minutes))
+        return None, len(cron.minutes)
     window = {"schedule": " ".join([str(min(cron.minutes)), *fields[1:]]), "duration": WINDOW}
     if time_zone:
         window["timeZone"] = time_zone
@@ -83,7 +78,7 @@ def _times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading:
     for problem in problems:
         beside = problem.field.endswith(".timeZone") and not given
         reading.mistake(place.beside("timeZone") if beside else place, problem.message)
-    return _Times((window,), len(cron.minutes))
+    return window, len(cron.minutes)
 
 
 _SECONDS_PER_HOUR: Final = 3600
@@ -128,14 +123,6 @@ class DeschedulerRun(NamedTuple):
     """Namespaces and names of those that it mounts."""
 
 
-class RunPace(NamedTuple):
-    """What a policy gets from how descheduler runs."""
-
-    lines: tuple[Line, ...]
-    runs_per_hour: Fraction | None
-    """In an hour in which it runs, for all ways in which it runs; None if unknown."""
-
-
 def _read_options(arguments: Iterable[tuple[str, SourcePlace]]) -> Iterator[CommandOption]:
     """Read `--name=value`, `--name value` and `--name`, as for Go's flags. Everything else is ignored."""
     pending: CommandOption | None = None
@@ -152,8 +139,8 @@ def _read_options(arguments: Iterable[tuple[str, SourcePlace]]) -> Iterator[Comm
         yield pending
 
 
-def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
-    """Return the windows of all ways in which it runs, and how often that is."""
+def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> tuple[tuple[Line, ...], Fraction | None]:
+    """Return what a policy gets from all runs, and how often these are in an hour that has some; None if unknown."""
     lines: list[Line] = []
     windows: list[dict[str, Any]] = []
     scheduled: list[SourcePlace] = []
@@ -165,9 +152,9 @@ def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
         lines += (Remark((option.place,), _about_option(option)) for option in run.options)
         rates += _rates_of_intervals(run, reading)
         times = None if run.schedule is None else _times_of(run.schedule, run.time_zone, run.timed[0], reading)
-        rates += [Fraction(times.runs_per_hour)] if times else []
-        if times and times.windows:
-            windows += times.windows
+        rates += [Fraction(times[1])] if times else []
+        if times and times[0]:
+            windows.append(times[0])
             scheduled += run.timed
         else:
             always = True
@@ -177,7 +164,7 @@ def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
     elif windows:
         why = _WINDOWS if all("timeZone" in each for each in windows) else f"{_WINDOWS} {_NO_ZONE}"
         lines.append(Setting("windows", windows, why, tuple(scheduled)))
-    return RunPace(tuple(lines), sum(rates, Fraction()) if rates else None)
+    return tuple(lines), sum(rates, Fraction()) if rates else None
 
 
 _ALWAYS: Final = (

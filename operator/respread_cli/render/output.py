@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from respread.program.command_line import CommandError
-from respread_cli.render.formats import JsonPathTemplate, OutputOptions, TemplateError
+from respread_cli.render.formats import OutputOptions, TemplateError
 
 PIPE_COLUMNS: Final = 160
 """The width of tables outside of a terminal: wide enough to avoid cuts, and still readable."""
@@ -92,7 +92,11 @@ def show(shown: Shown, output: OutputOptions) -> None:
     elif output.format == "yaml":
         click.echo(yaml.safe_dump(_plain(report), sort_keys=False, allow_unicode=True), nl=False)
     elif output.template is not None:
-        _show_template(report, output.template, whole_lines=output.watch)
+        try:
+            text = output.template.render(_plain(report))
+        except TemplateError as error:
+            raise CommandError(f"-o jsonpath: {error}.") from error
+        click.echo(text, nl=output.watch and not text.endswith("\n"))
     elif output.format == "markdown":
         click.echo(markdown(shown.render(Console(width=_UNCUT_COLUMNS)), report.notes), nl=False)
     elif output.format == "html":
@@ -114,14 +118,6 @@ def show(shown: Shown, output: OutputOptions) -> None:
 def _plain(report: Report) -> Any:
     """Return a report as in JSON, where times are strings."""
     return msgspec.json.decode(msgspec.json.encode(report))
-
-
-def _show_template(report: Report, template: JsonPathTemplate, *, whole_lines: bool) -> None:
-    try:
-        text = template.render(_plain(report))
-    except TemplateError as error:
-        raise CommandError(f"-o jsonpath: {error}.") from error
-    click.echo(text, nl=whole_lines and not text.endswith("\n"))
 
 
 def markdown(parts: Iterable[RenderableType], notes: Iterable[str] = ()) -> str:

@@ -274,7 +274,7 @@ def group_report(
         empty_domains=domains - sum(count > 0 for count in group.counts.values()),
         counts=counts,
         state=state_of(violated=group.violated, blocked=blocked, findings=[each.finding for each in findings]),
-        findings=finding_reports(key.namespace, findings),
+        findings=tuple(_report(key.namespace, each) for each in findings),
     )
 
 
@@ -308,11 +308,6 @@ class FindingReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A JSON patch for each of the workloads; empty if no change of a workload cures it."""
     command: str | None
     """The command that applies it to the first workload."""
-
-
-def finding_reports(namespace: str, findings: Iterable[WorkloadFinding]) -> tuple[FindingReport, ...]:
-    """Return the report of each finding about a constraint."""
-    return tuple(_report(namespace, each) for each in findings)
 
 
 def _report(namespace: str, found: WorkloadFinding) -> FindingReport:

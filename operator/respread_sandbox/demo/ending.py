@@ -106,10 +106,8 @@ class PodObserver:
         """Start watching the pods of the Deployments that there will be."""
         self._deployments = deployments
         nodes = api.get("/api/v1/nodes")["items"]
-        self._zone_of: dict[str, str] = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
-        self._host_of: dict[str, str] = {
-            node["metadata"]["name"]: node["metadata"]["labels"][HOSTNAME] for node in nodes
-        }
+        labels: dict[str, dict[str, str]] = {each["metadata"]["name"]: each["metadata"]["labels"] for each in nodes}
+        self._zone_of, self._host_of = ({name: labels[name][key] for name in labels} for key in (ZONE, HOSTNAME))
         self._count_from = 0.0
         self._watch = PodWatch(api, namespace=namespace)
 

@@ -134,7 +134,7 @@ class Story:
             after=after,
             restored_seconds=restored_seconds,
             operator_exit_code=code,
-            requests=requests_of(f"{OPERATOR_NAMESPACE}:{SERVICE_ACCOUNT}", self._sandbox.audit_log),
+            requests=requests_of(f"{OPERATOR_NAMESPACE}:{SERVICE_ACCOUNT}", self._sandbox.files.audit_log),
         )
 
     def _install(self) -> None:

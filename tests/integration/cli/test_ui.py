@@ -139,7 +139,7 @@ def test_a_lost_connection_is_reported_and_missed_changes_follow(cluster: Sandbo
 
 
 def test_the_ui_sends_only_read_requests(cluster: Sandbox) -> None:
-    before = cluster.audit_log.stat().st_size  # An API server that has just started forbids everything for a moment.
+    before = cluster.files.audit_log.stat().st_size  # A new API server forbids everything for a moment.
     page = Page(cluster.kubeconfig_for_service_account(NAMESPACE, "viewer"))
     page.get("api/cluster")
     page.get("api/nodes")
@@ -147,7 +147,7 @@ def test_the_ui_sends_only_read_requests(cluster: Sandbox) -> None:
     assert answer.json()["report"]["scaled"]
     assert page.end() == 0
     verbs, refused = set(), set()
-    for line in cluster.audit_log.read_bytes()[before:].splitlines():
+    for line in cluster.files.audit_log.read_bytes()[before:].splitlines():
         entry = msgspec.json.decode(line)
         if entry["user"]["username"] == VIEWER:
             verbs.add(entry["verb"])
