@@ -6,6 +6,7 @@ Of constraints it is what the audit says, and what manifests show.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import ceil
 from typing import Final
 
@@ -89,33 +90,29 @@ def _with_others(subject: Subject, template: PodTemplate, others: Sequence[PodTe
 
 def _rejected(constraint: _Constraint, all_of_them: Sequence[_Constraint]) -> Iterator[LintFinding]:
     """Mirrors `validateTopologySpreadConstraints` of pkg/apis/core/validation, beyond what decoding checks."""
-    value = constraint.value
+    value, reject = constraint.value, partial(constraint.finding, "RejectedConstraint")
     for other in all_of_them[: constraint.position]:
         if (other.value.topology_key, other.value.when_unsatisfiable) == (value.topology_key, value.when_unsatisfiable):
-            yield constraint.finding(
-                "RejectedConstraint",
+            yield reject(
                 "",
                 f"The API server rejects it: topologySpreadConstraints[{other.position}] has the same topologyKey and "
                 "whenUnsatisfiable.",
                 "Remove one of the two.",
             )
     if value.min_domains is not None and not constraint.hard:
-        yield constraint.finding(
-            "RejectedConstraint",
+        yield reject(
             "minDomains",
             "The API server rejects it: minDomains needs whenUnsatisfiable DoNotSchedule.",
             "Remove minDomains.",
         )
     if (twice := _selected_twice(constraint)) is not None:
-        yield constraint.finding(
-            "RejectedConstraint",
+        yield reject(
             "matchLabelKeys",
             f"The API server rejects the pods: {twice} is in matchLabelKeys and in labelSelector.",
             "Remove it from one of the two.",
         )
     if value.match_label_keys and value.label_selector is None:
-        yield constraint.finding(
-            "RejectedConstraint",
+        yield reject(
             "matchLabelKeys",
             "The API server rejects it: matchLabelKeys needs a labelSelector.",
             "Add a labelSelector that matches the pods.",

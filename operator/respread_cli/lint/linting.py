@@ -13,14 +13,7 @@ from respread.cluster.decode.decoder import Decoder
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.audit.finding import PatchOperation
 from respread.planning.audit.subject import KnownNodes
-from respread_cli.lint.checks import (
-    Budget,
-    check_budget,
-    check_constraints,
-    check_protection,
-    is_budget,
-    read_budget,
-)
+from respread_cli.lint.checks import Budget, check_budget, check_constraints, check_protection, is_budget, read_budget
 from respread_cli.lint.manifests import Manifest, Manifests
 from respread_cli.lint.rules import RULES, LintFinding, LintLevel, Settings, parse_path, path_text, switched_off
 from respread_cli.lint.workloads import PodTemplate, scaling_of, templates_of

@@ -11,20 +11,8 @@ from rich.text import Text
 
 from respread.api.reasons import number_of
 from respread.planning.audit.finding import AuditState, When
-from respread_cli.render.tables import (
-    FAINT,
-    INEFFECTIVE,
-    OVER,
-    SOFT,
-    WITHIN,
-    GiveWay,
-    cut,
-    fitted_table,
-)
-from respread_cli.report.plan_report import (
-    HelpedConstraint,
-    MoveReport,
-)
+from respread_cli.render.tables import FAINT, INEFFECTIVE, OVER, SOFT, WITHIN, GiveWay, cut, fitted_table
+from respread_cli.report.plan_report import HelpedConstraint, MoveReport
 from respread_cli.report.skew_report import GroupReport, PendingPods
 
 _MOST_COUNTS: Final = 8

@@ -178,8 +178,7 @@ class Engine:
         Raises:
             CommandError: there is no such workload.
         """
-        planned = self._current()
-        target = self._target(planned, namespace, workload)
+        planned, target = self._target(namespace, workload)
         return workload_view(planned, target, explain_report(planned, target))
 
     def events_question(self, namespace: str, workload: str) -> EventsQuestion:
@@ -188,8 +187,7 @@ class Engine:
         Raises:
             CommandError: there is no such workload.
         """
-        planned = self._current()
-        return events_of_workload(planned, self._target(planned, namespace, workload))
+        return events_of_workload(*self._target(namespace, workload))
 
     def events(self, question: EventsQuestion) -> ReadEvents:
         """Return the requested Events. Any thread may call it: it waits for the API server."""
@@ -238,9 +236,9 @@ class Engine:
         """
         return self._what_ifs.answer(self._current(), request, cancellation)
 
-    @staticmethod
-    def _target(planned: Planned, namespace: str, workload: str) -> Target:
-        return find_target(workload, planned.view.snapshot, planned.setting.policies, namespace or None)
+    def _target(self, namespace: str, workload: str) -> tuple[Planned, Target]:
+        planned = self._current()
+        return planned, find_target(workload, planned.view.snapshot, planned.setting.policies, namespace or None)
 
     def _current(self) -> Planned:
         if self._planned is None:
