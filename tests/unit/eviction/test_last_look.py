@@ -92,8 +92,7 @@ def test_moves_that_were_planned_together_share_what_is_read_and_others_read_aga
 
     class Refusing(FakeRequests):
         async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
-            del method, names, options
-            asked.append(path)
+            asked.append(f"{method} {path} {names} {options}")
             return Response(status_code=500, body=b"")
 
     victim, owners = owned("web-0"), Owners(Refusing(), lambda: 0.0)

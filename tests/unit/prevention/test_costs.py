@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respread.prevention.ranks import LEAST_COST, STEP, NoRoomError, assign_costs
+from respread.prevention.replica_set import Constraint, Layout
+from respread.prevention.search import best_order
 
 
 def test_initial_costs_are_spaced_below_zero() -> None:
@@ -35,6 +37,11 @@ def test_one_of_two_adjacent_costs_is_changed_to_make_room() -> None:
     costs = {1: -11, 2: -10} | assign_costs([1, 9, 2], {1: -11, 2: -10})
     assert costs[1] < costs[9] < costs[2]
     assert len(assign_costs([1, 9, 2], {1: -11, 2: -10})) == 2
+
+
+def test_domains_that_cross_are_ordered_without_a_violation_where_the_next_best_pod_each_time_causes_one() -> None:
+    rule = Constraint(hard=True, max_skew=1, counts=(0, 0, 0))
+    assert best_order(Layout((rule, rule), ((0, 2), (0, 0), (2, 2), (1, 0), (2, 1)))).violation == 0
 
 
 def test_equal_costs_are_separated() -> None:
