@@ -106,7 +106,6 @@ def _key(
 
 _FEW: Final = 8
 """Nearly all pods have fewer constraints. Going through these is as fast as a dict, which takes memory."""
-_NO_OWNERS: Final[frozenset[SelectingOwner]] = frozenset()
 
 
 class _CarriedGroup(NamedTuple):
@@ -164,7 +163,7 @@ class LabelSet:
         """The carried groups by their keys, where there are many and some were asked for."""
         self.carried: tuple[_CarriedGroup, ...] = ()
         """The groups that the pods carry. It stays the same object while nothing in it changes."""
-        self.owners = _NO_OWNERS
+        self.owners: frozenset[SelectingOwner] = frozenset()
         """The owners whose selectors the pods' default constraints depend on."""
 
     def advance(self, pods: PodsByName, snapshot: ClusterSnapshot) -> Difference:
@@ -214,10 +213,7 @@ class LabelSet:
             sorted_workloads = tuple(sorted(workloads))
             carried.extend(_CarriedGroup(key, template, sorted_workloads) for key in keys)
         self._defaulted = tuple(defaulted)
-        if owners := [owner for pod, _ in defaulted if (owner := selecting_owner(pod)) is not None]:
-            self.owners = frozenset(owners)
-        else:
-            self.owners = _NO_OWNERS
+        self.owners = frozenset(owner for pod, _ in defaulted if (owner := selecting_owner(pod)) is not None)
         if len(carried) != len(self.carried) or not all(map(_CarriedGroup.is_like, carried, self.carried)):
             self.carried, self._by_key = tuple(carried), None
 
@@ -243,8 +239,6 @@ def _member_key(pod: Pod) -> _MemberKey:
 
 def _difference(before: PodsByName, now: PodsByName) -> Difference:
     """Return the pods whose objects have changed, before and after."""
-    if not before:
-        return Difference(list(now.values()), ())
     changed = changed_keys(before, now)
     return Difference(
         [pod for name in changed if (pod := now.get(name)) is not None],

@@ -179,12 +179,9 @@ class _NamespaceGroups:
 
     def _recount(self, labels: Labels, difference: Difference, changes: _Changes, *, comes_or_goes: bool) -> None:
         """Note what added and removed pods of a label set mean for the existing groups that count them."""
-        counting = list(self._matching.selectors_of(labels))
-        if not counting:
-            return
         moved = Counter(nodes_of(difference.came))
         moved.subtract(nodes_of(difference.went))
-        for selector in counting:
+        for selector in self._matching.selectors_of(labels):
             if comes_or_goes:
                 changes.rematched.add(selector)
             if any(moved.values()):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
+from math import inf
 from typing import Final, NamedTuple
 
 from immutables import Map
@@ -57,10 +58,10 @@ class _Kept(NamedTuple):
     """The nodes on which it needs room."""
     closing: int
     """How many others may take whole nodes of these."""
-    limits: int = 0
-    """It keeps a place while there are fewer pods in total than this; 0 if the proof is another."""
-    witness: int = -1
-    """The slot of a node on which it fits beside all others; -1 if the proof is another."""
+    limits: float = inf
+    """It keeps a place while there are fewer pods in total than this."""
+    witness: int | None = None
+    """The slot of a node on which it fits beside all others, if that is the proof."""
 
 
 class _Opened(NamedTuple):
@@ -120,7 +121,7 @@ class Contention:
         self._relations = Relations(placement.table, (each for each in waiting if not each.nodes))
         self._closed = union(each.may_open for each in waiting)
         """The nodes that would accept a pod of `waiting` if there were room."""
-        self._by_limit: list[tuple[int, int, _Kept]] = []
+        self._by_limit: list[tuple[float, int, _Kept]] = []
         self._by_component: dict[int, list[_Kept]] = {}
         """Where others may close nodes. Another pod of the component makes each of these proofs doubtful."""
         self._by_witness: dict[int, list[_Kept]] = {}
@@ -225,7 +226,7 @@ class Contention:
         self, demands: Sequence[Demand], let_in: Sequence[Demand], left: Mapping[int, Sequence[Pod]]
     ) -> tuple[Conflict | None, list[_Kept]]:
         """Prove that the new pods keep places, and so do those whose places they, or those they let in, might take."""
-        by_limit: list[tuple[int, int, _Kept]] = []
+        by_limit: list[tuple[float, int, _Kept]] = []
         while self._by_limit and self._by_limit[0][0] <= self._in_all():
             by_limit.append(heappop(self._by_limit))
         touched = node_set(list(left)) | union(each.nodes for each in (*demands, *let_in))
@@ -293,7 +294,7 @@ class Contention:
     def _keep(self, kept: _Kept) -> None:
         if kept.demand.closing:
             self._by_component.setdefault(kept.demand.component, []).append(kept)
-        elif kept.witness < 0:
+        elif kept.witness is None:
             self._number += 1
             heappush(self._by_limit, (kept.limits, self._number, kept))
         else:

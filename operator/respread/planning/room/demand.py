@@ -160,9 +160,7 @@ class Leaving:
     def places(self, slot: int, prepared: PreparedPod) -> int:
         """Return for how many such pods a node may have room then."""
         amounts = self.of(slot)
-        fitting = (
-            (free.free[slot] + amounts.get(name, 0)) // amount for name, free, amount in prepared.needs if amount
-        )
+        fitting = ((free.free[slot] + amounts.get(name, 0)) // amount for name, free, amount in prepared.needs)
         return max(0, min(fitting, default=maxsize))
 
 

@@ -120,26 +120,26 @@ class Board:
         occupied: NodeSet,
         placement: Placement,
         *,
-        components: Sequence[Sequence[int]] = (),
-        turn: int = 0,
-        ranks: int = 1,
-        leaving: NodeSet = 0,
-        waiting: Sequence[int] = (),
+        components: Sequence[Sequence[int]],
+        turn: int,
+        ranks: int,
+        leaving: NodeSet,
+        waiting: Sequence[int],
     ) -> None:
         """Create the board.
 
         It has pieces for the pods that a tally counts, and for those of the replacements that are `waiting`: of moves
         in flight, without a node yet. At least one pod by spot is movable, those with the lowest disruption cost first.
         `occupied` are the nodes with a pod of the pieces, and `leaving` those that lose their pods anyway, which are
-        distinguished from others. `components` are the tallies by their index, those together that share pods; empty if
-        all do. `turn` is which of nodes that are alike is taken, counted round: where each board has another one, their
-        plans don't crowd on the same few nodes. There are so many `ranks` of the policies that want groups cured.
+        distinguished from others. `components` are the tallies by their index, those together that share pods. `turn`
+        is which of nodes that are alike is taken, counted round: where each board has another one, their plans don't
+        crowd on the same few nodes. There are so many `ranks` of the policies that want groups cured.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)
         self.placement = placement
         self.waiting = tuple(waiting)
-        self.components = tuple(map(tuple, components)) or (tuple(range(len(self.tallies))),)
+        self.components = tuple(map(tuple, components))
         self._turn = turn
         self._ranks = ranks
         self._going = leaving
@@ -298,7 +298,7 @@ class Board:
         kind also contains the board's pods on the node, which pieces the node accepts, and its room, up to what all
         movable pods request.
         """
-        kind: list[object] = [self._going >> slot & 1] if self._going else []
+        kind: list[object] = [self._going >> slot & 1]
         for tally in self.tallies:
             domain = tally.domain_of[slot]
             kind.append(tally.count(domain) if tally.single and domain is not None else domain)

@@ -195,9 +195,7 @@ class _Room:
     def of(self, slot: int) -> int:
         """Return the number for one node."""
         held, free = self._held.get(slot, {}), self._free
-        fitting = (
-            (free.of(name).free[slot] + held.get(name, 0)) // least for name, least in self._least.items() if least
-        )
+        fitting = ((free.of(name).free[slot] + held.get(name, 0)) // least for name, least in self._least.items())
         return max(0, min(fitting, default=maxsize))
 
 
@@ -217,11 +215,7 @@ def _full(
         most, there = counts.get(domain, 0), nodes & open_nodes
         if there.bit_count() >= top > 0:
             continue
-        with_more = most - sum(moving.get(slot, 0) for slot in slots_of(there))
-        for slot in slots_of(there):
-            if with_more >= top:
-                break
-            with_more += room.of(slot)
+        with_more = most + sum(room.of(slot) - moving.get(slot, 0) for slot in slots_of(there))
         if not there or max(most, with_more) < top:
             histogram[max(most, with_more)] += 1
     return tuple(sorted(histogram.items()))

@@ -214,7 +214,7 @@ class _Courses:
         """Return where a replacement may land, and whether it can while all the evicted pods still exist."""
         board = self._board
         held = feasible_nodes(board, piece)
-        landings = landings_of(board, piece, held) if held else ()
+        landings = landings_of(board, piece, held)
         mark = board.mark()
         board.finish_terminations()
         gone = feasible_nodes(board, piece)
@@ -332,8 +332,6 @@ def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]
     if not scored_by_groups(board, piece, nodes):
         best = board.placement.likely_nodes(piece.replacement, nodes)
         return [bool(part & best) for part in parts]
-    if not piece.soft:
-        return [True] * len(parts)
     scores = _soft_scores(board, piece, parts)
     best_score = min(scores)
     return [score <= best_score for score in scores]
@@ -353,7 +351,7 @@ def scored_by_groups(board: Board, piece: Piece, nodes: NodeSet) -> bool:
 
 
 def _soft_scores(board: Board, piece: Piece, parts: Sequence[NodeSet]) -> list[float]:
-    """Return PodTopologySpread's raw score for the nodes of each part; lower is better (`topology_spread_score`)."""
+    """Return PodTopologySpread's raw score of each part, but for what all get; lower is better (`SpreadScores.raw`)."""
     tallies = [board.tallies[index] for index in piece.soft]
     slots = [_lowest(part) for part in parts]
     ignored = [any(tally.domain_of[slot] is None for tally in tallies) for slot in slots]
@@ -364,7 +362,7 @@ def _soft_scores(board: Board, piece: Piece, parts: Sequence[NodeSet]) -> list[f
         size = sum(parts[at].bit_count() for at in scored) if tally.single else len({domains[at] for at in scored})
         weight = log(size + 2)
         for at in scored:
-            scores[at] += tally.count(domains[at] or "") * weight + tally.max_skew - 1
+            scores[at] += tally.count(domains[at] or "") * weight
     return [inf if without else floor(score + _HALF) for without, score in zip(ignored, scores, strict=True)]
 
 

@@ -59,10 +59,7 @@ class InterPodAffinity:
     @property
     def has_terms(self) -> bool:
         """Whether the pod has terms, or a pod on a node has an anti-affinity term that matches it."""
-        return (
-            bool(self.affinity_terms or self.anti_affinity_terms)
-            or next(iter(self._repelling.terms()), None) is not None
-        )
+        return bool(self.affinity_terms or self.anti_affinity_terms or any(True for _ in self._repelling.terms()))
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return the nodes among these that no term of either side excludes."""

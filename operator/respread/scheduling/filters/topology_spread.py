@@ -102,14 +102,12 @@ def constraints_in_force(pod: Pod, profile: Profile, snapshot: ClusterSnapshot) 
             hard=_applied(pod, own, selectors, "DoNotSchedule"), soft=_applied(pod, own, selectors, "ScheduleAnyway")
         )
     defaults = profile.default_constraints
-    if not defaults:
-        return ConstraintsInForce(soft_need_all_keys=not profile.system_defaults)
     selector = default_selector(pod, snapshot)
     if isinstance(selector, Unknown):
         kinds = {each.when_unsatisfiable for each in defaults}
         return ConstraintsInForce(hard_unknown=selector if "DoNotSchedule" in kinds else None)
     if selector.matches_everything:
-        return ConstraintsInForce(soft_need_all_keys=not profile.system_defaults)
+        return ConstraintsInForce()
     selectors = [selector] * len(defaults)
     return ConstraintsInForce(
         hard=_applied(pod, defaults, selectors, "DoNotSchedule"),

@@ -86,7 +86,7 @@ class VolumeBinding:
                 return Rejection(
                     self.plugin, f"volume {each.volume.name} of claim {each.claim} can't be reached (its node affinity)"
                 )
-        return self._reject_unbound(slot) if self._unbound else None
+        return self._reject_unbound(slot)
 
     def _reject_unbound(self, slot: int) -> Rejection | None:
         node = self._table.nodes[slot]

@@ -48,7 +48,7 @@ class VolumeRestrictions:
         return [claim for claim in self._exclusive_claims if self._usage.claims[claim]]
 
     def _holder(self, slot: int) -> Pod | None:
-        for pod in self._usage.pods(slot) if self._disks else ():
+        for pod in self._usage.pods(slot):
             if any(disks_conflict(disk, other) for disk in self._disks for other in pod.spec.disks):
                 return pod
         return None
