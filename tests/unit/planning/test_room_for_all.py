@@ -15,6 +15,7 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import ClaimReference, Node, PersistentVolume, PersistentVolumeClaim, Taint
 from respread.cluster.pod import (
+    GCEPersistentDisk,
     HostPort,
     NodeSelector,
     NodeSelectorRequirement,
@@ -23,6 +24,7 @@ from respread.cluster.pod import (
     PodAffinityTerm,
     PodSpec,
     Toleration,
+    TopologySpreadConstraint,
 )
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.entry import Outcome
@@ -37,6 +39,8 @@ LIMITS = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50)
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=LIMITS))
 EVICTED = Answer(result=EvictionResult.EVICTED)
 IN_C: dict[str, Any] = {"node_selector": Map({ZONE: "c"})}
+PORT: dict[str, Any] = {"host_ports": (HostPort("TCP", 80),)}
+DISK: dict[str, Any] = {"disks": (GCEPersistentDisk("disk", read_only=True),)}
 
 
 def zones(room: int, nodes: int = 1) -> list[Node]:
@@ -84,10 +88,11 @@ def test_the_wave_has_as_many_moves_as_fit() -> None:
     assert at_once(planned(zones(4, nodes=2), *apps)) == 4
 
 
-def test_ample_room_is_shown_for_many_pending_pods_without_a_look_at_each_node() -> None:
-    """With a look at each node for each pod, the looks would not suffice, and the move would wait."""
-    others = [waiting(f"other-{number}") for number in range(260)]
-    assert at_once(planned(zones(320, nodes=80), *others, *application("web"))) == 1
+@pytest.mark.parametrize(("pending", "room", "nodes", "moves"), [(260, 320, 80, 1), (300, 400, 4, 1), (300, 300, 4, 0)])
+def test_ample_room_is_shown_for_many_pending_pods(pending: int, room: int, nodes: int, moves: int) -> None:
+    """With a look at each of many nodes for each pod, the looks would not suffice, and the move would wait."""
+    others = [waiting(f"other-{number}") for number in range(pending)]
+    assert at_once(planned(zones(room, nodes), *others, *application("web"))) == moves
 
 
 @pytest.mark.parametrize(("room", "moves"), [(1, 0), (2, 1), (3, 1), (5, 2), (6, 3), (7, 3)])
@@ -252,29 +257,23 @@ def test_a_deleted_pod_of_a_stateful_set_reserves_room_for_its_replacement() -> 
     assert at_once(planned(zones(2), deleted, *application("web"))) == 1
 
 
+LONG_AGO = NOW - timedelta(minutes=11)
+ON_C0 = matching("metadata.name", "c0", is_field=True)
+
+
 @pytest.mark.parametrize(
     ("other", "room_needed"),
     [
-        (waiting(), 2),
-        (waiting(priority=-10), 2),
-        (waiting(scheduler_name="another"), 2),
-        (waiting(scheduler_name="another", creation_timestamp=NOW - timedelta(minutes=11)), 1),
-        (waiting(creation_timestamp=NOW - timedelta(minutes=11)), 2),
-        (waiting(has_scheduling_gates=True), 1),
-        (waiting(node_selector=Map(), node_affinity=matching("metadata.name", "c0", is_field=True)), 2),
-        (waiting(node_selector=Map({ZONE: "x"})), 1),
-        (waiting(requests=Map(cpu=1 << 40)), 1),
-    ],
-    ids=[
-        "any",
-        "of lower priority",
-        "of another scheduler",
-        "of another scheduler that does nothing",
-        "old",
-        "gated",
-        "of a DaemonSet",
-        "selecting no node",
-        "too large for any node",
+        pytest.param(waiting(), 2, id="any"),
+        pytest.param(waiting(priority=-10), 2, id="of lower priority"),
+        pytest.param(waiting(scheduler_name="another"), 2, id="of another scheduler"),
+        pytest.param(waiting(scheduler_name="another", creation_timestamp=LONG_AGO), 1, id="of one that does nothing"),
+        pytest.param(waiting(creation_timestamp=LONG_AGO), 2, id="old"),
+        pytest.param(waiting(has_scheduling_gates=True), 1, id="gated"),
+        pytest.param(waiting(node_selector=Map(), node_affinity=ON_C0), 2, id="of a DaemonSet"),
+        pytest.param(waiting(node_selector=Map({ZONE: "b"})), 1, id="elsewhere"),
+        pytest.param(waiting(node_selector=Map({ZONE: "x"})), 1, id="selecting no node"),
+        pytest.param(waiting(requests=Map(cpu=1 << 40)), 1, id="too large for any node"),
     ],
 )
 def test_a_pending_pod_reserves_the_room_that_it_may_take(other: Pod, room_needed: int) -> None:
@@ -296,13 +295,10 @@ def test_only_moves_that_pending_pods_may_displace_wait(room: int, pending: int,
     assert all("taken first by" in each.message for each in plan.blocked)
 
 
-def test_pending_pods_reserve_cpu_too() -> None:
-    def with_cpu(cpu: int) -> list[Node]:
-        small = Node(name="c1", labels=Map({ZONE: "c"}), allocatable=Map(pods=110, cpu=cpu))
-        return [*zones(0)[:2], small]
-
-    assert at_once(planned(with_cpu(299), waiting(requests=Map(cpu=200)), *application("web"))) == 0
-    assert at_once(planned(with_cpu(300), waiting(requests=Map(cpu=200)), *application("web"))) == 1
+@pytest.mark.parametrize(("cpu", "moves"), [(299, 0), (300, 1)])
+def test_pending_pods_reserve_cpu_too(cpu: int, moves: int) -> None:
+    small = Node(name="c1", labels=Map({ZONE: "c"}), allocatable=Map(pods=110, cpu=cpu))
+    assert at_once(planned([*zones(0)[:2], small], waiting(requests=Map(cpu=200)), *application("web"))) == moves
 
 
 def test_a_pending_pod_reserves_room_where_its_volume_is() -> None:
@@ -320,11 +316,25 @@ def test_a_pending_pod_reserves_room_where_its_volume_is() -> None:
         assert at_once(plan_cluster(snapshot, [POLICY], now=NOW)) == room - 1
 
 
-def test_pending_pods_reserve_host_ports_too() -> None:
-    port: dict[str, Any] = {"host_ports": (HostPort("TCP", 80),)}
-    assert at_once(planned(zones(9), waiting(**port), *application("web", **port))) == 0
-    assert at_once(planned(zones(9), waiting(), *application("web", **port))) == 1
-    assert at_once(planned(zones(8, nodes=2), waiting(**port), *application("web", **port))) == 1
+@pytest.mark.parametrize(
+    ("web", "other", "nodes", "moves"),
+    [
+        (PORT, PORT, 1, 0),
+        (PORT, PORT, 2, 1),
+        (PORT, {}, 1, 1),
+        (DISK, DISK, 2, 0),
+        (DISK, PORT, 1, 1),
+        (PORT, DISK, 1, 1),
+        ({}, DISK, 1, 1),
+    ],
+)
+def test_pending_pods_reserve_host_ports_and_disks_too(
+    web: dict[str, Any], other: dict[str, Any], nodes: int, moves: int
+) -> None:
+    assert at_once(planned(zones(8, nodes), waiting(**other), *application("web", **web))) == moves
+
+
+def test_pending_pods_reserve_host_ports_only_where_they_may_go() -> None:
     for_web, for_others = {"for": "web"}, {"other": "yes"}
     nodes = [
         *(node(f"{zone}1", zone, labels=for_web) for zone in "ab"),
@@ -332,8 +342,8 @@ def test_pending_pods_reserve_host_ports_too() -> None:
         node("c1", "c", labels=for_web | for_others),
         *(node(f"c{at}", "c", labels=for_others) for at in (2, 3)),
     ]
-    elsewhere = [waiting(f"other-{at}", **port, node_selector=Map(for_others)) for at in range(2)]
-    assert at_once(planned(nodes, *elsewhere, *application("web", **port, node_selector=Map(for_web)))) == 1
+    elsewhere = [waiting(f"other-{at}", **PORT, node_selector=Map(for_others)) for at in range(2)]
+    assert at_once(planned(nodes, *elsewhere, *application("web", **PORT, node_selector=Map(for_web)))) == 1
 
 
 def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
@@ -367,17 +377,9 @@ def test_a_nominated_pod_reserves_its_node_even_against_a_higher_priority() -> N
     web = application("web", priority=5)
     assert at_once(planned(zones(2), preempted, nominated, *web)) == 0
     assert at_once(planned(zones(3), preempted, nominated, *web)) == 1
-
-
-def test_hundreds_of_pending_pods_hold_nothing_if_there_is_enough_room() -> None:
-    others = [waiting(f"other-{number}") for number in range(300)]
-    assert at_once(planned(zones(400, nodes=4), *others, *application("web"))) == 1
-    assert at_once(planned(zones(300, nodes=4), *others, *application("web"))) == 0
-
-
-def test_pending_pods_reserve_room_only_on_feasible_nodes() -> None:
-    elsewhere = waiting(node_selector=Map({ZONE: "b"}))
-    assert at_once(planned(zones(1), elsewhere, *application("web"))) == 1
+    on_x1 = waiting(nominated_node_name="x1", node_selector=Map({HOSTNAME: "x1"}), priority=9)
+    preempted = msgspec.structs.replace(preempted, node_name="x1")
+    assert at_once(planned([*zones(1), node("x1", pods=1)], preempted, on_x1, *web)) == 1, "it preempts no more"
 
 
 def near(app: str, topology_key: str = ZONE) -> dict[str, Any]:
@@ -389,11 +391,17 @@ def far_from(app: str, topology_key: str = ZONE) -> dict[str, Any]:
     return {"pod_anti_affinity": near(app, topology_key)["pod_affinity"]}
 
 
+@pytest.mark.parametrize("constraints", [(), (constraint(selector=Map(app="crowd"), node_affinity_policy="Ignore"),)])
 @pytest.mark.parametrize(("room", "moved"), [(2, 1), (3, 2)])
-def test_a_move_whose_replacement_lets_a_pending_pod_in_reserves_its_room_too(room: int, moved: int) -> None:
+def test_a_move_whose_replacement_lets_a_pending_pod_in_reserves_its_room_too(
+    room: int, moved: int, constraints: tuple[TopologySpreadConstraint, ...]
+) -> None:
     """The pod waits for a pod of web in zone c. Once one is there, it may take the room of the other replacement."""
-    follower = waiting("follower", creation_timestamp=NOW - timedelta(hours=1), **near("web"))
-    plan = planned(zones(room), follower, *application("web"), *application("api"))
+    of = {**near("web"), "topology_spread_constraints": constraints}  # Others may leave the zone, too.
+    follower = waiting("follower", creation_timestamp=NOW - timedelta(hours=1), **of)
+    crowd = [pod(f"crowd-{at}", "c9", spec(), labels=Map(app="crowd")) for at in range(2)]
+    in_cluster = [*zones(room), node("c9", "c", unschedulable=True)]
+    plan = planned(in_cluster, follower, *crowd, *application("web"), *application("api"))
     assert (len(plan.moves), at_once(plan)) == (2, moved)
     assert at_once(planned(zones(2), follower, *application("api"), *application("shop"))) == 2
 

@@ -41,6 +41,9 @@ from respread.scheduling.verdict import PLUGINS, Rejection
 from respread.scheduling.view.cluster_view import ClusterView
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, spec, taint
 
+WEB = LabelSelector(Map(app="web"))
+AFFINITY = (PodAffinityTerm(HOSTNAME, WEB),)
+
 
 def reasons(
     wanted: PodSpec, nodes: Iterable[Node], pods: Iterable[Pod] = (), *, profile: Profile | None = None, **others: Any
@@ -260,31 +263,21 @@ def test_the_volume_limit_of_a_node_counts_each_volume_once() -> None:
     }
 
 
-def test_a_bound_volume_is_accessible_only_from_some_nodes() -> None:
+@pytest.mark.parametrize("fields", [(), (NodeSelectorRequirement("metadata.name", "In", ("n1",)),)])
+def test_a_bound_volume_is_accessible_only_from_nodes_whose_labels_its_affinity_selects(fields: Any) -> None:
+    (term,) = IN_ZONE_B.node_selector_terms
+    affinity = NodeSelector((msgspec.structs.replace(term, match_fields=fields),))
     answers = reasons(
         PodSpec(shared_claims=("data",)),
         [node("n1", "a"), node("n2", "b"), node("n3")],
         persistentvolumeclaims=[bound("data")],
-        persistentvolumes=[PersistentVolume(name="pv-data", node_affinity=IN_ZONE_B)],
+        persistentvolumes=[PersistentVolume(name="pv-data", node_affinity=affinity)],
     )
     assert answers == {
         "n1": ["VolumeBinding: volume pv-data of claim data can't be reached (its node affinity)"],
         "n2": [],
         "n3": ["VolumeBinding: volume pv-data of claim data can't be reached (its node affinity)"],
     }
-
-
-def test_the_affinity_of_a_volume_is_to_labels_alone() -> None:
-    (term,) = IN_ZONE_B.node_selector_terms
-    named = NodeSelectorRequirement("metadata.name", "In", ("n1",))
-    affinity = NodeSelector((msgspec.structs.replace(term, match_fields=(named,)),))
-    answers = reasons(
-        PodSpec(shared_claims=("data",)),
-        [node("n1", "a"), node("n2", "b")],
-        persistentvolumeclaims=[bound("data")],
-        persistentvolumes=[PersistentVolume(name="pv-data", node_affinity=affinity)],
-    )
-    assert [name for name, rejections in answers.items() if not rejections] == ["n2"]
 
 
 def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
@@ -434,11 +427,8 @@ def test_the_reason_explains_a_minimum_of_zero_by_too_few_domains() -> None:
     assert f"{ZONE} a has 1 matching pods, where the minimum is 0 for want of 3 domains: " in answer
 
 
-WEB = LabelSelector(Map(app="web"))
-
-
 def test_anti_affinity_applies_in_both_directions() -> None:
-    lonely = PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB),))
+    lonely = PodSpec(pod_anti_affinity=AFFINITY)
     nodes = [node("n1", "a"), node("n2", "a")]
     assert reasons(lonely, nodes, [pod("p", "n1", PodSpec())]) == {
         "n1": [
@@ -450,6 +440,26 @@ def test_anti_affinity_applies_in_both_directions() -> None:
         "n1": [f"InterPodAffinity: the anti-affinity of pods in {HOSTNAME} n1 keeps the pod from it"],
         "n2": [],
     }
+
+
+@pytest.mark.parametrize("namespace", ["default", "elsewhere"])
+@pytest.mark.parametrize(
+    ("wanted", "by_room"),
+    [
+        (spec(), True),
+        (spec(constraint()), True),
+        (spec(pod_affinity=AFFINITY), False),
+        (spec(pod_anti_affinity=AFFINITY), False),
+        (spec(host_ports=(HostPort("TCP", 80),)), False),
+        (spec(disks=(GCEPersistentDisk("disk"),)), False),
+    ],
+)
+def test_other_pods_affect_a_pod_by_their_room_alone_unless_either_has_terms_ports_or_volumes(
+    wanted: PodSpec, namespace: str, *, by_room: bool
+) -> None:
+    existing = pod("there", "n1", spec(pod_anti_affinity=AFFINITY), namespace=namespace)
+    prepared = Predictor(ClusterView(cluster([node("n1")], [existing]))).prepare(pod("new", "", wanted))
+    assert prepared.needs_only_room is (by_room and namespace == "elsewhere")
 
 
 def test_the_first_pod_may_violate_its_own_affinity_and_later_pods_may_not() -> None:
@@ -483,7 +493,7 @@ def test_every_filter_that_rejects_is_listed_in_the_schedulers_order() -> None:
         node_selector=Map(disk="ssd"),
         requests=Map(cpu=100_000),
         host_ports=(HostPort("TCP", 80),),
-        pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB),),
+        pod_anti_affinity=AFFINITY,
     )
     full = node("n1", "a", unschedulable=True, taints=(taint(),))
     snapshot = cluster([full, node("n2", "b")], [pod("p", "n1", of), pod("q", "n1", of)])

@@ -96,6 +96,7 @@ def test_a_spread_group_has_them(case: Case) -> None:
     group = case.group
     assert (group.minimum, group.skew, group.excess) == (case.minimum, case.skew, case.excess)
     assert group.violated == (case.excess > 0)
+    assert (f", minDomains {case.min_domains}, " in str(group.key)) == ((case.min_domains or 1) > 1)
     most = case.minimum + case.max_skew
     for name, count in zip("abcdef", case.counts, strict=False):
         assert group.too_full(f"{name}1") == (name if count > most else None)

@@ -26,6 +26,7 @@ from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 PLAIN = spec()
+FRONT = Map(app="web", tier="front")
 OWNER = Workload(namespace="default", name="web", selector=LabelSelector(match_labels=Map(app="web")))
 NODES = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("c1", "c")]
 
@@ -61,21 +62,15 @@ def keys(snapshot: ClusterSnapshot, defaults: DefaultConstraints | None) -> list
 
 def test_pods_without_constraints_form_groups_of_the_default_constraints() -> None:
     (group,) = spread_of(world(), DefaultConstraints(HARD_ZONES)).groups.values()
-
     assert str(group.key) == f"{ZONE} (maxSkew 1, DoNotSchedule) of app=web in default"
     assert group.all_counts() == {"a": 5, "b": 1, "c": 0}
     assert group.violated
     assert [str(each) for each in group.workloads] == ["ReplicaSet/web"]
 
 
-def test_without_a_configuration_there_are_no_default_groups() -> None:
-    assert keys(world(), None) == []
-
-
 def test_a_constraint_of_the_pod_disables_all_default_constraints() -> None:
     own = spec(constraint(HOSTNAME, when="ScheduleAnyway"))
     (key,) = spread_of(world(*pods({"a1": 2}, own)), DefaultConstraints(HARD_ZONES, ALL_DEFAULTS)).groups
-
     assert key.topology_key == HOSTNAME
 
 
@@ -83,14 +78,12 @@ def test_a_default_constraint_equal_to_a_pods_own_shares_its_group() -> None:
     """The scheduler counts the same pods for both, and so one eviction helps both."""
     own = pods({"a1": 1}, spec(constraint(ZONE)), prefix="own")
     (group,) = spread_of(world(*own, *pods({"b1": 1}, PLAIN)), DefaultConstraints(HARD_ZONES)).groups.values()
-
     assert len(group.carriers) == 2
 
 
 def test_soft_defaults_form_groups_only_on_request() -> None:
     snapshot = world()
     as_it_comes = SchedulerConfiguration()
-
     assert keys(snapshot, DefaultConstraints(as_it_comes, HARD_DEFAULTS)) == []
     assert keys(snapshot, DefaultConstraints(as_it_comes, ALL_DEFAULTS)) == [
         f"{HOSTNAME} (maxSkew 3, ScheduleAnyway) of app=web in default",
@@ -112,32 +105,26 @@ def test_built_in_defaults_require_only_their_own_key_of_a_node() -> None:
     assert "x1" not in hostnames(both)
 
 
-@pytest.mark.parametrize("scheduler", ["other", "default-scheduler"])
-def test_other_schedulers_have_their_own_default_constraints(scheduler: str) -> None:
-    of_other = spec(scheduler_name=scheduler)
-    found = keys(world(*pods({"a1": 2}, of_other)), DefaultConstraints(HARD_ZONES))
-
-    assert bool(found) == (scheduler == "default-scheduler")
-
-
-def test_the_selector_combines_services_and_the_owner() -> None:
+@pytest.mark.parametrize(
+    ("there", "defaults", "selectors"),
+    [
+        (pod("plain", "a1", PLAIN), DefaultConstraints(HARD_ZONES), ["app=web"]),
+        (pod("plain", "a1", PLAIN), None, []),
+        (pod("front", "a1", PLAIN, labels=FRONT), DefaultConstraints(HARD_ZONES), ["app=web,tier=front"]),
+        (pod("bare", "a1", PLAIN, controller=None), DefaultConstraints(HARD_ZONES), []),
+        (pod("other", "a1", spec(scheduler_name="other")), DefaultConstraints(HARD_ZONES), []),
+    ],
+)
+def test_the_scheduler_selects_by_services_and_the_owner_and_without_either_not_at_all(
+    there: Pod, defaults: DefaultConstraints | None, selectors: list[str]
+) -> None:
     service = Service(namespace="default", name="web", selector=Map(tier="front"))
-    labels = Map(app="web", tier="front")
-    snapshot = world(*pods({"a1": 1}, PLAIN, labels=labels), services=[service])
-
-    assert keys(snapshot, DefaultConstraints(HARD_ZONES)) == [
-        f"{ZONE} (maxSkew 1, DoNotSchedule) of app=web,tier=front in default"
-    ]
-
-
-def test_pods_without_owner_and_service_have_no_default_constraints() -> None:
-    bare = pod("bare", "a1", PLAIN, controller=None)
-    assert keys(world(bare), DefaultConstraints(HARD_ZONES)) == []
+    found = keys(world(there, services=[service]), defaults)
+    assert found == [f"{ZONE} (maxSkew 1, DoNotSchedule) of {selector} in default" for selector in selectors]
 
 
 def test_an_unknown_owner_forms_no_group_but_is_requested() -> None:
     spread = spread_of(world(owners=()), DefaultConstraints(HARD_ZONES))
-
     assert not spread.groups
     (owner,) = spread.owners["default"]
     assert (owner.resource, owner.key, owner.uid) == ("replicasets", ObjectKey("default", "web"), "uid-web")
@@ -192,7 +179,6 @@ def test_every_unknown_owner_is_requested() -> None:
     index = SpreadIndex(DefaultConstraints(HARD_ZONES))
     index.update(state.snapshot)
     state.apply("pods", [(of_api.key, of_api)])
-
     assert [owner.key.name for owner in index.update(state.snapshot).owners["default"]] == ["api"]
 
 
@@ -204,7 +190,6 @@ def test_changes_in_other_namespaces_do_not_affect_groups() -> None:
     state.apply("services", [(elsewhere.key, elsewhere)])
     unrelated = Workload(namespace="default", name="other", selector=LabelSelector(match_labels=Map(app="other")))
     state.apply("replicasets", [(unrelated.key, unrelated)])
-
     assert index.update(state.snapshot) is before
 
 
@@ -232,7 +217,6 @@ def counts_after(planned: Plan, key: str = ZONE) -> dict[str, int]:
 
 def test_hard_defaults_are_restored_with_the_fewest_evictions() -> None:
     planned = plan(world(), DefaultConstraints(HARD_ZONES))
-
     assert len(planned.moves) == 3 == planned.lower_bound
     assert counts_after(planned) == {"a": 2, "b": 2, "c": 2}
     assert not planned.blocked
@@ -243,7 +227,6 @@ def test_a_plan_does_not_violate_hard_defaults_of_other_pods() -> None:
     own = pods({"a1": 3}, spec(constraint(ZONE, selector=Map(tier="x"))), prefix="own", labels=Map(app="web", tier="x"))
     plain = pods({"b1": 2, "c1": 2}, PLAIN)
     planned = plan(world(*own, *plain), DefaultConstraints(HARD_ZONES))
-
     after = {str(key.selector): counts for key, counts in planned.counts_after.items()}
     assert after["tier=x"] == {"a": 2, "b": 1}
     # One more eviction would help them, but would leave 1, 3 and 3 pods of `app=web`.
@@ -254,7 +237,6 @@ def test_soft_defaults_are_restored_if_the_policy_selects_them() -> None:
     crowded = world(*pods({"a1": 8}, PLAIN))
     defaults = DefaultConstraints(SchedulerConfiguration(), ALL_DEFAULTS)
     kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule", "ScheduleAnyway")
-
     assert plan(crowded, defaults).moves == ()
     planned = plan(crowded, defaults, kinds)
     assert planned.moves
@@ -278,7 +260,6 @@ def test_pods_of_different_owners_form_different_groups() -> None:
     of_other = Workload(namespace="default", name="other", selector=LabelSelector(match_labels=Map(tier="x")))
     snapshot = world(*placed, owners=(OWNER, of_other))
     spread = spread_of(snapshot, DefaultConstraints(HARD_ZONES))
-
     assert sorted(str(key.selector) for key in spread.groups) == ["app=web", "tier=x"]
     assert all(len(group.carriers) == 1 for group in spread.groups.values())
     planned = plan(snapshot, DefaultConstraints(HARD_ZONES))
