@@ -139,7 +139,6 @@ def test_only_pods_that_a_group_counts_are_moved_for_it() -> None:
 
 @pytest.mark.parametrize(("on_b", "taken"), [(2, []), (3, [["c1"]])])
 def test_a_pod_is_moved_only_out_of_a_domain_that_is_too_full(on_b: int, taken: list[list[str]]) -> None:
-    """Of the domain with most pods, none may go."""
     world = World([node("a1", "a"), node("b1", "b"), node("c1", "c")], pods({"a1": 4, "b1": on_b, "c1": 1}, SPREAD))
     victims = tuple(each for each in world.task.victims if each.node_name == "b1")
     world.task = msgspec.structs.replace(world.task, victims=victims)

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 59_551),  # (300, 44,000)
-        ("operator/respread", 190, 41_485),  # (-, 31,000)
+        ("operator", 278, 59_528),  # (300, 44,000)
+        ("operator/respread", 190, 41_462),  # (-, 31,000)
         ("tests", 448, 74_984),  # (-, 75,000)
     ],
 )

@@ -444,22 +444,23 @@ def test_anti_affinity_applies_in_both_directions() -> None:
 
 @pytest.mark.parametrize("namespace", ["default", "elsewhere"])
 @pytest.mark.parametrize(
-    ("wanted", "by_room"),
+    "fields",
     [
-        (spec(), True),
-        (spec(constraint()), True),
-        (spec(pod_affinity=AFFINITY), False),
-        (spec(pod_anti_affinity=AFFINITY), False),
-        (spec(host_ports=(HostPort("TCP", 80),)), False),
-        (spec(disks=(GCEPersistentDisk("disk"),)), False),
+        {},
+        {"pod_affinity": AFFINITY},
+        {"pod_anti_affinity": AFFINITY},
+        {"host_ports": (HostPort("TCP", 80),)},
+        {"disks": (GCEPersistentDisk("disk"),)},
     ],
 )
 def test_other_pods_affect_a_pod_by_their_room_alone_unless_either_has_terms_ports_or_volumes(
-    wanted: PodSpec, namespace: str, *, by_room: bool
+    fields: dict[str, Any], namespace: str
 ) -> None:
     existing = pod("there", "n1", spec(pod_anti_affinity=AFFINITY), namespace=namespace)
-    prepared = Predictor(ClusterView(cluster([node("n1")], [existing]))).prepare(pod("new", "", wanted))
-    assert prepared.needs_only_room is (by_room and namespace == "elsewhere")
+    prepared = Predictor(ClusterView(cluster([node("n1")], [existing]))).prepare(
+        pod("new", "", spec(constraint(), **fields))
+    )
+    assert prepared.needs_only_room is (not fields and namespace == "elsewhere")
 
 
 def test_the_first_pod_may_violate_its_own_affinity_and_later_pods_may_not() -> None:

@@ -11,7 +11,7 @@ from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Service, Workload
-from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.plan import Plan
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
@@ -36,17 +36,9 @@ def configured(profile: Profile) -> SchedulerConfiguration:
 
 
 def listed(*constraints: tuple[str, int, str]) -> SchedulerConfiguration:
-    return configured(
-        spread_profile(
-            {
-                "defaultingType": "List",
-                "defaultConstraints": [
-                    {"topologyKey": key, "maxSkew": max_skew, "whenUnsatisfiable": when}
-                    for key, max_skew, when in constraints
-                ],
-            }
-        )
-    )
+    fields = ("topologyKey", "maxSkew", "whenUnsatisfiable")
+    given = [dict(zip(fields, each, strict=True)) for each in constraints]
+    return configured(spread_profile({"defaultingType": "List", "defaultConstraints": given}))
 
 
 HARD_ZONES = listed((ZONE, 1, "DoNotSchedule"))
@@ -252,10 +244,9 @@ def test_pods_of_different_owners_form_different_groups() -> None:
     """Pods with the same labels and spec and different owners have different default constraints."""
     other = OwnerReference("apps/v1", "ReplicaSet", "other", "uid-other")
     labels = Map(app="web", tier="x")
-    shared: PodSpec = PLAIN
     placed = [
-        *pods({"a1": 2}, shared, labels=labels),
-        *pods({"a1": 2}, shared, labels=labels, controller=other, prefix="other"),
+        *pods({"a1": 2}, PLAIN, labels=labels),
+        *pods({"a1": 2}, PLAIN, labels=labels, controller=other, prefix="other"),
     ]
     of_other = Workload(namespace="default", name="other", selector=LabelSelector(match_labels=Map(tier="x")))
     snapshot = world(*placed, owners=(OWNER, of_other))

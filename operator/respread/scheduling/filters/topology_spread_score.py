@@ -46,9 +46,9 @@ class SpreadScores(msgspec.Struct, frozen=True):
 def spread_scores(
     table: NodeTable, pods: PodIndex, pod: Pod, in_force: ConstraintsInForce, feasible: NodeSet
 ) -> SpreadScores | None:
-    """Score the feasible nodes. None if there are no soft constraints."""
+    """Score the feasible nodes. None if there are no nodes or no soft constraints."""
     constraints = in_force.soft
-    if not constraints:
+    if not constraints or not feasible:
         return None
     need_all = in_force.soft_need_all_keys
     keys = {each.topology_key for each in constraints} if need_all else set()
