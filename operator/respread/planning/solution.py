@@ -114,6 +114,11 @@ class Solution(NamedTuple):
         return self.claim.taken
 
     @property
+    def taken_by_moves(self) -> tuple[Taken, ...]:
+        """The same of its moves alone, in the order of its steps."""
+        return self.taken[len(self.taken) - sum(map(len, self.steps)) :]
+
+    @property
     def cured(self) -> tuple[int, ...]:
         """How many groups it cures, by the rank of their policies."""
         return tuple(before - after for before, after in zip(self.before.violated, self.cost.violated, strict=True))
@@ -238,8 +243,12 @@ class Finder:
         order = [*together, *(at for at in range(len(path.choices)) if at not in together)]
         path = path._replace(choices=tuple(path.choices[at] for at in order))
         first_steps = tuple(together[at] for at in order[: len(together)])
+        places = iter(solution.taken_by_moves)
+        of_steps = [tuple(islice(places, len(step))) for step in solution.steps]
+        taken = chain(solution.taken[: len(coming)], *(of_steps[at] for at in order))
         return solution._replace(
             steps=tuple(solution.steps[at] for at in order),
+            claim=solution.claim._replace(taken=tuple(taken)),
             first=self._first_step(board, path),
             together=first_steps,
             waiting=waiting,

@@ -132,15 +132,13 @@ class Solver:
         without_the_waiting = RoomBook((*others, *(solution.claim for solution in solutions)))
         found: list[Solution] = []
         for solution in solutions:
-            own = alone[id(solution.tasks[0])]
-            waits = (
-                not solution.steps
-                and own.steps
-                and not beside_the_waiting.holds(own.taken[: len(own.steps[0])], free)
-                and without_the_waiting.holds(own.taken, free)
-            )
-            if waits:
-                without_the_waiting.take(own.taken)
+            own, waits = alone[id(solution.tasks[0])], False
+            if own.steps and not solution.steps:
+                without_the_waiting.take(solution.taken, -1)
+                later = len(own.taken_by_moves) - len(own.steps[0])
+                first = own.taken[: len(own.taken) - later]
+                waits = not beside_the_waiting.holds(first, free) and without_the_waiting.holds(own.taken, free)
+                without_the_waiting.take((own if waits else solution).taken)
             found.append(own if waits else solution)
         return found
 
@@ -309,7 +307,7 @@ def _are_one_domain(nodes: NodeSet, solution: Solution, placement: Placement) ->
 def _would_take(solution: Solution, placement: Placement) -> NodeSet:
     """Return the nodes that would take any of a solution's replacements if there were room."""
     view, found = placement.view, 0
-    taken = iter(solution.taken)
+    taken = iter(solution.taken_by_moves)
     with view.fork():
         for step in solution.steps:
             for move in step:
