@@ -8,6 +8,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+from urllib3.util import Retry
+
 from respread.kube.access import AccessError, load_access
 from respread_cli.read.connection import open_connection
 from respread_sandbox.options import SandboxError
@@ -16,6 +18,8 @@ REQUEST_SECONDS: Final = 30
 REINITIALIZING: Final = "storage is (re)initializing"
 """In the message of 429s to every request for a kind whose definition was just created or changed."""
 RETRY_SECONDS: Final = 0.2
+_ONCE_MORE: Final = Retry(connect=0, read=1, redirect=0, status=0, allowed_methods=None)
+"""The API server may close a connection that was idle when the next request comes. Go's clients repeat it then."""
 
 
 class ApiError(SandboxError):
@@ -41,7 +45,7 @@ class SandboxApi:
             SandboxError: there is no such kubeconfig, or it leads nowhere.
         """
         try:
-            self.client = open_connection(load_access(kubeconfig=str(kubeconfig))).client
+            self.client = open_connection(load_access(kubeconfig=str(kubeconfig)), _ONCE_MORE).client
         except AccessError as error:
             raise SandboxError(f"{error}.") from error
 

@@ -9,8 +9,8 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from respread_cli.main import respread
 from respread_cli.read import connection as connections
 from respread_cli.read.cluster_view import ConnectionOptions
 from respread_cli.read.connection import Connection
+from respread_sandbox.api import SandboxApi
 
 
 def kubeconfig(
@@ -81,30 +82,24 @@ def authorization(connection: Connection) -> str | None:
     return value
 
 
-def test_the_current_context_is_used(tmp_path: Path) -> None:
+def test_the_current_context_is_used_unless_another_one_is_named(tmp_path: Path) -> None:
     connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod", current="prod")))
     assert connection.endpoint.server == "https://prod:6443"
     assert (connection.endpoint.name, connection.endpoint.namespace) == ("context prod", "prod-ns")
     assert authorization(connection) == "Bearer token-of-prod"
-
-
-def test_a_context_is_selected_by_name_without_a_current_context(tmp_path: Path) -> None:
     connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod")), "dev")
     assert (connection.endpoint.name, authorization(connection)) == ("context dev", "Bearer token-of-dev")
 
 
-def test_the_kubeconfig_option_has_precedence_over_the_variable(
+def test_the_option_has_precedence_over_the_variable_and_that_over_the_home_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "one", "dev", current="dev")))
-    assert connect().endpoint.name == "context dev"
-    assert connect(str(kubeconfig(tmp_path / "two", "prod", current="prod"))).endpoint.name == "context prod"
-
-
-def test_the_kubeconfig_in_the_home_directory_is_the_fallback(tmp_path: Path) -> None:
     (tmp_path / "home" / ".kube").mkdir(parents=True)
     kubeconfig(tmp_path / "home" / ".kube" / "config", "home", current="home")
     assert connect().endpoint.name == "context home"
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "one", "dev", current="dev")))
+    assert connect().endpoint.name == "context dev"
+    assert connect(str(kubeconfig(tmp_path / "two", "prod", current="prod"))).endpoint.name == "context prod"
 
 
 def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
@@ -168,36 +163,24 @@ def error_of(kubeconfig: str | None = None, context: str | None = None) -> str:
     return caught.value.message
 
 
-def test_a_missing_kubeconfig_is_an_error() -> None:
-    assert error_of().startswith(
-        "there is no kubeconfig: ~/.kube/config does not exist. Name a kubeconfig by --kubeconfig"
-    )
-
-
-def test_a_named_kubeconfig_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    advice = "there is no kubeconfig: ~/.kube/config does not exist. Name a kubeconfig by --kubeconfig"
+    assert error_of().startswith(advice)
     assert f"{tmp_path}/missing does not exist" in error_of(f"{tmp_path}/missing")
+    without = {"certificate-authority": "missing.crt"}
+    assert "missing.crt" in error_of(str(kubeconfig(tmp_path / "config", "prod", current="prod", cluster=without)))
 
 
-def test_an_unknown_context_is_an_error(tmp_path: Path) -> None:
-    file = kubeconfig(tmp_path / "config", "dev", "prod", current="prod")
-    assert error_of(str(file), "prdo") == f"there is no context 'prdo' in the kubeconfig {file}; it has dev, prod."
-
-
-def test_a_kubeconfig_without_a_current_context_is_an_error(tmp_path: Path) -> None:
+def test_a_context_that_is_unknown_or_not_named_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "dev", "prod")
+    assert error_of(str(file), "prdo") == f"there is no context 'prdo' in the kubeconfig {file}; it has dev, prod."
     assert "has no current context: choose one by --context; it has dev, prod." in error_of(str(file))
 
 
-@pytest.mark.parametrize("content", ["{", "a: [b", "just text", "7", "[1, 2]", "contexts: 7"])
-def test_a_file_that_is_not_a_kubeconfig_is_an_error(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize("content", [b"{", b"a: [b", b"just text", b"7", b"[1, 2]", b"contexts: 7", b"\xff\xfe\x00"])
+def test_a_file_that_is_not_a_kubeconfig_is_an_error(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "config"
-    file.write_text(content, encoding="utf-8")
-    assert str(file) in error_of(str(file))
-
-
-def test_a_binary_kubeconfig_is_an_error(tmp_path: Path) -> None:
-    file = tmp_path / "config"
-    file.write_bytes(b"\xff\xfe\x00")
+    file.write_bytes(content)
     assert f"{file} is not a kubeconfig" in error_of(str(file))
 
 
@@ -211,12 +194,6 @@ def test_a_missing_cluster_is_an_error_and_a_missing_user_is_anonymous(tmp_path:
         assert authorization(connect(str(file))) is None  # the API server may allow anonymous requests
     else:
         assert f"no cluster can be reached through the kubeconfig {file}: " in error_of(str(file))
-
-
-def test_a_missing_certificate_file_is_an_error(tmp_path: Path) -> None:
-    fields = {"certificate-authority": "missing.crt"}
-    file = kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)
-    assert "missing.crt" in error_of(str(file))
 
 
 @pytest.mark.parametrize(
@@ -239,26 +216,42 @@ def test_requests_impersonate_the_user_and_all_groups(
     """Each option replaces its own field of the kubeconfig, as with kubectl."""
     seen: list[tuple[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def do_GET(self) -> None:
             seen.extend((name, value) for name, value in self.headers.items() if name.startswith("Impersonate"))
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            """Ignore the message."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address, user = {"server": address_of(server)}, {"token": "t", **in_file}
-        file = kubeconfig(tmp_path / "config", "dev", current="dev", cluster=address, user=user)
+    with served(Handler) as server:
+        user = {"token": "t", **in_file}
+        file = kubeconfig(tmp_path / "config", "dev", current="dev", cluster={"server": server}, user=user)
         as_user, as_groups = options
         with closing(
             connections.connect(ConnectionOptions(str(file), as_user=as_user, as_groups=as_groups))
         ) as connection:
             assert connection.client.session.get(connection.endpoint.server, timeout=30).ok
-        server.shutdown()
     assert seen == [(f"Impersonate-{name}", value) for name, value in expected]
+
+
+def test_a_request_to_a_sandbox_is_repeated_once_if_the_server_hangs_up(tmp_path: Path) -> None:
+    """An API server closes a connection that was idle, which may be when the next request comes."""
+    asked: list[str] = []
+
+    class Handler(Quiet):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.close_connection = True
+            if self.path == "/once" and len(asked) > 1:
+                self.send_response(200)
+                self.end_headers()
+
+    with served(Handler) as server:
+        api = SandboxApi(kubeconfig(tmp_path / "config", "dev", current="dev", cluster={"server": server}))
+        with closing(api):
+            assert api.request("POST", "/once", {}) == ""
+            with pytest.raises(OSError, match="Remote end closed connection"):
+                api.request("POST", "/twice", {})
+    assert asked == ["/once"] * 2 + ["/twice"] * 2
 
 
 def test_version_shows_that_of_the_program_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,9 +286,18 @@ def test_a_request_ends_after_its_timeout(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"Client:      {__version__} ")
 
 
-def address_of(server: ThreadingHTTPServer) -> str:
-    host, port = server.server_address[:2]
-    return f"http://{host!s}:{port}"
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Ignore the message."""
+
+
+@contextmanager
+def served(handler: type[Quiet]) -> Iterator[str]:
+    """Yield the address of a server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
 
 
 @pytest.mark.parametrize(
