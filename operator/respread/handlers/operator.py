@@ -60,6 +60,8 @@ def make_settings() -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     # No handler of ours needs a finalizer, but Kopf removes any finalizer with this name, so it must be nobody else's.
     settings.persistence.finalizer = "respread.dev/never-set"
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
     # Kopf would kill the whole process some time after its own end.
     settings.process.ultimate_exiting_timeout = None
     return settings
@@ -68,6 +70,41 @@ def make_settings() -> kopf.OperatorSettings:
 def quieten_kopf() -> None:
     """Keep Kopf from logging a line for each handled event. Errors are still logged."""
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Compares nothing: handlers of plain events need no diffs, for which Kopf would copy every object."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Iterable[kopf.FieldSpec] | None = None) -> kopf.BodyEssence:
+        del body, extra_fields
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        del body
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Store nothing."""
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Stores nothing: handlers of plain events are never resumed."""
+
+    def fetch(self, *, key: kopf.HandlerId, body: kopf.Body) -> kopf.ProgressRecord | None:
+        del key, body
+        return None
+
+    def store(self, *, key: kopf.HandlerId, record: kopf.ProgressRecord, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Store nothing."""
+
+    def purge(self, *, key: kopf.HandlerId, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Nothing is stored."""
+
+    def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
+        """Touch nothing."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
 
 
 _SETTLED_SECONDS: Final = 60.0

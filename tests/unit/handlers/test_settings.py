@@ -68,8 +68,16 @@ def test_workers_are_unlimited_and_short_lived() -> None:
     assert queueing.idle_timeout <= 0.2
 
 
-def test_the_finalizer_that_kopf_removes_from_objects_is_nobody_elses() -> None:
-    assert make_settings().persistence.finalizer.startswith("respread.dev/")
+def test_kopf_writes_nothing_to_objects() -> None:
+    persistence = make_settings().persistence
+    assert persistence.finalizer.startswith("respread.dev/")
+    body = kopf.Body({"metadata": {"name": "web", "annotations": {"a": "b"}}, "spec": {"x": 1}})
+    assert persistence.diffbase_storage.build(body=body) == {}
+    assert persistence.diffbase_storage.fetch(body=body) is None
+    patch = kopf.Patch(body=body)
+    persistence.diffbase_storage.store(body=body, patch=patch, essence=kopf.BodyEssence())
+    persistence.progress_storage.touch(body=body, patch=patch, value="now")
+    assert not patch
 
 
 def test_handled_events_are_not_logged_but_failures_are(kopf_logger: logging.Logger) -> None:
