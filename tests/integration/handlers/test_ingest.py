@@ -330,6 +330,8 @@ async def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed
     for module in ("handlers.operator", "telemetry.health"):
         monkeypatch.setattr(f"respread.{module}.SILENT_SECONDS", 3)
     own_cluster.apply(CRDS)
+    # An API server that stops before it has established them does not do so when it is back.
+    own_cluster.wait_for_definitions(*(each.stem for each in CRDS.glob("*.respread.dev.yaml")))
     data, backup = own_cluster.files.directory / "etcd", tmp_path / "backup"
 
     def restart(prepare: Callable[[], object]) -> None:
