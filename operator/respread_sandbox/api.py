@@ -18,7 +18,7 @@ REQUEST_SECONDS: Final = 30
 REINITIALIZING: Final = "storage is (re)initializing"
 """In the message of 429s to every request for a kind whose definition was just created or changed."""
 RETRY_SECONDS: Final = 0.2
-_ONCE_MORE: Final = Retry(connect=0, read=1, redirect=0, status=0, allowed_methods=None)
+_ONCE_MORE: Final = Retry(connect=0, read=1, redirect=0, allowed_methods=None, respect_retry_after_header=False)
 """The API server may close a connection that was idle when the next request comes. Go's clients repeat it then."""
 
 
