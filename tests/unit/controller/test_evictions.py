@@ -16,7 +16,7 @@ from immutables import Map
 from respread.api.decoding import decode_policy
 from respread.api.fields import LabelSelector
 from respread.api.policy import Policy
-from respread.api.reasons import Held, Reason
+from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
@@ -357,19 +357,15 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
 
 
 @pytest.mark.parametrize(("status", "reason"), [(429, Reason.HELD_BY_BUDGET), (404, None)])
-def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason: Reason | None) -> None:
+async def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason: Reason | None) -> None:
     world = Cluster(policy())
     refusal = {"kind": "Status", "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}}
     world.stub.on("POST", EVICTION, answering(refusal, status=status))
-
-    async def scenario() -> Held | None:
-        async with world.stub.running() as requests:
-            acting = world.acting(requests)
-            await asyncio.gather(*acting.evictions.begin([move(A)], world.batch(acting, [move(A)])))
-            await acting.aclose()
-            return acting.holds.refusals.why_not_chosen(move(A))
-
-    held = asyncio.run(scenario())
+    async with world.stub.running() as requests:
+        acting = world.acting(requests)
+        await asyncio.gather(*acting.evictions.begin([move(A)], world.batch(acting, [move(A)])))
+        await acting.aclose()
+        held = acting.holds.refusals.why_not_chosen(move(A))
     assert (held and held.reason) is reason
 
 

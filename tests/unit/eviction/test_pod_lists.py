@@ -12,7 +12,15 @@ import pytest
 
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
-from respread.eviction.owners.reading import FAILED_SECONDS, BatchReadings, ControllerObject, PodLists, PodsOfController
+from respread.eviction.owners.reading import (
+    FAILED_SECONDS,
+    BatchReadings,
+    ControllerObject,
+    OwnerReading,
+    PodLists,
+    PodsOfController,
+    read_owner,
+)
 from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests
 
@@ -133,20 +141,44 @@ async def test_a_cancelled_caller_does_not_affect_the_others_and_a_failure_reach
         assert held.reason is Reason.API_UNAVAILABLE
 
 
-def test_a_list_of_very_large_pods_keeps_a_bounded_part() -> None:
-    async def scenario() -> PodsOfController:
-        fat = [listed(f"pod-{number}", "one") | {"spec": {"fat": "x" * (1 << 20)}} for number in range(40)]
-        server = Server(*fat)
-        server.lets.set()
-        (task,) = asked(PodLists(server), "one")
-        found = await task
-        assert not isinstance(found, Held)
-        return found
-
-    found = asyncio.run(scenario())
+async def test_a_list_of_very_large_pods_keeps_a_bounded_part() -> None:
+    server = Server(*(listed(f"pod-{at}", "one") | {"spec": {"fat": "x" * (1 << 20)}} for at in range(40)))
+    server.lets.set()
+    (task,) = asked(PodLists(server), "one")
+    found = await task
+    assert not isinstance(found, Held)
     kept = [len(each.document) for each in found if each.document is not None]
     assert len(found) == 40
     assert 20 << 20 < sum(kept) <= 33 << 20
+
+
+@pytest.mark.parametrize(
+    ("api_version", "status", "expected"),
+    [
+        ("apps/v1", 200, ("web", None)),
+        ("apps/v1", 500, (None, Reason.API_UNAVAILABLE)),
+        ("apps/v1", 404, (None, Reason.UNKNOWN_REPLACEMENT)),
+        ("example.com/v1", 200, (None, None)),
+    ],
+)
+async def test_the_deployment_of_a_replica_set_is_read_with_it(
+    api_version: str, status: int, expected: tuple[str | None, Reason | None]
+) -> None:
+    owner = {"apiVersion": api_version, "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
+
+    class Controllers(FakeRequests):
+        async def answer(self, method: str, path: str, names: Mapping[str, str], **_: Any) -> Response:
+            assert method == "GET"
+            metadata = {"name": names["name"], "uid": f"uid-{names['name']}", "ownerReferences": [owner]}
+            body = json.dumps({"metadata": metadata, "spec": {"replicas": 3}}).encode()
+            return Response(status_code=status if "deployments" in path else 200, body=body)
+
+    async def no_pods(*_: object) -> PodsOfController:
+        return ()
+
+    found = await read_owner(Controllers(), no_pods, "shop", reference("c"))
+    assert isinstance(found, OwnerReading)
+    assert (found.owner and found.owner.metadata.name, found.owner_unread and found.owner_unread.reason) == expected
 
 
 @pytest.mark.virtual_time

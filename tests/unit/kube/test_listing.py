@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 from aiohttp import web
 
@@ -14,7 +12,7 @@ OBJECTS = 36
 OBJECT_BYTES = 1 << 20
 
 
-def test_a_page_that_is_too_large_is_requested_again_in_parts() -> None:
+async def test_a_page_that_is_too_large_is_requested_again_in_parts() -> None:
     server, limits = StubApiServer(), list[int]()
     assert OBJECTS * OBJECT_BYTES > MOST_BYTES
 
@@ -26,12 +24,8 @@ def test_a_page_that_is_too_large_is_requested_again_in_parts() -> None:
         return web.json_response({"metadata": {"continue": more}, "items": items})
 
     server.on("GET", "/pods", answer)
-
-    async def scenario() -> list[list[int]]:
-        async with server.running() as requests:
-            found = pages(requests, "/api/v1/pods", {}, page_objects=500, timeout_seconds=60)
-            return [[msgspec.json.decode(each)["name"] for each in page.objects] async for page in found]
-
-    read = asyncio.run(scenario())
+    async with server.running() as requests:
+        found = pages(requests, "/api/v1/pods", {}, page_objects=500, timeout_seconds=60)
+        read = [msgspec.json.decode(each)["name"] async for page in found for each in page.objects]
     assert limits == [500, 62, *[7] * 6]
-    assert [name for page in read for name in page] == list(range(OBJECTS))
+    assert read == list(range(OBJECTS))

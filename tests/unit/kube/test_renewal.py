@@ -119,27 +119,22 @@ LOST = Held(Reason.NOT_LEADING, "this replica does not lead")
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: bool) -> None:
+async def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: bool) -> None:
     """The renewal may take any time. Leadership is checked after it, and nothing is awaited in between."""
     asked: list[str] = []
     order: list[str] = []
 
-    async def scenario() -> Answer | Held:
-        async with served(asked) as server:
+    def renew() -> str:
+        time.sleep(0.05)  # a long renewal before the eviction
+        order.append("renewed")
+        return "Bearer any"
 
-            def renew() -> str:
-                time.sleep(0.05)  # a long renewal before the eviction
-                order.append("renewed")
-                return "Bearer any"
+    def gate() -> Held | None:
+        order.append("asked")
+        return LOST if lost and order.count("renewed") == 2 else None
 
-            def gate() -> Held | None:
-                order.append("asked")
-                return LOST if lost and order.count("renewed") == 2 else None
-
-            async with open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as requests:
-                return await evict(EvictionApi(requests), POD, gate)
-
-    answer = asyncio.run(scenario())
+    async with served(asked) as server, open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as sender:
+        answer = await evict(EvictionApi(sender), POD, gate)
     assert order == ["renewed", "renewed", "asked"]  # for the read of the pod and for the eviction, and then the check
     if lost:
         assert answer == LOST

@@ -31,22 +31,16 @@ async def test_a_request_without_a_server_was_not_sent() -> None:
         assert not await was_sent(requests)
 
 
-def test_a_request_that_gets_no_connection_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_gets_no_connection_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECT_TIMEOUT_SECONDS", 0.1)
     stub = StubApiServer()
     stub.on("GET", "", hanging)
-
-    async def scenario() -> bool:
-        async with stub.running(connections=1) as requests:
-            first = asyncio.create_task(requests.send("GET", "/api", {}, timeout_seconds=60))
-            while not stub.requests:  # noqa: ASYNC110 - the server has no event for it
-                await asyncio.sleep(0.01)
-            try:
-                return await was_sent(requests)
-            finally:
-                first.cancel()
-
-    assert not asyncio.run(scenario())
+    async with stub.running(connections=1) as requests:
+        first = asyncio.create_task(requests.send("GET", "/api", {}, timeout_seconds=60))
+        while not stub.requests:  # noqa: ASYNC110 - the server has no event for it
+            await asyncio.sleep(0.01)
+        assert not await was_sent(requests)
+        first.cancel()
     assert stub.requests == [("GET", "/api")]
 
 

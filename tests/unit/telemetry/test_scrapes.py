@@ -153,17 +153,13 @@ def expose(collector: SlowCollector, **options: Any) -> Exposition:
     return Exposition(registry, **options)
 
 
-def test_scrapers_that_wait_for_the_same_collection_get_the_same_text() -> None:
+async def test_scrapers_that_wait_for_the_same_collection_get_the_same_text() -> None:
     collector = SlowCollector(series=1)
-
-    async def scenario() -> list[bytes]:
-        with expose(collector) as exposition:
-            first = asyncio.create_task(exposition.text("", compressed=False))
-            await asyncio.sleep(COLLECT_SECONDS / 2)
-            others = await asyncio.gather(*(exposition.text("", compressed=False) for _ in range(50)))
-            return [(await first).body, *(each.body for each in others)]
-
-    bodies = asyncio.run(scenario())
+    with expose(collector) as exposition:
+        first = asyncio.create_task(exposition.text("", compressed=False))
+        await asyncio.sleep(COLLECT_SECONDS / 2)
+        others = await asyncio.gather(*(exposition.text("", compressed=False) for _ in range(50)))
+        bodies = [(await first).body, *(each.body for each in others)]
     assert collector.collected == 2
     assert b'slow{number="0"} 1.0' in bodies[0]
     assert set(bodies[1:]) == {bodies[1]}
@@ -179,20 +175,17 @@ async def test_scrapers_that_name_many_versions_share_a_collection() -> None:
     assert collector.collected == 1
 
 
-def test_a_scrape_that_waits_too_long_fails_and_the_next_one_succeeds() -> None:
-    async def scenario() -> bytes:
-        with (
-            expose(SlowCollector(series=1), wait_seconds=COLLECT_SECONDS / 5) as exposition,
-            pytest.raises(BusyError, match=r"could not be collected within 0\.1 s"),
-        ):
-            await exposition.text("", compressed=False)
-        with expose(SlowCollector(series=1)) as exposition:
-            return (await exposition.text("", compressed=False)).body
-
-    assert b"slow" in asyncio.run(scenario())
+async def test_a_scrape_that_waits_too_long_fails_and_the_next_one_succeeds() -> None:
+    with (
+        expose(SlowCollector(series=1), wait_seconds=COLLECT_SECONDS / 5) as exposition,
+        pytest.raises(BusyError, match=r"could not be collected within 0\.1 s"),
+    ):
+        await exposition.text("", compressed=False)
+    with expose(SlowCollector(series=1)) as exposition:
+        assert b"slow" in (await exposition.text("", compressed=False)).body
 
 
-def test_surplus_scrapers_get_503_with_retry_after() -> None:
+async def test_surplus_scrapers_get_503_with_retry_after() -> None:
     registry = CollectorRegistry()
     registry.register(SlowCollector(series=1))
 
@@ -200,15 +193,12 @@ def test_surplus_scrapers_get_503_with_retry_after() -> None:
         async with client.get("/metrics") as response:
             return response.status, "Retry-After" in response.headers
 
-    async def scenario() -> list[tuple[int, bool]]:
-        passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
-        async with (
-            serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
-            aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
-        ):
-            return await asyncio.gather(*(scrape(client) for _ in range(SCRAPERS)))
-
-    answers = asyncio.run(scenario())
+    passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
+    async with (
+        serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
+        aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
+    ):
+        answers = await asyncio.gather(*(scrape(client) for _ in range(SCRAPERS)))
     assert set(answers) == {(200, False), (503, True)}
 
 
