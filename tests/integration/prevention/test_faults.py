@@ -11,7 +11,7 @@ from respread.controller.prevention_loop import UNKNOWN_SECONDS
 from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
-from tests.integration.operator_process import policy
+from tests.integration.operator_process import policy, requests
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, all_ready, create, patches
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import scale, wait_until
@@ -65,7 +65,9 @@ def test_lost_answers_and_killed_leaders_cause_no_second_patch(installed_sandbox
             time.sleep(3)
         spoilt = one.counts + other.counts
     assert set(patches(cluster).values()) == {1}
-    assert len(patches(cluster)) == sum(replicas.values())
+    # Of a patch whose client was killed, the API server may log another code than 200.
+    asked = requests(cluster, '"verb":"patch"', '"resource":"pods"')
+    assert len({each["objectRef"]["name"] for each in asked}) == sum(replicas.values())
     assert spoilt.keys() >= {"lose", "late 504", "500"}
 
 
