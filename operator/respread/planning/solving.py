@@ -135,8 +135,7 @@ class Solver:
             own, waits = alone[id(solution.tasks[0])], False
             if own.steps and not solution.steps:
                 without_the_waiting.take(solution.taken, -1)
-                later = len(own.taken_by_moves) - len(own.steps[0])
-                first = own.taken[: len(own.taken) - later]
+                first = own.taken[: len(own.taken) - sum(map(len, own.steps[1:]))]
                 waits = not beside_the_waiting.holds(first, free) and without_the_waiting.holds(own.taken, free)
                 without_the_waiting.take((own if waits else solution).taken)
             found.append(own if waits else solution)

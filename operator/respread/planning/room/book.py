@@ -64,7 +64,7 @@ class RoomBook:
 
     def taken(self, slot: int, name: str) -> int:
         """Return how much of a resource of a node is taken."""
-        return self._taken.get(slot, Counter[str]())[name]
+        return self._taken[slot][name] if slot in self._taken else 0
 
     def holds(self, taken: Sequence[Taken], free: FreeResources) -> bool:
         """Whether there is room for a claim beside the others, if it has room without them."""

@@ -101,7 +101,8 @@ def constraints_in_force(pod: Pod, profile: Profile, snapshot: ClusterSnapshot) 
         return ConstraintsInForce(
             hard=_applied(pod, own, selectors, "DoNotSchedule"), soft=_applied(pod, own, selectors, "ScheduleAnyway")
         )
-    defaults = profile.default_constraints
+    if not (defaults := profile.default_constraints):
+        return ConstraintsInForce()
     selector = default_selector(pod, snapshot)
     if isinstance(selector, Unknown):
         kinds = {each.when_unsatisfiable for each in defaults}
