@@ -33,9 +33,9 @@ def wait_until_dead(pids: Iterable[int], *, seconds: float = PATIENCE_SECONDS) -
 def wait_until(
     condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Wait until a condition is true. Check it ten times a second at first, and later once a second.
+    """Wait until a condition is true. Check it five times a second at first, and later once a second.
 
-    Checks load the API server, and several tests wait at the same time. So checks take at most a tenth of the time,
+    Checks load the API server, and several tests wait at the same time. So checks take at most a twentieth of the time,
     and their interval grows with the time waited.
     """
     started_at = time.monotonic()
@@ -46,4 +46,4 @@ def wait_until(
         waited = time.monotonic() - started_at
         if waited > seconds:
             raise AssertionError(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
-        time.sleep(min(1.0, max(0.1, 10 * (time.monotonic() - asked_at), waited / 20)))
+        time.sleep(min(1.0, max(0.2, 20 * (time.monotonic() - asked_at), waited / 10)))

@@ -36,8 +36,7 @@ ETCD_CLIENT_URL: Final = "unix://etcd:1"
 ETCD_PEER_URL: Final = "unix://etcd:2"
 SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc"
 CLIENT_LIMITS: Final = ("--kube-api-qps=2000", "--kube-api-burst=4000")
-"""High enough that the clients' own rate limits (20 to 50 requests a second) do not slow down the scaling of a
-Deployment."""
+"""So high that the clients' own rate limits, 20 to 50 requests a second, don't slow down the scaling of Deployments."""
 NODE_LEASE_SECONDS: Final = 40
 AUDIT_LOG_MEGABYTES: Final = 1_000_000
 """More than there will be: at the default of 100 the log is rotated, and earlier lines are in another file."""
@@ -127,10 +126,7 @@ def arguments(component: str, files: Files, port: int, options: SandboxOptions) 
 
 
 def environment(files: Files, inherited: Mapping[str, str], component: str = "") -> dict[str, str]:
-    """Return a component's environment, without the user's own, so that no kubeconfig or proxy affects it.
-
-    But for GOGC, how much memory Go may take to save time.
-    """
+    """Return a component's environment, with GOGC alone of the user's, so that no kubeconfig or proxy affects it."""
     own = {"PATH": inherited.get("PATH", ""), "HOME": str(files.directory), "TMPDIR": str(files.directory)}
     own |= {name: inherited[name] for name in ("GOGC",) if name in inherited}
     if component == KARPENTER:

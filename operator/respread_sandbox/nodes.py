@@ -20,8 +20,7 @@ from respread_sandbox.api import NotFoundError, SandboxApi
 from respread_sandbox.options import NodeShape, SandboxOptions
 
 MANAGED_NODE_LABEL: Final = "sandbox.respread.dev/kubelet=simulated"
-"""The label of nodes with a working kubelet. Without it they send no heartbeats, and their pods neither start nor stop.
-"""
+"""The label of nodes with a working kubelet. Others send no heartbeats, and their pods neither start nor stop."""
 READY_AFTER_ANNOTATION: Final = "sandbox.respread.dev/ready-after-seconds"
 TERMINATE_AFTER_ANNOTATION: Final = "sandbox.respread.dev/terminate-after-seconds"
 NEVER: Final = "never"
@@ -62,6 +61,7 @@ initContainerStatuses:
   {{- end }}
 {{- end }}
 """
+TTL_OF_CACHES: Final = {"node.alpha.kubernetes.io/ttl": "0"}
 NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 REGION: Final = "region-1"
 PARALLEL_REQUESTS: Final = 8
@@ -231,7 +231,8 @@ class SimulatedNodes:
         """Delete nodes and their pods at once. The controller manager alone would take a minute to delete the pods."""
         for name in names:
             self._api.request("DELETE", f"/api/v1/nodes/{name}")
-            for pod in self._api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}")["items"]:
+        for pod in self._api.get("/api/v1/pods")["items"] if names else ():
+            if pod["spec"].get("nodeName") in names:
                 path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
                 with contextlib.suppress(NotFoundError):
                     self._api.request("DELETE", f"{path}?gracePeriodSeconds=0")
@@ -277,6 +278,8 @@ def manifest(name: str, zone: str, shape: NodeShape, number: int) -> dict[str, A
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux",  # the controller manager would add these two and the annotation below
+        "beta.kubernetes.io/arch": "amd64",
         "topology.kubernetes.io/region": REGION,
         "topology.kubernetes.io/zone": zone,
         MANAGED_KEY: MANAGED_VALUE,
@@ -284,7 +287,7 @@ def manifest(name: str, zone: str, shape: NodeShape, number: int) -> dict[str, A
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels | shape.labels},
+        "metadata": {"name": name, "labels": labels | shape.labels, "annotations": TTL_OF_CACHES},
         "spec": {"taints": list(shape.taints)} if shape.taints else {},
         "status": {
             "capacity": capacity,

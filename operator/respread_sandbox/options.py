@@ -64,8 +64,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a node without heartbeats stays Ready (kube-controller-manager --node-monitor-grace-period)."""
 
     address: str = LOOPBACK
-    """The address at which kube-apiserver listens. At another one than the default, pods on real nodes reach it through
-    the Service `kubernetes`."""
+    """The address at which kube-apiserver listens. At another, pods on real nodes reach it by its Service."""
     certificates: Path | None = None
     """A folder with apiserver.crt, followed by its authority, and apiserver.key. By default, kube-apiserver creates a
     certificate of its own."""
