@@ -83,13 +83,10 @@ def policy(tmp_path: Path) -> Path:
 
 def run(cluster: Sandbox | Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kubeconfig = cluster.kubeconfig if isinstance(cluster, Sandbox) else cluster
-    return subprocess.run(
-        [sys.executable, "-m", "respread_cli.main", *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONWARNINGS": "error", "KUBECONFIG": str(kubeconfig), **environment},
+    done = CliRunner().invoke(
+        respread, arguments, env={"KUBECONFIG": str(kubeconfig), **environment}, catch_exceptions=False
     )
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def parsed(cluster: Sandbox, *arguments: str) -> dict[str, Any]:

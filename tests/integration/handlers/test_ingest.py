@@ -8,7 +8,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 from respread.cluster.meta import ObjectKey
 from respread.cluster.stores import PODS
 from respread.handlers.session import open_session
-from respread_sandbox import ApiError, Sandbox, SandboxOptions
+from respread_sandbox import ApiError, Binaries, Sandbox, SandboxOptions
 from tests.integration.definitions import wait_until_served
 from tests.integration.etcd import Etcd
 from tests.integration.watching import Watches, pod, request, running_watches
@@ -45,10 +45,19 @@ def team(cluster: Sandbox) -> str:
     return name
 
 
+@pytest.fixture(scope="module")
+def bare_cluster(binaries: Binaries) -> Iterator[Sandbox]:
+    """An API server that caches no old pages of lists."""
+    flags = ("--feature-gates=ListFromCacheSnapshot=false",)
+    with Sandbox.start(msgspec.structs.replace(API_SERVER_ONLY, apiserver_flags=flags), binaries=binaries) as running:
+        yield running
+
+
 @pytest.fixture
-def own_cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    """An API server without our CRDs, which tests may break."""
-    return start_sandbox(API_SERVER_ONLY)
+def own_cluster(bare_cluster: Sandbox) -> Sandbox:
+    """The same without our CRDs, which tests may install."""
+    bare_cluster.kubectl("delete", "crd", "--all")
+    return bare_cluster
 
 
 def pods_of(namespace: str) -> str:
@@ -324,11 +333,12 @@ def _is_missing(cluster: Sandbox, path: str) -> bool:
 
 @pytest.mark.long
 async def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed(
-    own_cluster: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The backup is older than the version to watch from, so the watch starts and delivers nothing."""
     for module in ("handlers.operator", "telemetry.health"):
         monkeypatch.setattr(f"respread.{module}.SILENT_SECONDS", 3)
+    own_cluster = start_sandbox(API_SERVER_ONLY)
     own_cluster.apply(CRDS)
     # An API server that stops before it has established them does not do so when it is back.
     own_cluster.wait_for_definitions(*(each.stem for each in CRDS.glob("*.respread.dev.yaml")))
@@ -367,13 +377,8 @@ async def test_the_operator_waits_for_a_restarted_api_server(cluster: Sandbox, t
         await watches.until(lambda: not watches.problems())  # the API server may still answer 429 for other kinds
 
 
-async def test_a_list_with_an_expired_continue_token_is_started_again(
-    start_sandbox: Callable[[SandboxOptions], Sandbox],
-) -> None:
+async def test_a_list_with_an_expired_continue_token_is_started_again(own_cluster: Sandbox) -> None:
     """Kopf would end the process on the 410, which this API server sends because it caches no old pages."""
-    own_cluster = start_sandbox(
-        msgspec.structs.replace(API_SERVER_ONLY, apiserver_flags=("--feature-gates=ListFromCacheSnapshot=false",))
-    )
     for name in ("api", "db", "web"):
         await request(own_cluster, "POST", pods_of("default"), pod(name))
     watches = Watches(own_cluster.kubeconfig)

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
 from respread_sandbox import Binaries
 from respread_sandbox.command import up as up_command
@@ -25,15 +25,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
 
 
-class Done(NamedTuple):
-    """A finished command."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-
-Respread = Callable[..., Done]
+Respread = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -44,17 +36,17 @@ def respread(binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("tempfile.tempdir", None)  # so that TMPDIR is read again
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
-    def run(*arguments: str) -> Done:
-        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=120)
-        return Done(done.returncode, done.stdout, done.stderr)
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=120)
 
     yield run
-    run("down", "--all")
+    if running():
+        run("down", "--all")
 
 
 def test_the_commands_that_up_prints_work(respread: Respread) -> None:
     up = respread("up", "--nodes", "4", "--zones", "2")
-    assert up.code == 0, up.stderr
+    assert up.returncode == 0, up.stderr
     assert re.search(r"Sandbox default is up: Kubernetes v1\.\d+\.\d+, 4 nodes in 2 zones, \d+\.\d s", up.stdout)
     (kubeconfig,) = re.findall(r"^  export KUBECONFIG=(.+)$", up.stdout, re.MULTILINE)
     (sandbox,) = running()
@@ -76,10 +68,10 @@ def test_a_sandbox_runs_until_down_and_leaves_nothing(respread: Respread, monkey
     (sandbox,) = running()
     assert is_alive(sandbox.supervisor_pid)
     again = respread("up")
-    assert again.code == 2
+    assert again.returncode == 2
     assert "Error: sandbox default is up already" in again.stderr
     down = respread("down")
-    assert (down.code, down.stdout) == (0, "Sandbox default is down.\n")
+    assert (down.returncode, down.stdout) == (0, "Sandbox default is down.\n")
     wait_until_dead([sandbox.supervisor_pid])
     assert not sandbox.directory.exists()
     assert running() == []
@@ -87,28 +79,28 @@ def test_a_sandbox_runs_until_down_and_leaves_nothing(respread: Respread, monkey
 
 def test_a_version_that_can_not_be_built_is_an_error_that_names_those_that_can(respread: Respread) -> None:
     up = respread("up", "--kubernetes-version", "1.32")
-    assert up.code == 2
+    assert up.returncode == 2
     assert "Error: Kubernetes 1.32 is none that the sandbox builds; choose one of 1.33 (" in up.stderr
 
 
 def test_status_and_down_work_with_several_sandboxes(respread: Respread) -> None:
     assert respread("status").stdout == "No sandbox is up. Start one with: respread sandbox up\n"
     assert json.loads(respread("status", "-o", "json").stdout) == []
-    assert respread("up", "--nodes", "3", "--name", "one").code == 0
-    assert respread("up", "--nodes", "1", "--zones", "1", "--name", "two").code == 0
+    assert respread("up", "--nodes", "3", "--name", "one").returncode == 0
+    assert respread("up", "--nodes", "1", "--zones", "1", "--name", "two").returncode == 0
     one, two = json.loads(respread("status", "--output", "json").stdout)
     assert (one["name"], one["state"], one["nodesReady"], one["zones"]) == ("one", "Up", 3, 3)
     assert (two["name"], two["state"], two["nodesReady"], two["zones"]) == ("two", "Up", 1, 1)
     assert re.search(r"^ one +Up +3/3 +3 +0 +\d+[sm]", respread("status").stdout, re.MULTILINE)
     missing = respread("down")
-    assert (missing.code, missing.stderr) == (2, "Error: there is no sandbox default (up: one, two)\n")
-    assert respread("down", "--name", "two").code == 0
+    assert (missing.returncode, missing.stderr) == (2, "Error: there is no sandbox default (up: one, two)\n")
+    assert respread("down", "--name", "two").returncode == 0
     assert respread("down", "--all").stdout == "Sandbox one is down.\n"
     assert respread("down", "--all").stdout == "No sandbox is up.\n"
 
 
 def test_a_sandbox_that_does_not_answer_is_shown_as_such(respread: Respread) -> None:
-    assert respread("up", "--nodes", "0").code == 0
+    assert respread("up", "--nodes", "0").returncode == 0
     (sandbox,) = running()
     children = Path(f"/proc/{sandbox.supervisor_pid}/task/{sandbox.supervisor_pid}/children").read_text().split()
     for pid in children:
@@ -116,7 +108,7 @@ def test_a_sandbox_that_does_not_answer_is_shown_as_such(respread: Respread) -> 
             os.kill(int(pid), 9)
     (row,) = json.loads(respread("status", "-o", "json").stdout)
     assert row["state"] == "NotResponding"
-    assert respread("down").code == 0
+    assert respread("down").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -129,13 +121,11 @@ def test_a_sandbox_that_does_not_answer_is_shown_as_such(respread: Respread) -> 
         (["--scheduler-configuration", str(Path(__file__))], "Error: the scheduler configuration"),
     ],
 )
-def test_invalid_options_are_rejected_and_nothing_is_left(
-    respread: Respread, arguments: list[str], message: str
-) -> None:
-    up = respread("up", *arguments)
-    assert up.code == 2
+@pytest.mark.usefixtures("respread")
+def test_invalid_options_are_rejected_and_nothing_is_left(arguments: list[str], message: str) -> None:
+    up = CliRunner().invoke(up_command, arguments, catch_exceptions=False)
+    assert up.exit_code == 2
     assert message in up.stderr
-    assert "Traceback" not in up.stderr
     assert running() == []
 
 
