@@ -162,7 +162,7 @@ def create(
         ):
             patiently(lambda path=path, body=body: sandbox.api.request("POST", path, body))  # type: ignore[misc]  # no types for defaults
     for each in workloads:
-        wait_for(lambda each=each: look_at(sandbox, each).lost == 0, f"{each} to be Ready")  # type: ignore[misc]  # no types for defaults
+        wait_for(lambda each=each: look_at(sandbox, each, zones_of_nodes(sandbox)).lost == 0, f"{each} to be Ready")  # type: ignore[misc]  # no types for defaults
         watcher.guard((each.namespace, each.name), each.replicas - 1)
 
 
@@ -189,10 +189,14 @@ class Look(NamedTuple):
     """Whether its zone constraint is violated."""
 
 
-def look_at(sandbox: Sandbox, workload: Workload) -> Look:
-    """Read a workload."""
+def zones_of_nodes(sandbox: Sandbox) -> dict[str, str]:
+    """Return the zone of each node."""
     nodes = patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]
-    zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
+    return {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
+
+
+def look_at(sandbox: Sandbox, workload: Workload, zones: Mapping[str, str]) -> Look:
+    """Read a workload, in these zones of the nodes."""
     counts = dict.fromkeys(zones.values(), 0)
     found = patiently(lambda: pods(sandbox, workload.namespace, workload.name))
     for pod in found:
@@ -206,7 +210,8 @@ def look_at(sandbox: Sandbox, workload: Workload) -> Look:
 
 def balanced(sandbox: Sandbox, workloads: Iterable[Workload]) -> bool:
     """Return whether every workload has all its pods Ready and satisfies its constraint."""
-    return all(look_at(sandbox, each) == Look(0, unmet=False) for each in workloads)
+    zones = zones_of_nodes(sandbox)
+    return all(look_at(sandbox, each, zones) == Look(0, unmet=False) for each in workloads)
 
 
 def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], seconds: float = PATIENCE_SECONDS) -> None:

@@ -40,6 +40,7 @@ from tests.faults.rounds import (
     set_mode,
     wait_for,
     wait_until_scheduler_sees_open_zones,
+    zones_of_nodes,
 )
 from tests.faults.watcher import PodWatcher
 from tests.integration.operator_process import install
@@ -217,7 +218,7 @@ class Soak:
             made = evicted[each.namespace, each.name]
             self._findings["fewest"] += each.fewest_evictions
             self._findings["too many"] += max(0, made - each.most_evictions)
-            seen = look_at(self._sandbox, each)
+            seen = look_at(self._sandbox, each, zones_of_nodes(self._sandbox))
             self._findings["lost"] += seen.lost
             self._findings["unmet"] += seen.unmet
             if not each.fewest_evictions <= made <= each.most_evictions:

@@ -58,7 +58,7 @@ class Scheduler:
             thread.join()
 
     def _run(self) -> None:
-        while not self._stopping.wait(0.05):
+        while not self._stopping.wait(0.3):
             if (zone := self.zone) is None:
                 continue
             for pod in pods(self._sandbox, NAMESPACE):

@@ -16,7 +16,7 @@ import pytest
 from respread_sandbox import Sandbox
 from respread_sandbox.api import NotFoundError
 from tests.faults import stuck
-from tests.faults.rounds import close_zones, enforce, wait_for
+from tests.faults.rounds import close_zones, enforce, wait_for, zones_of_nodes
 from tests.faults.stuck import patch
 from tests.integration.explaining import operator_messages
 from tests.integration.operator_process import OperatorProcess, evictions
@@ -75,11 +75,6 @@ def holds(cluster: Sandbox, name: str) -> bool:
 
 def events(cluster: Sandbox) -> set[str]:
     return {each["reason"] for each in cluster.api.get("/apis/events.k8s.io/v1/events")["items"]}
-
-
-def zones_of_nodes(cluster: Sandbox) -> dict[str, str]:
-    nodes = cluster.api.get("/api/v1/nodes")["items"]
-    return {each["metadata"]["name"]: each["metadata"]["labels"][ZONE] for each in nodes}
 
 
 def balanced(cluster: Sandbox, *names: str) -> bool:

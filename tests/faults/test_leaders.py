@@ -27,6 +27,7 @@ from tests.integration.reused_sandbox import ReusedSandbox, lay_out
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
 from tests.processes import PATIENCE_SECONDS
+from tests.properties.instances import factor
 from tests.spreads import spread_of
 
 LEASE_SECONDS = 3
@@ -108,7 +109,7 @@ def fewest(workloads: list[Workload]) -> int:
 
 
 def test_repeatedly_killed_leaders_evict_no_pod_too_many(cluster: Cluster) -> None:
-    workloads = cluster.skewed("killed", 7, 6)
+    workloads = cluster.skewed("killed", *((7, 6) if factor() > 1 else (5, 4)))
     enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replicas = [cluster.replica("one"), cluster.replica("two")]
     for each in replicas:
@@ -152,7 +153,7 @@ def test_a_frozen_leader_evicts_nothing_after_it_resumes(cluster: Cluster) -> No
     wait_for(one.leads, "the first to lead")
     two.start()
     two.wait_until_ready()
-    workloads = cluster.skewed("frozen", 8, 8, 8)
+    workloads = cluster.skewed("frozen", 8, *((8, 8) if factor() > 1 else (4,)))
     wait_for(lambda: cluster.evicted(workloads) >= 2, "the first evictions")
     one.freeze()
     wait_for(two.leads, "the other to lead")
@@ -293,7 +294,7 @@ def test_repeated_deletion_of_the_lease_makes_no_second_leader(cluster: Cluster)
 
 @pytest.mark.parametrize("what", ["kube-apiserver", pytest.param("etcd", marks=pytest.mark.long)])
 def test_a_restart_of_the_control_plane_causes_no_unnecessary_eviction(cluster: Cluster, what: str) -> None:
-    workloads = cluster.skewed(f"restarted-{what.removeprefix('kube-')}", 8, 7)
+    workloads = cluster.skewed(f"restarted-{what.removeprefix('kube-')}", *((8, 7) if factor() > 1 else (6, 5)))
     enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replica = cluster.replica("one")
     replica.start()
@@ -329,7 +330,7 @@ def test_an_etcd_that_is_stuck_again_and_again_causes_no_unnecessary_eviction(cl
 
 
 def test_a_rotated_token_does_not_stop_the_operator(cluster: Cluster) -> None:
-    workloads = cluster.skewed("rotated", 8, 7)
+    workloads = cluster.skewed("rotated", *((8, 7) if factor() > 1 else (6, 5)))
     enforce(cluster.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replica, (proxy,) = cluster.replica("one"), cluster.proxies
     replica.start()

@@ -27,7 +27,7 @@ from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
 from tests.properties.instances import factor
 
-SWINGS = 20 if factor() > 1 else 8
+SWINGS = 20 if factor() > 1 else 5
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 
 
@@ -48,13 +48,13 @@ def names(sandbox: Sandbox, app: str) -> set[str]:
 
 def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -> None:
     rng = random.Random(7)
-    replicas = {f"web-{number}": rng.randint(3, 12) for number in range(20 if factor() > 1 else 8)}
+    replicas = {f"web-{number}": rng.randint(3, 12) for number in range(20 if factor() > 1 else 6)}
     prevent(cluster)
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
         for name, count in replicas.items():
             create(cluster, name, count)
-        for _ in range(5 if factor() > 1 else 3):
+        for _ in range(5 if factor() > 1 else 2):
             wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked")
             before, hosts_before = dict(replicas), excess(cluster, HOSTNAME)
             replicas.update({name: rng.randint(1, 12) for name in replicas})
@@ -109,22 +109,22 @@ def test_without_costs_an_oscillating_autoscaler_causes_evictions(cluster: Sandb
 
 def test_saved_evictions_are_counted(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
-    replicas = {f"web-{number}": 12 for number in range(14)}
+    replicas = dict.fromkeys((f"web-{number}" for number in range(8)), 9)
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
         for name, count in replicas.items():
             create(cluster, name, count)
         wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked")
         time.sleep(7)  # the operator must have seen the pods at rest
-        for number, name in enumerate(replicas):
-            replicas[name] = 4 + number % 4
-            scale(cluster, "shop", name, replicas[name])
+        for name in replicas:
+            replicas[name] = 3  # without costs, two of three of these scale-downs would leave a zone empty
+            scale(cluster, "shop", name, 3)
         wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be gone")
         assert not any(excess(cluster, ZONE).values())
         series = 'respread_prevention_evictions_avoided_total{policy="test"}'
         wait_until(lambda: operator.metric(series) >= 1, "evictions avoided to be counted")
         applied = operator.metric('respread_prevention_patches_total{policy="test",result="Applied"}')
-        assert len(replicas) * 12 <= applied <= len(replicas) * 12 * 1.2
+        assert len(replicas) * 9 <= applied <= len(replicas) * 9 * 1.2
     assert evictions(cluster) == []
 
 
@@ -188,7 +188,7 @@ def test_prevention_names_a_missing_permission_and_starts_once_it_is_granted(clu
 
 def test_the_ranks_are_restored_after_a_node_failure(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
-    replicas = {f"web-{number}": 12 for number in range(6)}
+    replicas = {f"web-{number}": 12 for number in range(6 if factor() > 1 else 4)}
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
         for name, count in replicas.items():
