@@ -34,6 +34,11 @@ EQUIVALENT: Final = {
         "1000 → 10 * 1000",
     ): "from the sixteenth time on the wait is the longest",
     (
+        "planning/search/search.py",
+        "_Patterns.__call__",
+        "min → max",
+    ): "the last of all orders is as good a name for a pattern as the first",
+    (
         "planning/search/board.py",
         "Board.likeness",
         "1 → 2",

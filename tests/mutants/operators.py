@@ -105,7 +105,7 @@ class _Finder:
         self._bytes = [line.encode() for line in code.splitlines(keepends=True)]
 
     def within(self, node: ast.AST) -> Iterator[Change]:
-        """Yield the changes to a node and its children. Annotations, texts and what is raised stay as they are."""
+        """Yield the changes to a node and its children. Annotations and what decides nothing stay as they are."""
         yield from self._of(node)
         if isinstance(node, ast.AnnAssign) and _is_final(node):
             return
@@ -113,7 +113,7 @@ class _Finder:
             if field in _NOT_RUN or (isinstance(node, ast.ClassDef) and field == "keywords"):
                 continue
             for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and not isinstance(child, (ast.JoinedStr, ast.Raise)):
+                if isinstance(child, ast.AST) and not _is_no_decision(child):
                     yield from self.within(child)
 
     def _of(self, node: ast.AST) -> Iterator[Change]:  # noqa: C901, PLR0912 - a table
@@ -191,6 +191,11 @@ def _is_final(node: ast.AnnAssign) -> bool:
             return True
         case _:
             return False
+
+
+def _is_no_decision(node: ast.AST) -> bool:
+    """Return whether it is a text, what is raised, or the `strict` of `zip`, which only tells of our own mistakes."""
+    return isinstance(node, (ast.JoinedStr, ast.Raise)) or (isinstance(node, ast.keyword) and node.arg == "strict")
 
 
 def _is_text(node: ast.expr) -> bool:

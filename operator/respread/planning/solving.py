@@ -11,7 +11,7 @@ changed that affected the search.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
 from respread.planning.placement import Changes, Placement
@@ -310,11 +310,10 @@ def _would_take(solution: Solution, placement: Placement) -> NodeSet:
     with view.fork():
         for step in solution.steps:
             for move in step:
-                view.evict(move.pod)
-                found |= placement.prepare(move.pod).admitted_by_spread()
-            for move, place in zip(step, taken, strict=False):
-                view.place(place.pod, placement.table.names[place.slot])
                 view.remove(move.pod)
+                found |= placement.prepare(move.pod).admitted_by_spread()
+            for place in islice(taken, len(step)):
+                view.place(place.pod, placement.table.names[place.slot])
     return found
 
 

@@ -1,4 +1,7 @@
-"""Small clusters without room for all pods, with different constraints, taints, namespaces and policies."""
+"""Small clusters without room for all pods, with different constraints, taints, namespaces and policies.
+
+And others of particular shapes: domains that cross, zones of different sizes, pods that keep off each other.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from random import Random
 from typing import Final
 
 from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, TRIED, ScarceWorld, skewed, spare
-from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
+from tests.properties.planning.small_worlds import HOSTNAME, PLENTY, Host, Place, Rule, Shape, World
 
 _MOST_PODS: Final = 15
 """The maximum number of pods, small enough to examine every sequence of evictions."""
@@ -102,3 +105,90 @@ def _variants(random: Random, app: Shape) -> list[Shape]:
             size=random.choice((app.size, 1, 2)),
         )
     ]
+
+
+_WEB = (("app", "web"),)
+
+
+def crossing_world(random: Random, most: int = 9) -> World:
+    """Return a cluster with constraints whose domains cross, or of which those of one are parts of the other's.
+
+    Seldom there are fewer domains than a constraint wants.
+    """
+    zones, racks = random.choice(((2, 2), (3, 2), (2, 3), (4, 2)))
+    without = random.choice((None, None, *range(zones * racks)))
+    places = [divmod(at, racks) for at in range(zones * racks) if at != without]
+    crossing = random.random() < 0.3
+    hosts = tuple(
+        Host({HOSTNAME: f"n{at}", "zone": f"z{zone}", "rack": f"r{rack}" if crossing else f"r{zone}{rack}"})
+        for at, (zone, rack) in enumerate(places)
+    )
+    keys = random.choice((("zone", "rack"), ("zone", "rack", HOSTNAME)))
+    rules = [Rule(key, random.randint(1, 2), _WEB, hard=random.random() < 0.7) for key in keys]
+    rules = [each._replace(min_domains=random.choice((1,) * 9 + (9,)) if each.hard else 1) for each in rules]
+    if rules[0].hard and random.random() < 0.5:  # the same domains twice, of which one is only preferred
+        rules.append(Rule("zone", random.randint(1, 2), _WEB, hard=False))
+    on = random.choice((range(len(hosts)), range(racks)))
+    pods = tuple(Place(0, random.choice(on)) for _ in range(random.randint(6, most)))
+    return World(hosts, (Shape({"app": "web"}, tuple(rules)),), pods, restores_soft=random.random() < 0.5)
+
+
+def uneven_world(random: Random) -> World:
+    """Return a cluster with most pods in one of its zones, and mostly soft constraints in these.
+
+    Zones differ in size. If all constraints are soft, they mostly don't.
+    """
+    all_soft, sizes = random.random() < 0.5, [random.randint(1, 3) for _ in range(3)]
+    if all_soft and random.random() < 0.75:
+        sizes = sizes[:1] * random.randint(2, 3)
+    places = [(zone, at) for zone, nodes in enumerate(sizes) for at in range(nodes)]
+    hosts = tuple(
+        Host({HOSTNAME: f"n{number}", "zone": f"z{zone}", "rack": f"r{zone}{at % 2}"})
+        for number, (zone, at) in enumerate(places)
+    )
+    if random.random() < 0.2:
+        hosts += (Host({HOSTNAME: f"n{len(hosts)}"}),)
+    rules = [
+        Rule(key, random.randint(1, 2), _WEB, hard=random.choice(hard) and not all_soft)
+        for key, hard in (
+            ("zone", (True, True, False)),
+            (HOSTNAME, (False, False, True)),
+            ("rack", (False, False, True)),
+        )
+        if key == "zone" or (all_soft and key == HOSTNAME) or random.random() < 0.5
+    ]
+    on = [*range(sizes[0])] * 3 + [*range(len(hosts))]
+    pods = tuple(Place(0, random.choice(on)) for _ in range(random.randint(5, 8)))
+    return World(hosts, (Shape({"app": "web"}, tuple(rules)),), pods, restores_soft=random.random() < 0.5)
+
+
+def shared_world(random: Random) -> World:
+    """Return one in which two workloads share a hard constraint, and have others of their own or of both."""
+    world = uneven_world(random)
+    (shape,) = world.shapes
+    shapes = []
+    for part in ("x", "y"):
+        rules = [each for each in shape.rules if each.hard or random.random() < 0.5]
+        key = random.choice((None, "zone", HOSTNAME, "rack"))
+        if key is not None and not any(each.key == key and not each.hard for each in rules):
+            rules.append(Rule(key, random.randint(1, 2), (("part", part),), hard=random.random() < 0.2))
+        shapes.append(Shape({"app": "web", "part": part}, tuple(rules)))
+    pods = tuple(Place(at if at < 2 else random.randint(0, 1), pod.host) for at, pod in enumerate(world.pods))
+    return world._replace(shapes=tuple(shapes), pods=pods)
+
+
+def apart_world(random: Random) -> World:
+    """Return a cluster in which pods keep off each other's nodes, some of which are full."""
+    numbers = (random.randint(3, 5), *(random.randint(1, 4) for _ in range(random.randint(1, 2))))
+    hosts = tuple(
+        Host({HOSTNAME: f"n{zone}{at}", "zone": f"z{zone}"}, room=random.choice((1, 2, PLENTY)))
+        for zone, number in enumerate(numbers)
+        for at in range(number)
+    )
+    rule = Rule("zone", random.randint(1, 2), _WEB, hard=random.random() < 0.7)
+    shapes = [Shape({"app": "web"}, (rule,), is_apart=True)]
+    if random.random() < 0.5:
+        shapes.append(Shape({"app": "web"}, (rule,), is_apart=random.random() < 0.5))
+    others = random.sample(range(numbers[0], len(hosts)), random.randint(0, min(2, len(hosts) - numbers[0])))
+    pods = tuple(Place(random.randrange(len(shapes)), host) for host in (*range(numbers[0]), *others))
+    return World(hosts, tuple(shapes), pods, restores_soft=not rule.hard)

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
+from sys import maxsize
 from typing import Final, NamedTuple
 
 from immutables import Map
@@ -367,14 +368,12 @@ class Contention:
     def _spots(self, demand: Demand, slot: int) -> int:
         """Return how many of the others leave no room on a node; 0 if it has none now."""
         credit = self._credit(demand, slot)
-        fewest = self._in_all() + 1
-        for name, amounts, amount in demand.prepared.needs:
-            left = amounts.free[slot] + credit.get(name, 0) - amount
-            if left < 0:
-                return 0
-            if most := self._largest.get(name):
-                fewest = min(fewest, left // most + 1)
-        return fewest if demand.prepared.needs_only_amounts else min(fewest, 1)
+        fitting = (  # Nobody else wants a resource without a largest request.
+            (amounts.free[slot] + credit.get(name, 0) - amount) // self._largest.get(name, amount) + 1
+            for name, amounts, amount in demand.prepared.needs
+        )
+        fewest = min(fitting, default=maxsize)
+        return max(0, fewest if demand.prepared.needs_only_amounts else min(fewest, 1))
 
     def _fits_beside_all(self, demand: Demand, slot: int) -> bool:
         """Return whether a node has room for a pod even if all others that may land there do."""

@@ -275,7 +275,7 @@ class Board:
         """Return what is less for pods that go first if they cost as much: then limits bind late, and minimums stay.
 
         How many more pods of their controller are evicted than of another one whose pods are alike; then, negated, how
-        many pods their node has of their DoNotSchedule groups with nodes as domains.
+        many pods their node has of their DoNotSchedule groups with nodes as domains, all together.
         """
         of_each, controller = self._evicted_of, self.victim(spot).controller
         on_node = (
@@ -283,7 +283,7 @@ class Board:
             for index in self.pieces[spot.piece].hard
             if (tally := self.tallies[index]).single and (domain := tally.domain_of[spot.slot]) is not None
         )
-        return of_each[controller] - min(of_each[other] for other in self._alike[controller]), -max(on_node, default=0)
+        return of_each[controller] - min(of_each[other] for other in self._alike[controller]), -sum(on_node)
 
     def movable_spots(self) -> Iterator[Spot]:
         """Yield every spot with a pod that may still be evicted."""

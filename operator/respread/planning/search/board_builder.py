@@ -213,7 +213,7 @@ def _full(
     histogram: Counter[int] = Counter()
     for domain, nodes in domains.nodes.items():
         most, there = counts.get(domain, 0), nodes & open_nodes
-        if there.bit_count() >= top > 0:
+        if there.bit_count() >= top:
             continue
         with_more = most + sum(room.of(slot) - moving.get(slot, 0) for slot in slots_of(there))
         if not there or max(most, with_more) < top:

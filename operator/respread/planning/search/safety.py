@@ -13,7 +13,7 @@ more excess, and some group to be restored has less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, inf, log, prod
+from math import inf, log, prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from respread.planning.search.board import Board, Piece, SearchBudget, Spot
@@ -138,18 +138,14 @@ class _Verdict(NamedTuple):
 
 def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Verdict:
     """Compare the excess of every group with the earlier one, with the replacements placed."""
-    better = hard_better = worse = hard_worse = False
     for spot in placed:
         board.count(spot, 1)
-    for tally, excess_before in zip(board.tallies, before, strict=True):
-        change = tally.excess - excess_before
-        if change > 0:
-            worse, hard_worse = True, hard_worse or not tally.soft
-        elif change < 0 and tally.cure:
-            better, hard_better = True, hard_better or not tally.soft
+    changed = [(tally, tally.excess - was) for tally, was in zip(board.tallies, before, strict=True)]
     for spot in placed:
         board.count(spot, -1)
-    return _Verdict(better, hard_better, worse, hard_worse)
+    better = [not tally.soft for tally, more in changed if more < 0 and tally.cure]
+    worse = [not tally.soft for tally, more in changed if more > 0]
+    return _Verdict(bool(better), any(better), bool(worse), any(worse))
 
 
 _Placed: TypeAlias = tuple[tuple[Spot, NodeSet], ...]
@@ -241,7 +237,6 @@ def _without(items: tuple[_T, ...], item: _T) -> tuple[_T, ...]:
     return items[:at] + items[at + 1 :]
 
 
-_HALF: Final = 0.5
 _MOST_LOOKED_AT: Final = 64
 """An exact search examines up to this many feasible nodes one by one."""
 
@@ -363,7 +358,7 @@ def _soft_scores(board: Board, piece: Piece, parts: Sequence[NodeSet]) -> list[f
         weight = log(size + 2)
         for at in scored:
             scores[at] += tally.count(domains[at] or "") * weight
-    return [inf if without else floor(score + _HALF) for without, score in zip(ignored, scores, strict=True)]
+    return [inf if without else round(score) for without, score in zip(ignored, scores, strict=True)]
 
 
 def _lowest(nodes: NodeSet) -> int:

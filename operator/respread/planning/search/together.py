@@ -252,8 +252,8 @@ class _Course:
     def move(self, spot: Spot) -> Demand | None:
         """Count an eviction and its replacement, and return where that may land.
 
-        None if its replacement is not like the others; and if the eviction does not improve a group to be restored at
-        once, whatever follows, or if the bound can't be shown. Then it `is_over`.
+        None if its replacement is not like the others, or if the eviction does not improve a group to be restored at
+        once, whatever follows; and if the bound can't be shown. Then it `is_over`.
         """
         levels = [self._level(index) for index in self._board.pieces[spot.piece].counted_by]
         domains = [level.tally.domain_of[spot.slot] for level in levels]
@@ -262,10 +262,7 @@ class _Course:
         is_paid_for = any(not level.tally.soft for level in improved) and all(
             is_so or not level.tally.soft for level, is_so in zip(levels, too_full, strict=True)
         )
-        if not improved:
-            self.is_over = True
-            return None
-        if (own := self._deciding(spot.piece, is_paid_for=is_paid_for)) is None:
+        if not improved or (own := self._deciding(spot.piece, is_paid_for=is_paid_for)) is None:
             return None
         for level, domain in zip(levels, domains, strict=True):
             if domain is not None:
@@ -555,11 +552,7 @@ def _implies(board: Board, one: int, other: int) -> bool:
         and first.max_skew <= second.max_skew
         and first.too_few >= second.too_few
         and _count_the_same(first, second)
-        and (
-            first.domains is second.domains
-            or (first.single and second.single)
-            or first.domains.nodes == second.domains.nodes
-        )
+        and ((first.single and second.single) or first.domains.nodes == second.domains.nodes)
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import islice
 from typing import Final, NamedTuple
@@ -90,9 +90,10 @@ def _for_a_time(says: str, start: datetime | None, duration: timedelta, now: dat
         return Held(Reason.PROTECTED_POD, f"{says}, and it has not started yet", named=DO_NOT_DISRUPT)
     if now - start >= duration:
         return None
-    if datetime.max.replace(tzinfo=UTC) - start <= duration:
+    try:
+        until = start + duration
+    except OverflowError:
         return _protected(DO_NOT_DISRUPT, says)
-    until = start + duration
     message = f"{says}: until {until.isoformat(timespec='seconds')}"
     return Held(Reason.PROTECTED_POD, message, until=until, named=DO_NOT_DISRUPT)
 

@@ -1,0 +1,129 @@
+"""What planning finds and proves in drawn clusters is as good as ever.
+
+Other tests show that it is true. Take the numbers anew after a change that shows more, or with fewer looks.
+Hypothesis does not draw the clusters, because it draws others if more modules are imported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from itertools import combinations_with_replacement
+from math import isfinite
+from random import Random
+from typing import Final
+from zlib import crc32
+
+from respread.planning.search.board import Board, SearchBudget, Spot
+from respread.planning.search.safety import assess
+from respread.planning.search.search import SearchRules, best_path
+from respread.planning.search.together import places_together
+from respread.planning.victims.protection import victim_order
+from tests.properties.planning.boards import board_of
+from tests.properties.planning.mixed_worlds import apart_world, crossing_world, mixed_world, shared_world, uneven_world
+from tests.properties.planning.scarce_worlds import scarce_world
+
+PASSING: Final = 0.1
+FEW: Final = 40
+WORLDS: Final = (
+    lambda random: mixed_world(random.randrange(1 << 30)).world,
+    lambda random: scarce_world(random.randrange(1 << 30)).world,
+    apart_world,
+    crossing_world,
+    lambda random: crossing_world(random, 16),
+    shared_world,
+    uneven_world,
+)
+
+
+def boards(number: int, most_waiting: int = 2) -> Iterator[tuple[Random, Board, Mapping[int, Spot]]]:
+    """Yield boards on which some pods wait for a node, with the spots of the movable ones among the others."""
+    for seed in range(number):
+        random = Random(seed)
+        world = WORLDS[seed % len(WORLDS)](random)
+        movable = [at for at, pod in enumerate(world.pods) if pod.movable]
+        random.shuffle(movable)
+        waiting = movable[: random.choice((0, 0, 1, 2)[: most_waiting + 2])]
+        board, spots = board_of(world, waiting)
+        yield random, board, {at: spots[at] for at in movable if at not in waiting}
+
+
+def test_the_bound_is_shown_for_as_many_moves_as_ever_with_as_few_places() -> None:
+    found: Counter[str] = Counter()
+    for random, board, spots in boards(1400):
+        overfull = {_likeness(board, spot) for spot in board.spots(overfull=True)}
+        evicted = [spot for spot in spots.values() if _likeness(board, spot) in overfull]
+        piece = random.choice([spot.piece for spot in evicted] or [0])
+        of_waiting, of_evicted = places_together(
+            board, board.waiting, [spot for spot in evicted if spot.piece == piece or random.random() < PASSING]
+        )
+        found["waiting"] += len(of_waiting or ())
+        found["evicted"] += len(of_evicted)
+        for places in (*(of_waiting or ()), *of_evicted.values()):
+            found["nodes"] += places.nodes.bit_count()
+            found["parts"] += sum(part.bit_count() for part, _ in places.must_hold)
+            found["alone"] += bool(places.closing)
+            found["closing"] += sum(min(closing, FEW) for _, closing in places.must_hold)
+            found["roomy"] += sum(nodes.bit_count() for nodes in places.roomy)
+            found["taken"] += sum(places.taken.values())
+            found["replacements"] += places.is_replacement
+    assert found == {
+        "waiting": 596, "evicted": 1530, "nodes": 8010, "parts": 3610,
+        "alone": 1096, "closing": 22561, "roomy": 723, "taken": 4482, "replacements": 2126
+    }  # fmt: skip
+
+
+def _likeness(board: Board, spot: Spot) -> Hashable:
+    return spot.piece, board.kind(spot.slot)
+
+
+def test_boards_have_bounds_as_tight_as_ever() -> None:
+    found: Counter[str] = Counter()
+    for _, board, _ in boards(600):
+        reach, with_room = board.reach(), board.reach(however_much_room=True)
+        found["infinite"] += not isfinite(bound := board.lower_bound())
+        found["bound"] += int(bound) if isfinite(bound) else 0
+        found["reach"] += sum(reach.violated) + 10 * reach.excess
+        found["with room"] += sum(with_room.violated) + 10 * with_room.excess
+        found["moves"] += reach.evictions + with_room.evictions
+        found["needs"] += sum(board.ample().needs.values())
+    assert found == {"infinite": 49, "bound": 884, "reach": 2427, "with room": 1804, "moves": 1993, "needs": 4581}
+
+
+def test_as_many_steps_as_ever_are_safe_with_as_few_outcomes() -> None:
+    found: Counter[str] = Counter()
+    for _, board, spots in boards(240):
+        board.fine = len(spots) % 2 == 1
+        several = [tuple(sorted(pair)) for pair in combinations_with_replacement(list(spots.values())[:3], 2)]
+        for step in (*((spot,) for spot in spots.values()), *several):
+            if any(step.count(spot) > board.left(spot) for spot in step):
+                continue
+            assessment = assess(board, step, SearchBudget(1_000), board.waiting[: len(step) % 2])
+            if assessment is not None:
+                found[f"safe of {len(step)}"] += 1
+                found["certain"] += assessment.certain
+                found["outcomes"] += len(assessment.outcomes)
+                found["likely"] += sum(each.weight for each in assessment.likely)
+                found["nodes"] += assessment.nodes(step[0].piece).bit_count()
+    assert found == {
+        "safe of 1": 1022, "certain": 1359,
+        "outcomes": 6821, "likely": 5136, "nodes": 4970, "safe of 2": 640
+    }  # fmt: skip
+
+
+def test_paths_are_as_short_as_ever_and_found_and_proven_by_as_few_looks() -> None:
+    found: Counter[str] = Counter()
+    victims = ""
+    for random, board, _ in boards(240, 0):
+        budget = SearchBudget(random.choice((10, 100)), 100)
+        path = best_path(board, SearchRules(victim_order, lambda _: True, budget))
+        found["violated"] += sum(path.cost.violated)
+        found["excess"] += path.cost.excess
+        found["evictions"] += path.cost.evictions
+        found["proven"] += path.proven
+        found["looks"] += budget.spent
+        victims += "".join(pod.name for choice in path.choices for pod in choice.victims)
+    assert (found, crc32(victims.encode())) == (
+        {"violated": 113, "excess": 294, "evictions": 403, "proven": 182, "looks": 6552},
+        1514306506,
+    )
