@@ -21,7 +21,7 @@ from respread.cluster.selectors import compile_selector
 from respread.planning.placement import Placement, is_replaced_when_gone, replacement_of
 from respread.planning.room.book import Claim, RoomBook, RoomForAll, Taken
 from respread.planning.room.contention import Contention
-from respread.planning.room.demand import Current, Demand, Leaving, demands_in, largest_of
+from respread.planning.room.demand import Current, Demand, Leaving, Relations, demands_in, largest_of
 from respread.planning.search.board import Ample
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
@@ -350,3 +350,25 @@ def test_no_move_that_joins_leaves_a_pod_without_a_node_that_would_have_one() ->
         "with": 161,
         "with the replacement of": 40,
     }
+
+
+def test_pods_with_ports_that_no_longer_look_for_a_node_are_removed_and_others_stay() -> None:
+    placement = _placement(Random(0))
+    relations, every = Relations(placement.table), (1 << NODES) - 1
+    using = [pod(f"p{at}", "", spec(host_ports=(HostPort("TCP", 80 + at),))) for at in range(2)]
+    one, other = (Demand(each, placement.prepare(each), every, number=3) for each in using)
+    for demand, times in ((one, 1), (other, 1), (other._replace(number=2), -1)):
+        relations.note(demand, times)
+    assert relations.special == [one, other._replace(number=1)]
+
+
+def test_pods_that_keep_off_more_than_each_others_nodes_do_not_join_beside_one_another() -> None:
+    placement = Placement(Predictor(ClusterView(cluster([node("a1", "a"), node("a2", "a")], []))))
+    relations = Relations(placement.table)
+    apart = [PodAffinityTerm(key, LabelSelector(match_labels=Map(app="web"))) for key in (HOSTNAME, ZONE)]
+    for terms, is_counted in ((apart[:1], True), (apart, False)):
+        web = placement.prepare(pod("web", "", spec(pod_anti_affinity=tuple(terms))))
+        of_one = Demand(web.pod, web, 3, component=1, closing=1)
+        relations.note(of_one, 1)
+        assert (relations.of(of_one) is None) is is_counted
+        relations.note(of_one, -1)

@@ -200,12 +200,14 @@ def test_a_changed_pod_keeps_the_tasks_of_other_pods() -> None:
     )
     index, tasks, selection = SpreadIndex(), Tasks(), Selection(PolicyIndex(SETTING.policies))
     selection.advance(state.snapshot, index.update(state.snapshot))
-    before = tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
-    changed = msgspec.structs.replace(state.snapshot.pods[ObjectKey("default", "web-1")], ready=False)
+    violated, before = selection.violated, tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
+    changed = msgspec.structs.replace(state.snapshot.pods[ObjectKey("default", "web-1")], node_name="c1")
     state.apply("pods", [(changed.key, changed)])
     selection.advance(state.snapshot, index.update(state.snapshot))
     after = tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
     assert [one is other for one, other in zip(before, after, strict=True)] == [True, False]
+    pairs = zip(violated["default"], selection.violated["default"], strict=True)
+    assert sum(one is other for one, other in pairs) == 1
 
 
 def test_a_new_constraint_joins_the_component_of_the_pods_that_it_counts() -> None:

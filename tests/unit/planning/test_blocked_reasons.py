@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from immutables import Map
 
-from respread.api.fields import Problem
+from respread.api.fields import LabelSelector, Problem
 from respread.api.policy import ClusterPolicySpec, Policy, PriorityThreshold, VictimRules
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
@@ -106,6 +106,11 @@ CASES: Mapping[str, Case] = {
         reason=Reason.PROTECTED_POD,
         words=[REPLICAS + "its annotation respread.dev/evict says 'never'; without it, the pod may be evicted"],
     ),
+    "our annotation with another value": Case(
+        pod_fields=annotated("respread.dev/evict", "nope"),
+        reason=Reason.PROTECTED_POD,
+        words=["says 'nope', which counts as 'never', the only value there is; without it, the pod may be evicted"],
+    ),
     "the cluster autoscaler's annotation": Case(
         pod_fields=annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
         reason=Reason.PROTECTED_POD,
@@ -195,17 +200,18 @@ def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
     )
 
 
-def test_a_tainted_domain_is_not_eligible_if_taints_are_honored() -> None:
-    nodes = two_zones(taints=(taint(),))
-    plan = plan_of(cluster(nodes, three_in_a(spec(constraint(node_taints_policy="Honor")))))
-    assert not plan.moves
-    assert not plan.blocked
-
-
-def test_a_domain_that_node_affinity_excludes_is_not_eligible() -> None:
-    plan = plan_of(cluster(two_zones(), three_in_a(spec(constraint(), node_selector=Map({ZONE: "a"})))))
-    assert not plan.moves
-    assert not plan.blocked
+@pytest.mark.parametrize(
+    ("of_b", "of"),
+    [
+        ({"taints": (taint(),)}, spec(constraint(node_taints_policy="Honor"))),
+        ({}, spec(constraint(), node_selector=Map({ZONE: "a"}))),
+        ({}, spec(constraint(selector=Map(app="wbe")))),
+    ],
+    ids=["honored taints", "node affinity", "a selector that matches nothing"],
+)
+def test_a_group_without_another_eligible_domain_or_pods_is_not_violated(of_b: dict[str, Any], of: PodSpec) -> None:
+    plan = plan_of(cluster(two_zones(**of_b), three_in_a(of)))
+    assert (plan.moves, plan.blocked) == ((), ())
 
 
 # The constraint itself
@@ -242,18 +248,12 @@ def test_a_selector_that_does_not_match_the_pods_own_labels_is_reported() -> Non
     assert "give them the same constraint, or narrow its labelSelector" in found.message
 
 
-def test_a_selector_that_matches_nothing_is_never_violated() -> None:
-    plan = plan_of(cluster(two_zones(), three_in_a(spec(constraint(selector=Map(app="wbe"))))))
-    assert not plan.moves
-    assert not plan.blocked
-
-
 # Budgets
 
 
 def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
     given = {"current_healthy": 3, "desired_healthy": 3, "expected_pods": 3, **fields}
-    return PodDisruptionBudget(namespace="default", name=name, selector=OF_WEB, **given)
+    return PodDisruptionBudget(**{"namespace": "default", "name": name, "selector": OF_WEB, **given})
 
 
 @pytest.mark.parametrize(
@@ -283,14 +283,6 @@ def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
                 "observedGeneration 1): if that lasts, is the kube-controller-manager running?"
             ),
         ),
-        (
-            [budget("one", disruptions_allowed=1), budget("two", disruptions_allowed=1)],
-            Reason.OVERLAPPING_BUDGETS,
-            (
-                "2 PodDisruptionBudgets select it (one, two), and the Eviction API refuses pods with more than one: "
-                "change their selectors so that one remains"
-            ),
-        ),
     ],
 )
 def test_budgets_that_hold_all_pods_are_reported(
@@ -299,6 +291,31 @@ def test_budgets_that_hold_all_pods_are_reported(
     found = blocked(cluster(two_zones(), three_in_a(), poddisruptionbudgets=budgets))
     assert found.reason == reason
     assert found.message == REPLICAS + words
+
+
+@pytest.mark.parametrize(
+    ("of_budget", "of_pods"),
+    [
+        (None, {}),
+        ({"selector": LabelSelector(match_labels=Map(app="api"))}, {}),
+        ({"selector": None}, {}),
+        ({"namespace": "other"}, {}),
+        (None, {"phase": "Pending", "ready": False}),
+        (None, {"ready": False}),
+    ],
+)
+def test_only_pods_that_a_budget_selects_are_evicted_if_one_is_required(of_budget: Any, of_pods: Any) -> None:
+    """Also those that the API server frees because they don't run."""
+    required, there = default_policy(victims=VictimRules(budget="Required")), three_in_a(**of_pods)
+    others = [] if of_budget is None else [budget(**{"disruptions_allowed": 1, **of_budget})]
+    found = blocked(cluster(two_zones(), there, poddisruptionbudgets=others), required)
+    assert found.reason is Reason.NO_BUDGET
+    assert (
+        "no PodDisruptionBudget selects it, and the policy's victims.budget is Required; create one that does, or set "
+        "victims.budget: Optional"
+    ) in found.message
+    with_one = cluster(two_zones(), three_in_a(), poddisruptionbudgets=[budget(disruptions_allowed=1)])
+    assert len(plan_of(with_one, required).moves) == len(plan_of(cluster(two_zones(), three_in_a())).moves) == 1
 
 
 # Motion, holds, policies

@@ -9,12 +9,12 @@ from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import EVICT, OwnerReference
-from respread.cluster.objects import Node, PodDisruptionBudget
+from respread.cluster.objects import Node
 from respread.cluster.pod import PodAffinityTerm
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from tests.plans import plan_cluster
-from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec, taint
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 
 def make_plan(snapshot: ClusterSnapshot, *when: str) -> Plan:
@@ -27,10 +27,6 @@ def zones(*counts: int, nodes_per_zone: int = 1) -> tuple[list[Node], dict[str, 
     """Return nodes in this many zones, and the pods of each zone on its first node."""
     nodes = [node(f"{zone}{n}", zone) for zone in "abcdef"[: len(counts)] for n in range(1, nodes_per_zone + 1)]
     return nodes, {f"{zone}1": count for zone, count in zip("abcdef", counts, strict=False)}
-
-
-def moved(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
-    return [(move.from_domains[0], move.to_domains[0]) for move in plan.moves]
 
 
 @pytest.mark.parametrize(
@@ -53,49 +49,6 @@ def test_one_zone_constraint_takes_the_fewest_moves(counts: tuple[int, ...], max
     assert len(plan.moves) == plan.lower_bound == fewest
     assert not plan.blocked
     assert all(move.certain for move in plan.moves)
-
-
-def test_three_nodes_in_two_zones_conflict_when_both_constraints_are_hard() -> None:
-    web = spec(constraint(ZONE), constraint(HOSTNAME))
-    nodes = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB")]
-    plan = make_plan(cluster(nodes, pods({"node1": 2, "node2": 1, "node3": 3}, web)))
-    assert plan.moves == ()
-    assert [(each.reason, each.group.topology_key) for each in plan.blocked] == [
-        (Reason.CONFLICTING_CONSTRAINTS, HOSTNAME)
-    ]
-
-
-def test_a_cordoned_zone_that_holds_the_minimum_blocks_and_nothing_is_evicted() -> None:
-    nodes, placed = zones(4, 4, 0)
-    nodes[2] = node("c1", "c", unschedulable=True, taints=(taint("node.kubernetes.io/unschedulable"),))
-    plan = make_plan(cluster(nodes, pods(placed, spec(constraint()))))
-    assert plan.moves == ()
-    (blocked,) = plan.blocked
-    assert blocked.reason == Reason.NO_FEASIBLE_NODE
-    assert "c holds the fewest pods, 0" in blocked.message
-
-
-def test_a_full_zone_takes_only_what_fits() -> None:
-    nodes, placed = zones(6, 6, 0)
-    nodes[2] = node("c1", "c", pods=2)
-    plan = make_plan(cluster(nodes, pods(placed, spec(constraint()))))
-    assert len(plan.moves) == 2
-
-
-def test_a_plan_evicts_no_more_than_the_budget_allows() -> None:
-    nodes, placed = zones(4, 0, 0)
-    budget = PodDisruptionBudget(
-        namespace="default",
-        name="web",
-        selector=LabelSelector(match_labels=Map(app="web")),
-        current_healthy=4,
-        desired_healthy=4,
-        expected_pods=4,
-    )
-    plan = make_plan(cluster(nodes, pods(placed, spec(constraint())), poddisruptionbudgets=[budget]))
-    assert plan.moves == ()
-    (blocked,) = plan.blocked
-    assert blocked.reason == Reason.HELD_BY_BUDGET
 
 
 def test_zone_and_hostname_together_need_no_more_moves_than_one_of_them() -> None:
@@ -209,5 +162,5 @@ def test_a_replacement_may_return_where_the_score_makes_that_unlikely() -> None:
     """Once its pod is gone, the full node of zone a is feasible, too. The score prefers zone b."""
     there = pods({"a1": 3}, spec(constraint(when="ScheduleAnyway")))
     plan = make_plan(cluster([node("a1", "a", pods=3), node("b1", "b")], there), "ScheduleAnyway")
-    assert moved(plan) == [("a", ("a", "b"))]
-    assert not plan.moves[0].certain
+    (move,) = plan.moves
+    assert (move.from_domains[0], move.to_domains[0], move.certain) == ("a", ("a", "b"), False)

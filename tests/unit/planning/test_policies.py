@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector, Problem
@@ -59,52 +60,42 @@ def governed(
     return None if found is None else found.name, [each.name for each in overridden]
 
 
-def test_no_policy_governs_a_pod_that_none_selects() -> None:
-    assert governed() == (None, [])
-    assert governed(own("a", "blog"), own("b", pod_selector=labelled(app="db"))) == (None, [])
+OF_DB = labelled(app="db")
+OF_TEAM_A = cluster("c", namespace_selector=labelled(team="a"))
 
 
-def test_a_namespaced_policy_has_precedence_over_every_cluster_policy() -> None:
-    assert governed(cluster("c", priority=100), own("a", priority=-100)) == ("shop/a", [])
-
-
-def test_a_cluster_policy_governs_a_pod_that_the_namespaced_policy_does_not_select() -> None:
-    policies = [cluster("c"), own("a", pod_selector=labelled(app="db"))]
-    assert governed(*policies) == ("c", [])
-    assert governed(*policies, labels=DB) == ("shop/a", [])
-
-
-def test_within_a_scope_priority_then_age_then_name_decide() -> None:
-    low, old, new, twin = (
-        own("a", priority=1),
-        own("d", priority=2),
-        own("b", created=NEW, priority=2),
-        own("c", priority=2),
-    )
-    assert governed(low, new, old, twin) == ("shop/c", ["shop/d", "shop/b", "shop/a"])
-    assert governed(cluster("x"), cluster("y", priority=1)) == ("y", ["x"])
-
-
-def test_a_policy_without_a_creation_time_is_the_youngest() -> None:
-    assert governed(own("a", created=None), own("b", created=NEW)) == ("shop/b", ["shop/a"])
+@pytest.mark.parametrize(
+    ("policies", "of", "expected"),
+    [
+        ([], {}, (None, [])),
+        ([own("a", "blog"), own("b", pod_selector=OF_DB)], {}, (None, [])),
+        ([cluster("c", priority=100), own("a", priority=-100)], {}, ("shop/a", [])),
+        ([cluster("c"), own("a", pod_selector=OF_DB)], {}, ("c", [])),
+        ([cluster("c"), own("a", pod_selector=OF_DB)], {"labels": DB}, ("shop/a", [])),
+        (
+            [own("a", priority=1), own("b", created=NEW, priority=2), own("d", priority=2), own("c", priority=2)],
+            {},
+            ("shop/c", ["shop/d", "shop/b", "shop/a"]),
+        ),
+        ([cluster("x"), cluster("y", priority=1)], {}, ("y", ["x"])),
+        ([own("a", created=None), own("b", created=NEW)], {}, ("shop/b", ["shop/a"])),
+        ([OF_TEAM_A], {"in_labels": Map(team="a")}, ("c", [])),
+        ([OF_TEAM_A], {"in_labels": Map(team="b")}, (None, [])),
+        ([cluster("c", namespace_selector=LabelSelector())], {"in_labels": None}, (None, [])),
+        ([cluster("c", namespace_selector=LabelSelector()), own("a")], {"in_labels": None}, ("shop/a", [])),
+    ],
+)
+def test_the_scope_then_priority_then_age_then_name_decide_which_of_the_policies_that_select_a_pod_governs_it(
+    policies: list[Policy], of: dict[str, Any], expected: tuple[str | None, list[str]]
+) -> None:
+    """A policy that was never created is the youngest, and no cluster policy governs an unknown namespace."""
+    assert governed(*policies, **of) == expected
 
 
 def test_by_default_a_cluster_policy_excludes_the_system_namespaces() -> None:
     for namespace in ("kube-system", "kube-public", "kube-node-lease"):
         assert governed(cluster("c"), namespace=namespace) == (None, [])
         assert governed(cluster("c", namespace_selector=LabelSelector()), namespace=namespace) == ("c", [])
-
-
-def test_namespaces_are_selected_by_their_labels() -> None:
-    policy = cluster("c", namespace_selector=labelled(team="a"))
-    assert governed(policy, in_labels=Map(team="a")) == ("c", [])
-    assert governed(policy, in_labels=Map(team="b")) == (None, [])
-
-
-def test_no_cluster_policy_governs_an_unknown_namespace() -> None:
-    policy = cluster("c", namespace_selector=LabelSelector())
-    assert governed(policy, in_labels=None) == (None, [])
-    assert governed(policy, own("a"), in_labels=None) == ("shop/a", [])
 
 
 def test_an_invalid_policy_still_governs_its_pods() -> None:
@@ -119,7 +110,7 @@ def test_an_invalid_policy_still_governs_its_pods() -> None:
 
 
 def test_changed_namespace_labels_apply_at_once() -> None:
-    index = PolicyIndex([cluster("c", namespace_selector=labelled(team="a"))])
+    index = PolicyIndex([OF_TEAM_A])
     assert index.in_namespace("shop", known("shop", Map())).is_empty
     assert not index.in_namespace("shop", known("shop", Map(team="a"))).is_empty
     assert index.in_namespace("shop", known("shop", Map())).is_empty
@@ -163,10 +154,10 @@ def test_a_group_is_selected_only_while_it_exists() -> None:
         SpreadIndex(),
         [node("a1", "a"), node("b1", "b")],
     )
-    for count, selected in ((3, ["all"]), (0, []), (2, ["all"])):
-        snapshot = snapshot_of(nodes, pods({"a1": count}, spec(constraint())))
+    db = pods({"a1": 1}, spec(constraint(selector=DB)), labels=DB, prefix="db")  # It keeps the namespace.
+    for count in (3, 0, 2):
+        snapshot = snapshot_of(nodes, [*pods({"a1": count}, spec(constraint())), *db])
         selection.advance(snapshot, index.update(snapshot))
-        assert list(selection.selected.values()) == selected
-        assert [list(each.cure.values()) for of in selection.violated.values() for each in of] == [selected] * len(
-            selected
-        )
+        assert list(selection.selected.values()) == ["all"] * (1 + bool(count))
+        cured = [list(each.cure.values()) for of in selection.violated.values() for each in of]
+        assert cured == [["all"]] * bool(count)

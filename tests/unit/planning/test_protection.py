@@ -34,69 +34,30 @@ def annotated(**annotations: str) -> dict[str, Any]:
     return {"annotations": Map(annotations)}
 
 
-@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
-def test_pods_of_a_replacing_controller_may_be_evicted(kind: str) -> None:
-    assert DEFAULTS.of_pod(pod("web-1", "node-1", spec(), controller=owned_by(kind)), NOW) is None
-    of_controller = pod("web-1", "node-1", spec(), controller=owned_by("ReplicationController", "v1"))
-    assert DEFAULTS.of_pod(of_controller, NOW) is None
+@pytest.mark.parametrize("kind", [("ReplicaSet",), ("StatefulSet",), ("ReplicationController", "v1")])
+def test_pods_of_a_replacing_controller_may_be_evicted(kind: tuple[str, ...]) -> None:
+    assert DEFAULTS.of_pod(pod("web-1", "node-1", spec(), controller=owned_by(*kind)), NOW) is None
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"controller": None}, Reason.BARE_POD),
-        ({"controller": owned_by("DaemonSet")}, Reason.DAEMON_SET_POD),
-        ({"controller": owned_by("Node", "v1")}, Reason.MIRROR_POD),
         ({"is_mirror": True, "controller": None}, Reason.MIRROR_POD),
-        ({"controller": owned_by("Job", "batch/v1")}, Reason.UNKNOWN_REPLACEMENT),
         ({"controller": owned_by("ReplicaSet", "example.com/v1")}, Reason.UNKNOWN_REPLACEMENT),
         ({"controller": owned_by("ReplicationController", "apps/v1")}, Reason.UNKNOWN_REPLACEMENT),
-        (annotated(**{"respread.dev/evict": "never"}), Reason.PROTECTED_POD),
-        (annotated(**{"respread.dev/evict": "false"}), Reason.PROTECTED_POD),
-        (annotated(**{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}), Reason.PROTECTED_POD),
-        (annotated(**{"karpenter.sh/do-not-disrupt": "true"}), Reason.PROTECTED_POD),
-        (annotated(**{"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}), Reason.PROTECTED_POD),
+        ({"controller": None, "creation_timestamp": NOW}, Reason.BARE_POD),  # the lasting one first
         ({"deletion_timestamp": NOW}, Reason.IN_MOTION),
         ({"phase": "Succeeded"}, Reason.FINISHED_POD),
         ({"phase": "Failed"}, Reason.FINISHED_POD),
         ({"creation_timestamp": NOW - timedelta(seconds=59)}, Reason.TOO_YOUNG),
-        ({"of": spec(priority=2_000_000_000)}, Reason.PRIORITY_TOO_HIGH),
         ({"of": spec(priority=2_000_001_000)}, Reason.PRIORITY_TOO_HIGH),
-        ({"of": spec(has_local_storage=True)}, Reason.LOCAL_STORAGE),
     ],
 )
 def test_some_pods_are_never_evicted(fields: dict[str, Any], reason: Reason) -> None:
+    """Beside those of `test_blocked_reasons`."""
     held = DEFAULTS.of_pod(pod("web-1", "node-1", fields.pop("of", spec()), **fields), NOW)
     assert held is not None
     assert held.reason == reason
-
-
-@pytest.mark.parametrize(
-    "annotations",
-    [
-        {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
-        {"karpenter.sh/do-not-disrupt": "false"},
-        {"controller.kubernetes.io/pod-deletion-cost": "5"},
-    ],
-)
-def test_some_annotation_values_do_not_protect(annotations: dict[str, str]) -> None:
-    assert DEFAULTS.of_pod(pod("web-1", "node-1", spec(), **annotated(**annotations)), NOW) is None
-
-
-def test_an_unknown_value_of_the_evict_annotation_means_never_and_is_reported() -> None:
-    held = DEFAULTS.of_pod(pod("web-1", "node-1", spec(), **annotated(**{"respread.dev/evict": "nope"})), NOW)
-    assert held is not None
-    assert held.message == (
-        "its annotation respread.dev/evict says 'nope', which counts as 'never', the only value there is; without "
-        "it, the pod may be evicted"
-    )
-
-
-def test_a_permanent_reason_is_reported_before_a_temporary_one() -> None:
-    young_bare_pod = pod("web-1", "node-1", spec(), controller=None, creation_timestamp=NOW)
-    held = DEFAULTS.of_pod(young_bare_pod, NOW)
-    assert held is not None
-    assert held.reason == Reason.BARE_POD
 
 
 def test_the_minimum_age_is_exact_and_zero_disables_it() -> None:
@@ -104,12 +65,6 @@ def test_the_minimum_age_is_exact_and_zero_disables_it() -> None:
     assert DEFAULTS.of_pod(just_old_enough, NOW) is None
     any_age = Protection.of(VictimRules(min_age=timedelta(0)))
     assert any_age.of_pod(pod("web-1", "node-1", spec(), creation_timestamp=NOW + timedelta(seconds=5)), NOW) is None
-    held = DEFAULTS.of_pod(pod("web-1", "node-1", spec(), creation_timestamp=NOW - timedelta(seconds=12)), NOW)
-    assert held is not None
-    assert (
-        held.message
-        == "it is younger than the policy's victims.minAge, 60 s; it is old enough at 2026-11-21T09:00:48+00:00"
-    )
 
 
 def test_a_policy_sets_which_pods_are_protected() -> None:
@@ -205,3 +160,5 @@ def test_owners_of_controllers_must_be_known_or_trusted(
     if owner is not None and held is not None:
         assert held.reason is Reason.UNKNOWN_OWNER
         assert f"belongs to {owner.kind} web ({owner.api_version})" in held.message
+        restarts = owner.kind == "Pod" or owner.api_version.startswith("leaderworkerset")
+        assert ("group restarts" in held.message or "restarts the whole group" in held.message) is restarts

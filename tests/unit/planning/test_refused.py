@@ -62,17 +62,6 @@ def test_other_pods_are_evicted_instead_until_the_refusal_expires() -> None:
     assert moved(planning.plan(snapshot)) == before
 
 
-def test_the_refusal_is_the_reason_if_all_pods_are_refused() -> None:
-    snapshot, planning = cluster(NODES, pods({"a1": 3}, SPEC)), Planning()
-    every = {each.name for each in snapshot.pods.values()}
-    plan = planning.plan(snapshot, refusing(every))
-    assert plan.moves == ()
-    (blocked,) = plan.blocked
-    assert blocked.reason == Reason.EVICTION_REFUSED
-    assert "a webhook says no" in blocked.message
-    assert planning.plan(snapshot).moves
-
-
 def test_a_refusal_by_a_budget_holds_all_its_pods_until_it_changes() -> None:
     budget = PodDisruptionBudget(
         namespace="default",

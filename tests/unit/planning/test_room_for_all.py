@@ -368,6 +368,13 @@ def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
         pod("low-there", "a2", spec(priority=-1, **on_a2), labels=Map(app="low")),
         pod("equal-there", "a2", spec(priority=9, **IN_C), labels=Map(app="equal")),
     ]
+    both = waiting(
+        "both",
+        node_selector=Map(),
+        node_affinity=NodeSelector(tuple(matching(HOSTNAME, name).node_selector_terms[0] for name in ("a2", "c0"))),
+        priority=9,
+    )
+    assert at_once(planned([*nodes[-1:], *nodes[:-1]], held, *there, both, *application("web"))) == 0
     for name in ("before", "next"):  # the other one is named important
         elsewhere = waiting(name, priority=9, **on_a2)
         assert at_once(planned(nodes, *there, elsewhere, *application("web"))) == 1
@@ -506,16 +513,31 @@ def test_a_replacement_with_scheduling_gates_reserves_room_until_it_has_a_node()
 
 @pytest.mark.parametrize(
     ("fields", "moved"),
-    [({}, 0), ({"preempts": False}, 1), ({"priority": 0}, 1), ({"requests": Map(cpu=100)}, 1), ({"priority": 9}, 0)],
-    ids=["preempting", "never preempting", "of the lowest priority", "that could preempt before", "of web's priority"],
+    [
+        ({}, 0),
+        ({"preempts": False}, 1),
+        ({"priority": 0}, 1),
+        ({"requests": Map(cpu=100)}, 1),
+        ({"priority": 9}, 0),
+        ({"low": 200}, 1),
+    ],
+    ids=[
+        "preempting",
+        "never preempting",
+        "lowest priority",
+        "needs web's room alone",
+        "web's priority",
+        "could before",
+    ],
 )
 def test_no_move_lets_a_pending_pod_preempt_another(fields: dict[str, Any], moved: int) -> None:
     """On a1, the Pending pod needs the room of a pod of web besides that of `low`, and can't preempt web."""
-    small = Node(name="a1", labels=Map({ZONE: "a", HOSTNAME: "a1"}), allocatable=Map(pods=110, cpu=300))
+    low = fields.pop("low", 100)
+    small = Node(name="a1", labels=Map({ZONE: "a", HOSTNAME: "a1"}), allocatable=Map(pods=110, cpu=200 + low))
     web = spec(constraint(selector=Map(app="web")), priority=9)
     pods = [
         *(pod(f"web-{at}", "a1", web, labels=Map(app="web"), controller=owner("web")) for at in range(2)),
-        pod("low", "a1", spec(priority=1), labels=Map(app="low"), controller=owner("low")),
+        pod("low", "a1", spec(priority=1, requests=Map(cpu=low)), labels=Map(app="low"), controller=owner("low")),
     ]
     on_a1: dict[str, Any] = {"node_selector": Map({HOSTNAME: "a1"}), "creation_timestamp": NOW - timedelta(hours=1)}
     pending = waiting("middle", **{"requests": Map(cpu=200), "priority": 5, **on_a1, **fields})
@@ -550,3 +572,23 @@ def test_room_is_kept_in_each_zone_that_may_be_the_only_one_which_anti_affinity_
     nodes = [*in_a, node("b1", "b"), *in_c]
     assert at_once(planned(nodes, other, apart, *application("web"))) == moves
     assert at_once(planned(nodes, other, *application("web"))) == 1, "the other one takes no room there"
+
+
+def test_a_pod_that_is_replaced_when_it_is_gone_may_count_on_its_own_place_beside_others() -> None:
+    """It keeps one of c1, where it is, and c2. The replacement of web may take c2, or c3."""
+    pool = {"pool": "db"}
+    nodes = [*zones(0), *(node(f"c{at}", "c", pods=1, labels=pool if at < 3 else {}) for at in (1, 2, 3))]
+    db = pod("db-0", "c1", spec(node_selector=Map(pool)), labels=Map(app="db"), controller=owner("db", "StatefulSet"))
+    gone = msgspec.structs.replace(db, deletion_timestamp=NOW)
+    assert at_once(planned(nodes, gone, *application("web"))) == 1
+
+
+def test_groups_that_can_only_come_nearer_share_the_room_that_there_is() -> None:
+    """Of four pods in zone a, none can go to zone b but one, so no group is within maxSkew then."""
+    apps = [
+        pod(f"{app}-{at}", "a1", spec(constraint(selector=Map(app=app))), labels=Map(app=app), controller=owner(app))
+        for app in ("web", "api")
+        for at in range(6)
+    ]
+    plan = planned([node("a1", "a"), node("b1", "b", pods=1)], *apps)
+    assert len(plan.moves) == 1

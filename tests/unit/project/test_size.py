@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 59_575),  # (300, 44,000)
-        ("operator/respread", 190, 41_506),  # (-, 31,000)
-        ("tests", 448, 74_994),  # (-, 75,000)
+        ("operator", 278, 59_562),  # (300, 44,000)
+        ("operator/respread", 190, 41_493),  # (-, 31,000)
+        ("tests", 448, 74_988),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
