@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from respread.cluster.pod import Pod
 from respread.planning.search.board import Cost, SearchBudget
 from respread.planning.search.search import Path, SearchRules, best_path
-from tests.properties.instances import try_on
+from tests.properties.instances import factor, try_on
 from tests.properties.planning.boards import Case, board_of, case_of
 from tests.properties.planning.small_worlds import (
     HOSTNAME,
@@ -29,7 +29,7 @@ from tests.properties.planning.small_worlds import (
 )
 from tests.properties.planning.truth import TooLargeError, Truth, truth_of
 
-PARTS: Final = range(2)
+PARTS: Final = range(2 if factor() > 1 else 1)
 AMPLE: Final = 12_000
 
 

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from respread.planning.search.board import Board, SearchBudget
 from respread.planning.search.safety import StepOutcome, assess
 from respread.planning.search.search import Options, SearchRules
-from tests.properties.instances import try_on
+from tests.properties.instances import factor, try_on
 from tests.properties.planning.boards import Case, board_of, case_of
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
 from tests.properties.planning.small_worlds import TINY, World, crowded_worlds, worlds
 
-PARTS: Final = range(2)
+PARTS: Final = range(2 if factor() > 1 else 1)
 UNBOUNDED: Final = 1 << 40
 MOST_PAIRS: Final = 12
 
