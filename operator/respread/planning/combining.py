@@ -239,7 +239,7 @@ class _Joining:
     def reserve(self) -> None:
         """Reserve room for the steps that follow those that have joined."""
         if self._wave is not None and self.steps:
-            self._wave.reserve(self._solution.later[self.steps - 1 :])
+            self._wave.reserve(self._solution.later[self.steps - 1 :], self._solution.number)
 
 
 def _precedence(solution: Solution) -> tuple[int, bool, int, float]:
@@ -379,7 +379,7 @@ class _Wave:
         wider = self._current.of(member, component=component)
         return self._waits_for(self._contention.replace(self._joined[member.pod.uid], [wider], {}))
 
-    def reserve(self, later: Iterable[Demand]) -> None:
+    def reserve(self, later: Iterable[Demand], component: int) -> None:
         """Reserve room for the moves that follow a step that has joined, as far as there is room for them now.
 
         So a group is finished before others that could take the room are begun.
@@ -389,7 +389,7 @@ class _Wave:
             own = member.pod.uid if is_replaced_when_gone(member.pod) else ""
             alike.setdefault((id(member.prepared), member.nodes, own), []).append(member)
         for members in alike.values():
-            demand = self._current.of(members[0], number=len(members))
+            demand = self._current.of(members[0], component=component, number=len(members))
             if demand.sure:
                 # They only take room: none of them is evicted before it has joined.
                 reserved = demand._replace(nodes=demand.sure, closing=0, takes=None)

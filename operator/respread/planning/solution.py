@@ -291,7 +291,7 @@ class Finder:
         if of_waiting is None:
             return (), {}
         order = in_turns(of_evicted, lambda at: alone[at].slot)
-        if any(closing < each.closing for each in of_evicted.values() for _, closing in each.must_hold):
+        if any(part.closing < each.closing for each in of_evicted.values() for part in each.must_hold):
             # The first ones need less room than the last.
             _, anew = places_together(board, board.waiting, [alone[at] for at in order])
             of_evicted = {order[at]: demand for at, demand in anew.items()}
@@ -301,7 +301,7 @@ class Finder:
         return waiting, {at: self._kept(each, path.choices[at].victims[0]) for at, each in of_evicted.items()}
 
     def _kept(self, demand: Demand, pod: Pod) -> Demand:
-        parts = tuple((self._once(part), closing) for part, closing in demand.must_hold)
+        parts = tuple(part._replace(nodes=self._once(part.nodes)) for part in demand.must_hold)
         return demand._replace(pod=pod, nodes=self._once(demand.nodes), parts=parts)
 
     def _later(self, board: Board, path: Path, together: Sequence[Demand]) -> tuple[Demand, ...]:

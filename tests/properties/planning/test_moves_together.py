@@ -251,10 +251,10 @@ def _seeded(of: Callable[[Random], World]) -> st.SearchStrategy[World]:
 def _have_places(places: Sequence[Demand]) -> bool:
     """Return whether there are nodes enough for pods so many of which may take a whole node from others."""
     return all(
-        sum((part & there).bit_count() for there in (part, *each.roomy))
-        > min(closing, sum(bool(other.nodes & part) for other in places) - 1)
+        sum((part.nodes & there).bit_count() for there in (part.nodes, *each.roomy))
+        > min(part.closing, part.siblings, sum(bool(other.nodes & part.nodes) for other in places) - 1)
         for each in places
-        for part, closing in each.must_hold
+        for part in each.must_hold
         if each.closing
     )
 

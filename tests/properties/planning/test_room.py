@@ -21,7 +21,7 @@ from respread.cluster.selectors import compile_selector
 from respread.planning.placement import Placement, is_replaced_when_gone, replacement_of
 from respread.planning.room.book import Claim, RoomBook, RoomForAll, Taken
 from respread.planning.room.contention import Contention
-from respread.planning.room.demand import Current, Demand, Leaving, Relations, demands_in, largest_of
+from respread.planning.room.demand import Current, Demand, Leaving, Part, Relations, demands_in, largest_of
 from respread.planning.search.board import Ample
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
@@ -174,7 +174,7 @@ def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_
                 component=1 if is_own else 2,
                 closing=maxsize if is_own else 0,
                 is_replacement=True,
-                parts=((every, maxsize),) if is_own else None,
+                parts=(Part(every, maxsize),) if is_own else None,
                 roomy=roomy,
             )
             own, others = own + is_own, others + (not is_own)

@@ -61,9 +61,9 @@ def test_the_bound_is_shown_for_as_many_moves_as_ever_with_as_few_places() -> No
         found["evicted"] += len(of_evicted)
         for places in (*(of_waiting or ()), *of_evicted.values()):
             found["nodes"] += places.nodes.bit_count()
-            found["parts"] += sum(part.bit_count() for part, _ in places.must_hold)
+            found["parts"] += sum(part.nodes.bit_count() for part in places.must_hold)
             found["alone"] += bool(places.closing)
-            found["closing"] += sum(min(closing, FEW) for _, closing in places.must_hold)
+            found["closing"] += sum(min(part.closing, FEW) for part in places.must_hold)
             found["roomy"] += sum(nodes.bit_count() for nodes in places.roomy)
             found["taken"] += sum(places.taken.values())
             found["replacements"] += places.is_replacement

@@ -105,6 +105,14 @@ def test_all_moves_of_a_zone_that_is_too_full_are_made_at_once(
     assert not plan.awaits_nodes
 
 
+@pytest.mark.parametrize(("soft", "nodes"), [([], 1), ([], 2), ([per_node(**SOFT)], 4)])
+def test_all_moves_are_made_at_once_if_zones_have_room_for_just_what_they_lack(
+    soft: list[TopologySpreadConstraint], nodes: int
+) -> None:
+    plan = planned([*zones("a", nodes), *zones("bc", nodes, pods=4 // nodes)], of_web({"a": 12}, nodes, zonal(), *soft))
+    assert at_once(plan) == (8, 8)
+
+
 @pytest.mark.parametrize("nodes", [12, 140])
 @pytest.mark.parametrize("by_part", [(), (constraint(HOSTNAME, max_skew=2, selector=Map(part="x")),)])
 def test_all_moves_from_nodes_that_are_too_full_are_made_at_once(
@@ -268,8 +276,7 @@ def test_all_moves_are_made_at_once_where_zones_and_capacity_types_cross(
         for at in range(12)
     ]
     now, in_all = at_once(planned(nodes, of_web(dict.fromkeys(full.split(), 12), 12, *constraints)))
-    with_pods_on_each_node = 12  # no more than nodes of one zone and type
-    assert now == (with_pods_on_each_node if per_node() in constraints else in_all)
+    assert now == in_all
 
 
 @pytest.mark.parametrize("max_skew", [2, 3])
@@ -380,7 +387,8 @@ def test_pods_that_keep_off_each_others_nodes_are_moved_at_once_while_each_zone_
     gone = pods({"a6": 1}, apart, labels=OF_WEB, controller=WEB, prefix="gone", deletion_timestamp=NOW)
     in_a = zones("a", 7, pods=1)  # a6 opens, but not for the constraint
     assert at_once(planned([*in_a, *zones("bc", 4)], [*web, *gone])) == (4, 4)
-    assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 2)], [*web, *gone])) == (3, 4)
+    assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 2)], [*web, *gone])) == (4, 4)
+    assert at_once(planned([*in_a, *zones("b", 4), *zones("c", 1)], [*web, *gone])) == (1, 3)
 
 
 def test_pods_go_before_those_that_wait_for_their_budget() -> None:

@@ -25,7 +25,7 @@ from immutables import Map
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.room.demand import Conflict, Demand, Leaving, Relations, counts_for, held_by, largest_of
+from respread.planning.room.demand import Conflict, Demand, Leaving, Part, Relations, counts_for, held_by, largest_of
 from respread.scheduling.view.node_table import NodeSet, node_set, slots_of, union
 
 _MOST_LOOKS: Final = 20_000
@@ -55,10 +55,8 @@ class _Kept(NamedTuple):
     """A pod that keeps a place, and the proof."""
 
     demand: Demand
-    part: NodeSet
-    """The nodes on which it needs room."""
-    closing: int
-    """How many others may take whole nodes of these."""
+    part: Part
+    """Where it needs room."""
     limits: float = inf
     """It keeps a place while there are fewer pods in total than this."""
     witness: int | None = None
@@ -139,7 +137,7 @@ class Contention:
         for pod in leaving.pods:
             self._relations.leave(pod, placement)
         for each in looking:
-            shown = [self._show(each, *part) for part in each.must_hold]
+            shown = [self._show(each, part) for part in each.must_hold]
             kept = [one for one in shown if one is not None]
             if len(kept) < len(shown):
                 self.fragile.append(each)
@@ -243,11 +241,11 @@ class Contention:
             *(kept for _, _, kept in by_limit),
             *(kept for each in (*by_witness.values(), *by_component.values()) for kept in each),
         ]
-        wanted = [(each.demand, each.part, each.closing) for each in doubtful]
-        wanted.extend((each, *part) for each in demands for part in each.must_hold)
+        wanted = [(each.demand, each.part) for each in doubtful]
+        wanted.extend((each, part) for each in demands for part in each.must_hold)
         found: list[_Kept] = []
-        for demand, part, closing in wanted:
-            if (shown := self._show(demand, part, closing)) is None:
+        for demand, part in wanted:
+            if (shown := self._show(demand, part)) is None:
                 for entry in by_limit:
                     heappush(self._by_limit, entry)
                 self._by_witness.update(by_witness)
@@ -302,32 +300,33 @@ class Contention:
             self._by_witness.setdefault(kept.witness, []).append(kept)
             self._witnesses |= 1 << kept.witness
 
-    def _show(self, demand: Demand, part: NodeSet, closing: int) -> _Kept | None:
-        """Return the proof that a pod keeps a place on nodes of which so many others may take whole ones, or None."""
+    def _show(self, demand: Demand, part: Part) -> _Kept | None:
+        """Return the proof that a pod keeps a place in a part, or None."""
         others = self._in_all() - 1
-        spots = self._spots_at_least(demand, part)
+        spots = self._spots_at_least(demand, part.nodes)
         if spots > others:
-            return _Kept(demand, part, closing, limits=spots + 1)
+            return _Kept(demand, part, limits=spots + 1)
         if self._looks <= 0:
             return None
-        self._looks -= part.bit_count() + len(self._takers)
-        room = [(here, slot) for slot in slots_of(part) if (here := self._spots(demand, slot))]
-        meeting = [takers for nodes, takers in self._takers.items() if nodes & part]
-        rivals = sum(takers.number for takers in meeting) - 1 + self._opened.number
+        self._looks -= part.nodes.bit_count() + len(self._takers)
+        room = [(here, slot) for slot in slots_of(part.nodes) if (here := self._spots(demand, slot))]
+        meeting = [takers for nodes, takers in self._takers.items() if nodes & part.nodes]
+        rivals = may_close = sum(takers.number for takers in meeting) - 1 + self._opened.number
+        if demand.component >= 0:
+            siblings = sum(takers.of_components[demand.component] for takers in meeting) - 1
+            may_close = min(siblings, part.siblings)
+            rivals -= siblings - may_close
         if demand.closing:
-            may_close = rivals
-            if demand.component >= 0:
-                may_close = sum(takers.of_components[demand.component] for takers in meeting) - 1
-            enough = _enough_to_close(room, demand.roomy, min(closing, may_close))
+            enough = _enough_to_close(room, demand.roomy, min(part.closing, may_close))
             limits = self._in_all() + enough - rivals
-            return _Kept(demand, part, closing, limits=limits) if enough > rivals else None
+            return _Kept(demand, part, limits=limits) if enough > rivals else None
         spots = sum(here for here, _ in room)
         if spots > rivals:
-            return _Kept(demand, part, closing, limits=spots + 1 + others - rivals)
+            return _Kept(demand, part, limits=spots + 1 + others - rivals)
         room.sort(reverse=True)
         for _, slot in room[:_MOST_WITNESSES]:
             if self._fits_beside_all(demand, slot):
-                return _Kept(demand, part, closing, witness=slot)
+                return _Kept(demand, part, witness=slot)
         return None
 
     def _spots_at_least(self, demand: Demand, part: NodeSet) -> int:

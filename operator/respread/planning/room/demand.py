@@ -34,6 +34,16 @@ PLACED_WITHIN: Final = timedelta(minutes=10)
 every five minutes, so after this time it has a reason not to."""
 
 
+class Part(NamedTuple):
+    """Nodes on which pods must find room."""
+
+    nodes: NodeSet
+    closing: int
+    """How many others may take whole nodes of these."""
+    siblings: int = maxsize
+    """How many others of their component may at most be on these when they can go nowhere else."""
+
+
 class Demand(NamedTuple):
     """Equivalent pods that each need a node."""
 
@@ -56,11 +66,10 @@ class Demand(NamedTuple):
     """Whether only terminating pods leave room for them."""
     own: Pod | None = None
     """The pod that is gone when this one is created, so that its room is free."""
-    parts: tuple[tuple[NodeSet, int], ...] | None = None
-    """Sets of nodes in each of which they must find room, because it is not known which set accepts them, each with
-    what is `closing` there; none if the proof for others of their component serves them too. They need not be among
-    `nodes`, which are those where they add to the others of their component that may land there. None: any of `sure`
-    will do."""
+    parts: tuple[Part, ...] | None = None
+    """Nodes in each of which they must find room, because it is not known which part accepts them; none if the proof
+    for others of their component serves them too. They need not be among `nodes`, which are those where they add to the
+    others of their component that may land there. None: any of `sure` will do."""
     is_replacement: bool = False
     """Whether `pod` is the pod that it replaces, and not itself."""
     component: int = -1
@@ -83,9 +92,9 @@ class Demand(NamedTuple):
         return wanted_by(self.pod) if self.takes is None else self.takes
 
     @property
-    def must_hold(self) -> Sequence[tuple[NodeSet, int]]:
-        """The sets of nodes in each of which they must find room, each with how many others may take whole nodes."""
-        return ((self.sure, self.closing),) if self.parts is None else self.parts
+    def must_hold(self) -> Sequence[Part]:
+        """The parts in each of which they must find room."""
+        return (Part(self.sure, self.closing),) if self.parts is None else self.parts
 
 
 class Current:
@@ -102,7 +111,7 @@ class Current:
         """Return so many like a demand of a solution, with what is open to them now."""
         own = self.placement.own(demand.pod)
         open_now = self._open_to(demand.prepared, own)
-        parts = demand.parts and tuple((part & open_now, closing) for part, closing in demand.parts)
+        parts = demand.parts and tuple(part._replace(nodes=part.nodes & open_now) for part in demand.parts)
         sure = demand.nodes & open_now
         return demand._replace(sure=sure, now=open_now, number=number, own=own, parts=parts, component=component)
 
@@ -371,14 +380,14 @@ def _keys_apart(one: Demand | _Leaving, other: Demand | _Leaving) -> set[str]:
     }
 
 
-def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn], closing: int) -> tuple[tuple[NodeSet, int], ...] | None:
+def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn], closing: int) -> tuple[Part, ...] | None:
     """Return nodes by their values of labels, each with `closing`; None if there are none, or no node has them."""
     if not columns:
         return None
     parts = [nodes]
     for column in columns:
         parts = [there for part in parts for domain in column.nodes_with.values() if (there := part & domain)]
-    return tuple((part, closing) for part in parts) or None
+    return tuple(Part(part, closing) for part in parts) or None
 
 
 def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:

@@ -54,7 +54,7 @@ from operator import and_
 from sys import maxsize
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.planning.room.demand import Demand, largest_of
+from respread.planning.room.demand import Demand, Part, largest_of
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.safety import scored_by_groups
 from respread.planning.search.tally import Tally
@@ -86,7 +86,7 @@ def places_together(
         their number: those whose replacements are like the others, up to the first for which it can't. Each replaces
         the sample of its piece.
     """
-    course = _Course(board, {*waiting, *(spot.piece for spot in evicted)})
+    course = _Course(board, waiting, evicted)
     of_waiting: list[Demand] = []
     for piece in waiting:
         if (demand := course.wait(piece)) is None:
@@ -190,12 +190,16 @@ class _Course:
     __slots__ = (
         "_board",
         "_counted",
+        "_ends",
+        "_evicted",
         "_first",
+        "_in_all",
         "_known",
         "_levels",
         "_may_differ",
         "_not_paid_for",
         "_paid_for",
+        "_pieces",
         "_reaching",
         "_shown",
         "_takes",
@@ -203,9 +207,14 @@ class _Course:
         "is_over",
     )
 
-    def __init__(self, board: Board, pieces: Iterable[int]) -> None:
-        """Begin without any. `pieces` are the numbers of those that may come."""
+    def __init__(self, board: Board, waiting: Sequence[int], evicted: Sequence[Spot]) -> None:
+        """Begin without any. Those that may come are the pieces `waiting`, and the replacements of the `evicted`."""
+        coming = [*waiting, *(spot.piece for spot in evicted)]
         self._board = board
+        self._pieces = frozenset(coming)
+        self._in_all = len(coming)
+        self._evicted = evicted
+        self._ends: dict[int, _Level | None] = {}
         self._levels: dict[int, _Level] = {}
         self._first: _Replacements | None = None
         self._known: dict[int, _Replacements] = {}
@@ -224,7 +233,7 @@ class _Course:
         """How many of the replacements are paid for, and how many are not."""
         self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
         """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
-        self._may_differ = len({self._these(number).room for number in pieces}) > 1
+        self._may_differ = len({self._these(number).room for number in self._pieces}) > 1
         """Whether some may land where others may not."""
 
     def _level(self, index: int) -> _Level:
@@ -309,7 +318,7 @@ class _Course:
             piece.sample,
             piece.replacement,
             nodes,
-            parts=((passing, closing),),
+            parts=(Part(passing, closing),),
             is_replacement=True,
             closing=closing,
             roomy=roomy,
@@ -324,8 +333,13 @@ class _Course:
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
         few_come = closing > 0 and not piece.hard and own.lead in piece.counted_by and not self._may_differ
+        constraints = own.lead, *own.beside
         parts = tuple(
-            (part, self._most_before(piece, (own.lead, *own.beside), domains) if few_come else closing)
+            Part(
+                part,
+                self._most_before(piece, constraints, domains) if few_come else closing,
+                self._siblings(constraints, domains),
+            )
             for domains, part in needed.items()
             if few_come or (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
         )
@@ -345,6 +359,29 @@ class _Course:
             for index, domain in zip(constraints, domains, strict=True)
             if domain is not None and index in piece.counted_by
         )
+
+    def _siblings(self, constraints: Iterable[int], domains: _Domains) -> int:
+        """Return how many others at most have landed where domains meet when one can go nowhere else, whoever joins.
+
+        A DoNotSchedule constraint allows no other domain then than those with the fewest pods.
+        """
+        ends = [
+            (end, domain)
+            for index, domain in zip(constraints, domains, strict=True)
+            if domain is not None and (end := self._end(index)) is not None
+        ]
+        return min((max(0, end.most(self._in_all - 1) - end.left(domain)) for end, domain in ends), default=maxsize)
+
+    def _end(self, index: int) -> _Level | None:
+        """Return a DoNotSchedule constraint without all that may be evicted; None if it does not count all of them."""
+        if index not in self._ends:
+            end = _Level(self._board.tallies[index])
+            counted = all(index in self._board.pieces[piece].counted_by for piece in self._pieces)
+            for spot in self._evicted:
+                if (domain := end.tally.domain_of[spot.slot]) is not None:
+                    end.evict(domain)
+            self._ends[index] = end if counted and not (end.tally.soft or end.tally.too_few) else None
+        return self._ends[index]
 
     def _accepting(self, piece: Piece, own: _Own) -> list[NodeSet]:
         """Return the nodes that constraints with nodes as their domains allow, or prefer, whatever happens elsewhere.
