@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from immutables import Map
 
 from respread.controller.permission import (
     AT_ONCE,
+    CONFIRM_SECONDS,
     CONFIRMED_SECONDS,
     EVERYWHERE,
     READING_SECONDS,
@@ -68,6 +70,22 @@ def test_slow_namespaces_delay_neither_others_nor_the_cluster_policies() -> None
     assert oldest["shop"] < CONFIRMED_SECONDS
     assert oldest[EVERYWHERE] < CONFIRMED_SECONDS
     assert reader.most <= AT_ONCE + SLOW_AT_ONCE + 1
+
+
+def test_a_place_is_read_once_a_second() -> None:
+    async def times() -> list[float]:
+        confirmations, asked = Confirmations(Reader({}), asyncio.get_running_loop().time), set[float]()
+        for _ in range(10):
+            await confirmations.refresh(["shop"])
+            known = confirmations.of("shop")
+            assert known is not None
+            asked.add(known.asked_at)
+            await asyncio.sleep(0.3)
+        return sorted(asked)
+
+    asked = run_in_virtual_time(times())
+    assert all(CONFIRM_SECONDS <= after - at < CONFIRMED_SECONDS for at, after in pairwise(asked))
+    assert len(asked) > 1
 
 
 def test_a_read_of_policies_that_takes_too_long_is_cancelled() -> None:

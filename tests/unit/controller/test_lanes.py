@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from respread.cluster.meta import OwnerReference
-from respread.controller.lanes import Lanes
+from respread.controller.lanes import AT_ONCE, BACKLOG_SECONDS, Lanes
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
 from tests.worlds import pod
@@ -36,6 +36,18 @@ async def test_steps_of_one_controller_wait_for_each_other() -> None:
     ]
     await asyncio.gather(*(lanes.start(step, life(step)) for step in steps))
     assert made == [("web-1", 0), ("cache-1", 0), ("web-2", 2), ("db-2", 4)]
+
+
+@pytest.mark.virtual_time
+async def test_the_longer_requests_take_the_fewer_moves_are_chosen_ahead() -> None:
+    lanes, step, room = Lanes(asyncio.get_running_loop().time), (move_of("web-1", "web"), move_of("db-1", "db")), []
+    for waits in ((4, 8), (8,)):
+        with lanes.under_way(step):
+            for seconds in waits:
+                async with lanes.place(step):
+                    await asyncio.sleep(seconds)
+                room.append(lanes.room("default") + len(step))
+    assert room == pytest.approx([AT_ONCE * (1 + BACKLOG_SECONDS / seconds) for seconds in (4, 4.8, 8)], abs=1)
 
 
 def test_a_step_of_two_gives_the_room_of_both_back() -> None:

@@ -10,8 +10,10 @@ from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
 from respread.api.record import NOTHING
 from respread.controller.records.history import History
-from respread.eviction.limiter import Limiters
+from respread.eviction.limiter import Limiters, bounding
 from respread.moves.entry import Counting
+from tests.eviction_moves import SPEC, move
+from tests.worlds import cluster, pod
 
 
 def policy(name: str = "all", **spec: Any) -> Policy:
@@ -40,6 +42,15 @@ def test_an_invalid_policy_keeps_the_limits_of_its_last_valid_version() -> None:
 def test_a_policy_that_was_never_valid_limits_as_far_as_it_can_be_decoded() -> None:
     (limiter,) = Limiters().of(Map({"all": WRONG}))
     assert limiter.limits.in_flight == 2
+
+
+def test_a_move_counts_for_its_policy_and_for_those_for_all_that_select_its_pod() -> None:
+    databases = policy("databases", podSelector={"matchLabels": {"app": "database"}}, limits={"perHour": 3})
+    moves = [move(pod(app, "a1", SPEC, labels=Map(app=app)), policy="all") for app in ("web", "database")]
+    limiters = Limiters().of(Map({"all": policy(), "databases": databases}))
+    bound = bounding(moves, limiters, cluster([], [each.pod for each in moves]))
+    assert [set(bound.of(each)) for each in moves] == [{"all"}, {"all", "databases"}]
+    assert [bound.hourly(each) for each in moves] == [(), ("databases",)]
 
 
 def test_the_counts_of_an_invalid_policy_stay_in_its_record() -> None:

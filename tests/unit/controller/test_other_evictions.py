@@ -13,6 +13,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
+from respread.holds.holds import Holds
 from respread.holds.other_evictions import (
     EVICTED,
     FORGOTTEN,
@@ -44,14 +45,16 @@ class Cluster:
         self.state.replace("pods", self.pods)
         self.counted: list[str] = []
         self.others = OtherEvictions(lambda each: self.counted.append(each.name))
+        self.holds = Holds(lambda: 0.0, self.others)
         self.ledger = Ledger()
         self.now = NOW
         self.look()
 
-    def look(self, after: timedelta = timedelta()) -> None:
+    def look(self, after: timedelta = timedelta(), *, leads: bool = True) -> None:
         self.now += after
-        self.ledger, _ = self.ledger.updated(self.state.snapshot, self.now.timestamp(), lambda *_: Outcome.IMPROVED)
-        self.others.observe(self.state.snapshot, {each.uid for each in self.ledger.ours}, self.now)
+        before, now, snapshot = self.ledger, self.now.timestamp(), self.state.snapshot
+        self.ledger, _ = before.updated(snapshot, now, lambda *_: Outcome.IMPROVED)
+        self.holds.observe(snapshot, {}, before, self.ledger, ClockReading(0.0, now), leads=leads)
 
     def next_due(self) -> float:
         return self.others.next_due(ClockReading(0.0, self.now.timestamp()))
@@ -167,9 +170,9 @@ def test_drains_do_not_count(leaving: Node | None) -> None:
 def test_pods_that_terminate_at_the_start_of_a_term_do_not_count() -> None:
     cluster = Cluster()
     cluster.evict(cluster.pods[0])
-    cluster.others = OtherEvictions(lambda each: cluster.counted.append(each.name))
+    cluster.others = cluster.holds.others = OtherEvictions(lambda each: cluster.counted.append(each.name))
     cluster.look()
-    cluster.others.forget()
+    cluster.look(leads=False)
     cluster.look()
     cluster.look(after=JUDGED_AFTER)
     assert cluster.counted == []

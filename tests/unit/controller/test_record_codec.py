@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime
 from math import inf
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -36,8 +37,8 @@ from respread.controller.records.codec import (
     without_one,
 )
 from respread.eviction.tallies import HOUR_SECONDS, EvictionHistory, GroupHistory
-from respread.holds.backoff import PAUSE, BackOff, BackOffs, Breakers
-from respread.moves.codec import group_name
+from respread.holds.backoff import PAUSE, BackOff, BackOffs, Breakers, delay_seconds
+from respread.moves.codec import GroupNames, group_name
 from respread.spread.group import GroupKey, SpreadGroup
 from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, cluster, constraint, node, pods, spec
@@ -88,6 +89,15 @@ def test_group_names_are_equal_in_every_process_and_differ_between_groups() -> N
     assert all(len(group_name(key)) <= 64 for key in keys)
 
 
+def test_names_are_computed_once_and_forgotten_when_most_groups_are_gone() -> None:
+    keys = [msgspec.structs.replace(group(3, 1)[0], max_skew=skew) for skew in (1, 2, 3)]
+    names = GroupNames()
+    before = [names.of(key) for key in keys]
+    for left, kept in ((keys[:2], [True] * 3), (keys[:1], [True, False, False])):
+        names.keep(dict.fromkeys(left))
+        assert [names.of(key) is name for key, name in zip(keys, before, strict=True)] == kept
+
+
 def test_a_situation_is_defined_by_the_pods_and_nodes_of_each_domain() -> None:
     _, before = group(3, 1)
     assert situation_of(before) == situation_of(group(3, 1)[1])
@@ -105,6 +115,7 @@ def test_a_back_off_survives_a_restart() -> None:
     after, _ = recalled({"default": record}, {key.namespace: {key: found}}, NOW)
     assert after.groups[group_name(key)].failures == 2
     until = before.groups[group_name(key)].until
+    assert until <= record.back_offs[0].until.timestamp() <= until + 1
     assert until <= after.groups[group_name(key)].until <= until + 1
     assert after.held(group_name(key), situation, NOW + 1) is not None
     changed = situation_of(group(2, 1)[1])
@@ -169,6 +180,8 @@ def test_a_namespaced_policys_back_offs_count_only_in_its_namespace() -> None:
     for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
         after, _ = recalled({policy: said}, groups, NOW)
         assert (group_name(key) in after.groups) == counts, policy
+    (known,) = recalled({"default": said}, groups, NOW)[0].groups.values()
+    assert known.until == NOW + delay_seconds(group_name(key), 3), "no record holds a group for longer than a failure"
     after, _ = recalled({"default": said}, {"other": {}}, NOW)
     assert not after.groups, "a group that is not there needs no memory"
 
@@ -236,6 +249,8 @@ def test_consecutive_failures_survive_a_restart() -> None:
     end, later = before.next_end(NOW), after.next_end(NOW)
     assert end <= later <= end + 1 < inf
     assert failures_to_record(before, "other") == FailuresInARow()
+    once = Breakers().failed("default", WorkloadName("Deployment", "shop", "a"), 3, NOW)
+    assert failures_to_record(once, "default").paused_until is None
 
 
 def test_no_record_pauses_a_policy_for_longer_than_the_longest_pause() -> None:

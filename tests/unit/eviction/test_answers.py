@@ -56,6 +56,13 @@ def status(message: str = "", kind: str = "", *causes: str) -> bytes:
             EvictionResult.FORBIDDEN,
             Reason.EVICTION_REFUSED,
         ),
+        (
+            500,
+            status('authorizer "a" denied the request: b'),
+            None,
+            EvictionResult.SERVER_ERROR,
+            Reason.API_UNAVAILABLE,
+        ),
         (500, status('error: failed calling webhook "a": b'), None, EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED),
         (401, status("Unauthorized"), None, EvictionResult.UNAUTHORIZED, Reason.EVICTION_REFUSED),
         (400, status("bad"), None, EvictionResult.INVALID, Reason.EVICTION_REFUSED),

@@ -254,6 +254,7 @@ class TestPerHour:
         moves = sorted([*large, *small], key=lambda each: each.wave)
         # The two evictions that the small group leaves begin the large group.
         assert numbers(pace(moves, cluster_policy(limits(per_hour=4))).now) == [1, 4]
+        assert numbers(pace(moves, cluster_policy(limits(per_hour=5, in_flight=1))).now) == [1], "it allows all"
         paced = pace(moves, cluster_policy(limits(per_hour=2)))
         assert numbers(paced.now) == [4]
         assert paced.held[0].held.message == (
@@ -618,6 +619,9 @@ class TestUnprovenNamespaces:
 
     def test_a_single_namespace_uses_the_whole_limit(self) -> None:
         assert len(pace(self.greedy, self.policy, standings=Standings()).now) == 10
+        closed = {"shop/own": Held(Reason.DRY_RUN, "it only plans")}
+        moves = [*self.greedy, victim(20, namespace="shop", policy="shop/own")]
+        assert len(pace(moves, self.policy, standings=Standings(), closed=closed).now) == 10, "nothing for others"
 
     def test_a_new_namespace_gets_a_first_move(self) -> None:
         others = [victim(20 + number, namespace=f"other-{number}") for number in range(5)]
@@ -652,6 +656,8 @@ class TestUnprovenNamespaces:
         moves = [victim(number, namespace="shop", policy="shop/own") for number in range(5)]
         others = [victim(number, namespace="blog") for number in (11, 12)]
         assert len(pace([*moves, *others], own, standings=Standings().with_end("shop", ready=False)).now) == 7
+        in_flight = (victim(20, namespace="shop", policy="shop/own"), victim(21, namespace="blog"))
+        assert len(pace([*moves, *others], own, in_flight=in_flight).now) == 6, "one of its own counts"
 
     def test_deleted_namespaces_are_forgotten(self) -> None:
         known = Standings().with_end("a", ready=True).with_eviction("a").with_eviction("b")

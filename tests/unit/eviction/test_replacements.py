@@ -41,10 +41,12 @@ class Server(FakeRequests):
         quotas: Sequence[dict[str, Any]] = (),
         limit_ranges: Sequence[dict[str, Any]] = (),
         answer: str = "",
+        code: int = 200,
     ) -> None:
         super().__init__()
         self.uid = uid
         self.body = answer
+        self.code = code
         self.rules = {"resourcequotas": quotas, "limitranges": limit_ranges}
         self.read: list[str] = []
 
@@ -55,7 +57,7 @@ class Server(FakeRequests):
         if "/pods/" in path:
             body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}}
             if self.body:
-                return Response(status_code=200, body=self.body.encode())
+                return Response(status_code=self.code, body=self.body.encode())
         if "/controllerrevisions/" in path:
             body = {"data": {"spec": {"template": TEMPLATE}}}
         return Response(status_code=200, body=json.dumps(body).encode())
@@ -148,3 +150,11 @@ def test_a_pod_of_a_stateful_set_is_compared_with_the_revision_that_it_gets(
 def test_an_answer_that_is_no_object_holds_the_move() -> None:
     held = why_not(Server(answer="[]"), json.dumps(TEMPLATE).encode(), kept=False)
     assert held == Held(Reason.API_UNAVAILABLE, "pod web-1 could not be read")
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_a_refused_reading_asks_for_the_cluster_role_if_a_rule_may_be_missing(code: int) -> None:
+    held = why_not(Server(answer="{}", code=code), json.dumps(TEMPLATE).encode(), kept=False)
+    assert held is not None
+    assert held.reason is Reason.API_UNAVAILABLE
+    assert ("ClusterRole" in held.message) is (code == 403)

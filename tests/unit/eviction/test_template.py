@@ -178,6 +178,8 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
             True,
         ),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata"}, False),
+        ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "kata", "tolerations": KATA["tolerations"]}, False),
+        ({"runtimeClassName": "kata"}, {"runtimeClassName": "kata"}, False),
         ({"runtimeClassName": "kata", **KATA}, {"runtimeClassName": "other"}, True),
         (KATA, {}, True),
         ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "high"}, False),

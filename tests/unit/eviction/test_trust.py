@@ -33,6 +33,7 @@ def test_each_replacement_that_is_ready_doubles_what_may_be_in_flight(ready: tup
     trust = after(*ready)
     assert trust.most(WEB, 100.0) == most
     assert trust.most(API, 100.0) == FEW
+    assert [trust.has_failed(name, 100.0) for name in (WEB, API)] == [ready[-1:] == (False,), False]
 
 
 @pytest.mark.parametrize(("ready", "seconds"), [(True, VALID_SECONDS), (False, FAILED_SECONDS)])

@@ -109,6 +109,21 @@ def test_the_replacement_of_a_move_that_has_ended_is_not_that_of_one_sent_by_an_
     assert [each.replacement for each in over] == [e]
 
 
+def test_pods_that_were_evicted_with_other_pods_beside_them_are_not_replaced_by_the_same_one() -> None:
+    ledger = evicted(A).sent(move(B), world(B, C, web("x")), 0).answered(move(B), EVICTED.made, 0)
+    _, over = ended(ledger, world(C, web("d", "node-2")), 1)
+    assert [each.move.pod for each in over] == [A]
+
+
+def test_nothing_is_kept_of_a_move_of_which_only_a_record_tells() -> None:
+    ledger = Ledger().resumed(evicted(A, answer=UNKNOWN).in_flight)
+    ledger, (end,) = ended(ledger, BEFORE, LONGEST_SECONDS)
+    assert end.unmade
+    for pods in ((A, B, C), (B, C)):
+        ledger, _ = ended(ledger, world(*pods), LONGEST_SECONDS)
+    assert ledger.of(move(A)) is None
+
+
 class TestUnansweredEvictions:
     """Without an answer, the pod counts as evicted until that is known to be wrong."""
 

@@ -34,7 +34,7 @@ def pod_of(workload: int, name: str) -> Pod:
 
 
 def budget(workload: int, pods: int) -> PodDisruptionBudget:
-    """A budget that allows the eviction of all pods of a workload."""
+    """A budget that allows the eviction of some pods of a workload."""
     selector = LabelSelector(match_labels=Map(app=f"web-{workload}"))
     return PodDisruptionBudget(
         namespace="default",
@@ -56,7 +56,7 @@ class Wave:
         ready = [pod_of(number % workloads, f"new-{number}") for number in range(moves)]
         placed = [msgspec.structs.replace(each, ready=False) for each in ready]
         waiting = [msgspec.structs.replace(each, node_name="") for each in placed]
-        budgets = [budget(workload, 2 * moves) for workload in range(workloads)]
+        budgets = [budget(workload, moves // workloads) for workload in range(workloads)]
         self.before = cluster([], pods, poddisruptionbudgets=budgets)
         self.after: list[ClusterSnapshot] = [
             cluster([], each)
@@ -97,6 +97,9 @@ class Wave:
             assert isinstance(budgets.beside(ledger).verdict(victim), Needs)
             ledger = ledger.sent(each, self.before, 0)
             assert isinstance(budgets.beside(ledger.without(each)).verdict(victim), Needs)
+        others = [victim for victim in self.before.pods.values() if victim not in self.victims]
+        for each, allows in ((ledger, False), (Ledger(), True), (ledger, False)):
+            assert isinstance(budgets.beside(each).verdict(others[0]), Needs) is allows
 
 
 @pytest.mark.parametrize("each_its_own", [False, True], ids=["one workload", "a workload each"])

@@ -192,8 +192,7 @@ def _add_runtime_class(spec: Json, was: Json) -> None:
     if "overhead" in was:
         spec["overhead"] = was["overhead"]
     spec["nodeSelector"] = {**(was.get("nodeSelector") or {}), **(spec.get("nodeSelector") or {})}
-    wanted = spec.get("tolerations") or []
-    spec["tolerations"] = [*wanted, *(each for each in was.get("tolerations") or () if each not in wanted)]
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *(was.get("tolerations") or ())]
 
 
 def _labels(template: Json, pod: Json) -> dict[str, str]:
@@ -394,13 +393,13 @@ def _measured(wire: WirePodSpec, kind: str) -> Iterator[tuple[str, Mapping[str, 
 
 def _why_outside(item: _LimitRangeItem, requests: Mapping[str, int], limits: Mapping[str, int]) -> str | None:
     for resource, least in nano_amounts(item.min, "min").items():
-        if requests.get(resource, -1) < least or limits.get(resource, least) < least:
+        if resource not in requests or requests[resource] < least:  # no limit is less than its request
             return f"takes less {resource} than the least, {shown(least)}, or does not say how much"
     for resource, most in nano_amounts(item.max, "max").items():
-        if limits.get(resource, most + 1) > most or requests.get(resource, 0) > most:
+        if resource not in limits or limits[resource] > most:
             return f"may take more {resource} than the most, {shown(most)}"
     for resource, ratio in nano_amounts(item.max_limit_request_ratio, "maxLimitRequestRatio").items():
-        request, limit = requests.get(resource, 0), limits.get(resource, 0)
+        request, limit = requests.get(resource), limits.get(resource)
         if not request or not limit or limit * NANO_PER_UNIT > ratio * request:
             return f"has a limit of {resource} of more than {shown(ratio)} times its request, or lacks one of them"
     return None
