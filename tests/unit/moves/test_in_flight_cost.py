@@ -98,8 +98,8 @@ class Wave:
             ledger = ledger.sent(each, self.before, 0)
             assert isinstance(budgets.beside(ledger.without(each)).verdict(victim), Needs)
         others = [victim for victim in self.before.pods.values() if victim not in self.victims]
-        for each, allows in ((ledger, False), (Ledger(), True), (ledger, False)):
-            assert isinstance(budgets.beside(each).verdict(others[0]), Needs) is allows
+        for known, allows in ((ledger, False), (Ledger(), True), (ledger, False)):
+            assert isinstance(budgets.beside(known).verdict(others[0]), Needs) is allows
 
 
 @pytest.mark.parametrize("each_its_own", [False, True], ids=["one workload", "a workload each"])
