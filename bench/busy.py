@@ -88,11 +88,7 @@ def main() -> int:
     run = _measure_live if arguments.live else measure
     found = [
         run(
-            side,
-            world,
-            limits=limits,
-            peer_client_limits=not arguments.peer_default_qps,
-            keep_logs=arguments.keep_logs,
+            side, world, limits=limits, peer_client_limits=not arguments.peer_default_qps, keep_logs=arguments.keep_logs
         )
         for side in sides
     ]

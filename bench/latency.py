@@ -148,13 +148,7 @@ class Load:
         return Noted(events, elapsed, late, probes, lags, phases, most_unsent, violations, cost)
 
     async def _change(
-        self,
-        changes: Any,
-        rate: float,
-        seconds: float,
-        late: list[float],
-        violated: int,
-        violations: list[Violation],
+        self, changes: Any, rate: float, seconds: float, late: list[float], violated: int, violations: list[Violation]
     ) -> tuple[int, int]:
         """Change pods for a time. Return the number of events, and the maximum number of unread ones."""
         start, events, most_unsent = time.monotonic(), 0, 0

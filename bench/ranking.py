@@ -55,10 +55,7 @@ class PlainOrdinals(Churn):
         return next(ordinal for ordinal in range(len(taken) + 1) if ordinal not in taken)
 
 
-RULES: dict[str, type[Churn]] = {
-    "Respread's ranks": Churn,
-    "ordinal in the zone": PlainOrdinals,
-}
+RULES: dict[str, type[Churn]] = {"Respread's ranks": Churn, "ordinal in the zone": PlainOrdinals}
 
 
 def live(rule: type[Churn], of: PodSpec, seed: int, *, hard_hosts: bool) -> tuple[Counter[str], int, int]:

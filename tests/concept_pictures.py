@@ -104,12 +104,7 @@ PICTURES: Final[Mapping[str, tuple[Row, ...]]] = {
             tainted="zone-c",
             constraint={"node_taints_policy": "Honor"},
         ),
-        Row(
-            "nodeAffinityPolicy: Honor",
-            "the default",
-            {"zone-a": 2, "zone-b": 2, "zone-c": 0},
-            node_selector="ssd",
-        ),
+        Row("nodeAffinityPolicy: Honor", "the default", {"zone-a": 2, "zone-b": 2, "zone-c": 0}, node_selector="ssd"),
         Row(
             "nodeAffinityPolicy: Ignore",
             "zone-c counts",

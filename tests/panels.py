@@ -126,9 +126,7 @@ def _begin(sandbox: Sandbox) -> None:
         annotations = protected if name == HELD else None
         constraints = [constraint(ZONE, name)]
         create_deployment(
-            sandbox,
-            NAMESPACE,
-            deployment(name, replicas=replicas, constraints=constraints, annotations=annotations),
+            sandbox, NAMESPACE, deployment(name, replicas=replicas, constraints=constraints, annotations=annotations)
         )
         wait_for_ready_pods(sandbox, NAMESPACE, name, replicas)
     sandbox.apply(_policy("DryRun"))

@@ -114,10 +114,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                 "localStorage": "Evict",
                 "persistentVolumeClaims": "Protect",
                 "changedPods": "Evict",
-                "trustedControllers": [
-                    {"group": "argoproj.io", "kind": "Rollout"},
-                    {"group": "", "kind": "Pod"},
-                ],
+                "trustedControllers": [{"group": "argoproj.io", "kind": "Rollout"}, {"group": "", "kind": "Pod"}],
             },
             "eviction": {"gracePeriodSeconds": 5, "readyTimeout": "1s"},
             "windows": [

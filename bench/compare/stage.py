@@ -13,16 +13,7 @@ from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxOptions
 from respread_sandbox.components import SCHEDULER
 from tests.integration.operator_process import install
 from tests.integration.reused_sandbox import ReusedSandbox
-from tests.integration.workloads import (
-    HOSTNAME,
-    ZONE,
-    budget,
-    constraint,
-    create_deployment,
-    deployment,
-    pods,
-    scale,
-)
+from tests.integration.workloads import HOSTNAME, ZONE, budget, constraint, create_deployment, deployment, pods, scale
 from tests.processes import wait_until
 
 READY_AFTER: Final = "sandbox.respread.dev/ready-after-seconds"

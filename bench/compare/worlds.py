@@ -45,10 +45,7 @@ WORLDS: Final = (
     World(
         "cordoned-zone",
         "zone-c is cordoned, and the scheduler still counts its pods: [4, 1, 0] can't be restored, [3, 1, 1] can.",
-        (
-            Workload("web", {"a": (2, 2), "b": (1, 0)}),
-            Workload("api", {"a": (2, 1), "b": (1, 0), "c": (1, 0)}),
-        ),
+        (Workload("web", {"a": (2, 2), "b": (1, 0)}), Workload("api", {"a": (2, 1), "b": (1, 0), "c": (1, 0)})),
         {"a": Zone(), "b": Zone(), "c": Zone(cordoned=True)},
     ),
     World(

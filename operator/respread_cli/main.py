@@ -118,10 +118,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS])
 
 
-@click.command(
-    cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="respread")
 def respread() -> None:
     """Keep pods spread as their topology spread constraints require.

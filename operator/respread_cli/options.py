@@ -205,15 +205,7 @@ def selector_option(command: Callable[..., R]) -> Callable[..., R]:
 
 def policy_files_option(*, help: str) -> Callable[[Callable[..., R]], Callable[..., R]]:  # noqa: A002  # click's own name
     """Return a decorator that adds `filenames`, files with policies."""
-    return click.option(
-        "-f",
-        "--filename",
-        "filenames",
-        metavar="FILE",
-        shell_complete=files,
-        multiple=True,
-        help=help,
-    )
+    return click.option("-f", "--filename", "filenames", metavar="FILE", shell_complete=files, multiple=True, help=help)
 
 
 def planning_options(command: Callable[..., R]) -> Callable[..., R]:

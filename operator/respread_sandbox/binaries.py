@@ -95,8 +95,7 @@ NEWEST: Final = Module(
     },
 )
 REAL_NODE: Final = Module(
-    _FOLDER,
-    {"kubelet": "k8s.io/kubernetes/cmd/kubelet", "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"},
+    _FOLDER, {"kubelet": "k8s.io/kubernetes/cmd/kubelet", "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"}
 )
 """What a real node runs besides its container runtime. The sandbox itself has simulated nodes only."""
 _REMEDY: Final = (

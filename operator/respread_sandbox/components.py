@@ -270,7 +270,7 @@ def kubeconfig(*, name: str, server: str, certificate_authority: Path, user: str
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {"name": name, "cluster": {"server": server, "certificate-authority": str(certificate_authority)}},
+            {"name": name, "cluster": {"server": server, "certificate-authority": str(certificate_authority)}}
         ],
         "users": [{"name": user, "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": user, "namespace": "default"}}],

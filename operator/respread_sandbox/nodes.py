@@ -297,7 +297,7 @@ def manifest(name: str, zone: str, shape: NodeShape, number: int) -> dict[str, A
                 {"type": "Hostname", "address": name},
             ],
             "conditions": [
-                {"type": "Ready", "status": "True", "reason": "Simulated", "message": "this node is simulated"},
+                {"type": "Ready", "status": "True", "reason": "Simulated", "message": "this node is simulated"}
             ],
             "nodeInfo": {
                 "architecture": "amd64",

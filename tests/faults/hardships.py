@@ -92,8 +92,7 @@ class TightRoom:
         staying = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
         expected = 2 * (len(self._apps) + 1) + self._foreign
         return Counter(
-            pending=sum("nodeName" not in pod["spec"] for pod in staying),
-            lost=max(0, expected - len(staying)),
+            pending=sum("nodeName" not in pod["spec"] for pod in staying), lost=max(0, expected - len(staying))
         )
 
     def _deploy(self, app: str, cpu: str) -> None:
@@ -210,8 +209,7 @@ class BrokenOrdinal:
         found = patiently(lambda: pods(self._sandbox, self.namespace))
         staying = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
         return Counter(
-            pending=sum("nodeName" not in pod["spec"] for pod in staying),
-            lost=self._workload.replicas - len(staying),
+            pending=sum("nodeName" not in pod["spec"] for pod in staying), lost=self._workload.replicas - len(staying)
         )
 
     def _all_ready(self) -> bool:

@@ -78,7 +78,7 @@ def extreme_deployments() -> list[dict[str, Any]]:
     }
     made[4]["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 2**40, "schedulerName": "nobody"}
     made[3]["spec"]["template"]["metadata"]["annotations"] = {
-        "controller.kubernetes.io/pod-deletion-cost": "2147483647",
+        "controller.kubernetes.io/pod-deletion-cost": "2147483647"
     }
     return made
 

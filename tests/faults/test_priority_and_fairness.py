@@ -39,11 +39,7 @@ def starved(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
         ),
         (
             "FlowSchema",
-            {
-                "priorityLevelConfiguration": {"name": "starved"},
-                "matchingPrecedence": 2,
-                "rules": [EVERYTHING],
-            },
+            {"priorityLevelConfiguration": {"name": "starved"}, "matchingPrecedence": 2, "rules": [EVERYTHING]},
         ),
     )
     for kind, spec in kinds:

@@ -89,10 +89,7 @@ class ExternalMetrics:
 def autoscaler(deployment: str, *, at_most: int) -> dict[str, Any]:
     """Return a HorizontalPodAutoscaler that gives a Deployment as many pods as the load says, at once."""
     by_load = {"metric": {"name": METRIC}, "target": {"type": "AverageValue", "averageValue": "1"}}
-    at_once = {
-        "stabilizationWindowSeconds": 0,
-        "policies": [{"type": "Pods", "value": at_most, "periodSeconds": 1}],
-    }
+    at_once = {"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": at_most, "periodSeconds": 1}]}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",

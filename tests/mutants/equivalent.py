@@ -28,11 +28,7 @@ EQUIVALENT: Final = {
         "RecordWriter.keep",
         "uid in uids → True",
     ): "no UID is used twice: it only saves memory",
-    (
-        "holds/other_evictions.py",
-        "",
-        "1000 → 10 * 1000",
-    ): "from the sixteenth time on the wait is the longest",
+    ("holds/other_evictions.py", "", "1000 → 10 * 1000"): "from the sixteenth time on the wait is the longest",
     (
         "planning/search/search.py",
         "_Patterns.__call__",
@@ -43,21 +39,9 @@ EQUIVALENT: Final = {
         "Board.likeness",
         "1 → 2",
     ): "the number only distinguishes pods that come from pods that go",
-    (
-        "planning/search/board.py",
-        "Board.expect",
-        "> → >=",
-    ): "a pod is placed or taken back, never neither",
-    (
-        "spread/counts.py",
-        "_below",
-        "< → <=",
-    ): "a domain with as many pods as the limit lacks none",
-    (
-        "spread/counts.py",
-        "_least",
-        "0 → 1",
-    ): "without domains no pod is above any minimum",
+    ("planning/search/board.py", "Board.expect", "> → >="): "a pod is placed or taken back, never neither",
+    ("spread/counts.py", "_below", "< → <="): "a domain with as many pods as the limit lacks none",
+    ("spread/counts.py", "_least", "0 → 1"): "without domains no pod is above any minimum",
     (
         "planning/search/search.py",
         "best_path",
@@ -92,21 +76,9 @@ EQUIVALENT: Final = {
         "Solver.solve",
         "self._claims → True",
     ): "without claims nobody waits for room: it only saves the look",
-    (
-        "spread/counts.py",
-        "pods_above",
-        "> → >=",
-    ): "a domain with as many pods as the limit has none above it",
-    (
-        "scheduling/filters/node_affinity.py",
-        "_integer_of",
-        "<= → <",
-    ): "no label has a negative value",
-    (
-        "scheduling/filters/node_affinity.py",
-        "",
-        "63 → 64",
-    ): "no label has a negative value",
+    ("spread/counts.py", "pods_above", "> → >="): "a domain with as many pods as the limit has none above it",
+    ("scheduling/filters/node_affinity.py", "_integer_of", "<= → <"): "no label has a negative value",
+    ("scheduling/filters/node_affinity.py", "", "63 → 64"): "no label has a negative value",
     (
         "telemetry/tls.py",
         "listening_socket",

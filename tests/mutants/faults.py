@@ -162,18 +162,8 @@ FAULTS: Final = (
         "            self._in_last_hour += 1\n",
         "",
     ),
-    Fault(
-        "no pause ever grows",
-        "timing.py",
-        "self.first_seconds * 2.0**doublings",
-        "self.first_seconds",
-    ),
-    Fault(
-        "the quiet period is over at once",
-        "holds/holds.py",
-        "        if left <= 0:\n",
-        "        if left:\n",
-    ),
+    Fault("no pause ever grows", "timing.py", "self.first_seconds * 2.0**doublings", "self.first_seconds"),
+    Fault("the quiet period is over at once", "holds/holds.py", "        if left <= 0:\n", "        if left:\n"),
     Fault(
         "an eviction is sent that no record contains",
         "controller/records/journal.py",
@@ -368,10 +358,7 @@ FAULTS: Final = (
         "return step[0].wave > 0, rank, -stretch.price, is_new",
     ),
     Fault(
-        "of new pods the oldest is deleted first",
-        "prevention/ranks.py",
-        "-created.timestamp()",
-        "created.timestamp()",
+        "of new pods the oldest is deleted first", "prevention/ranks.py", "-created.timestamp()", "created.timestamp()"
     ),
     Fault(
         "costs go below those with which others want pods deleted first",

@@ -73,8 +73,4 @@ class Certificates:
 
 
 def _leaf(usage: str) -> list[str]:
-    return [
-        "basicConstraints=critical,CA:FALSE",
-        "keyUsage=critical,digitalSignature",
-        f"extendedKeyUsage={usage}",
-    ]
+    return ["basicConstraints=critical,CA:FALSE", "keyUsage=critical,digitalSignature", f"extendedKeyUsage={usage}"]

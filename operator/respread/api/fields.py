@@ -52,10 +52,7 @@ MAX_COUNT: Final = 2**31 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
-Moment = Annotated[
-    datetime,
-    msgspec.Meta(tz=True, extra_json_schema={"pattern": r"^(19[7-9][0-9]|20[0-9]{2})-"}),
-]
+Moment = Annotated[datetime, msgspec.Meta(tz=True, extra_json_schema={"pattern": r"^(19[7-9][0-9]|20[0-9]{2})-"})]
 """A time in a status, from `EARLIEST` to `LATEST`: far enough from the ends of the range of `datetime`."""
 
 LabelKey = Annotated[

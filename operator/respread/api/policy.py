@@ -230,13 +230,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class PriorityThreshold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod priority, as the name of a PriorityClass or as a number. Exactly one of the two is set."""
 
-    name: Annotated[
-        PriorityClassName | None,
-        described("The PriorityClass whose value is the threshold."),
-    ] = None
+    name: Annotated[PriorityClassName | None, described("The PriorityClass whose value is the threshold.")] = None
     value: Annotated[
-        Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None,
-        described("The threshold as a number."),
+        Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None, described("The threshold as a number.")
     ] = None
 
 
@@ -270,10 +266,9 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Pods of DaemonSets, mirror pods, pods without a controller and pods with a protecting annotation never are.
     """
 
-    min_age: Annotated[
-        timedelta,
-        duration("Younger pods are not evicted.", least="0s", greatest="8760h"),
-    ] = timedelta(minutes=1)
+    min_age: Annotated[timedelta, duration("Younger pods are not evicted.", least="0s", greatest="8760h")] = timedelta(
+        minutes=1
+    )
     priority_threshold: Annotated[
         PriorityThreshold,
         described(
@@ -386,10 +381,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ),
         ),
     ]
-    duration: Annotated[
-        timedelta,
-        duration("How long the window stays open.", least="1m", greatest="168h"),
-    ]
+    duration: Annotated[timedelta, duration("How long the window stays open.", least="1m", greatest="168h")]
     time_zone: Annotated[
         str,
         Meta(
@@ -427,10 +419,7 @@ class Prevention(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The `spec` of a RebalancePolicy. A ClusterRebalancePolicy also has `namespaceSelector`."""
 
-    mode: Annotated[
-        Mode,
-        described("`DryRun` plans and reports, and evicts nothing. `Enforce` evicts."),
-    ] = "DryRun"
+    mode: Annotated[Mode, described("`DryRun` plans and reports, and evicts nothing. `Enforce` evicts.")] = "DryRun"
     priority: Annotated[
         int,
         Meta(
@@ -442,10 +431,9 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ),
         ),
     ] = 0
-    pod_selector: Annotated[
-        LabelSelector,
-        described("The pods that the policy selects. Empty: all pods."),
-    ] = LabelSelector()
+    pod_selector: Annotated[LabelSelector, described("The pods that the policy selects. Empty: all pods.")] = (
+        LabelSelector()
+    )
     constraints: ConstraintRules = ConstraintRules()
     quiet_period: Annotated[
         timedelta,

@@ -169,10 +169,7 @@ def _object_schema(kind: PolicyKind, spec_type: type[PolicySpec]) -> dict[str, A
 
 def _meta(kind: str) -> dict[str, Any]:
     return {
-        "apiVersion": {
-            "type": "string",
-            "description": "The version of the schema that this object is written in.",
-        },
+        "apiVersion": {"type": "string", "description": "The version of the schema that this object is written in."},
         "kind": {"type": "string", "description": f"The kind of this object: {kind}."},
         "metadata": {"type": "object"},
     }

@@ -261,8 +261,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = ()
     last_plan_time: Annotated[
-        Moment | None,
-        described("When the plan in this status was made. Later plans had the same result."),
+        Moment | None, described("When the plan in this status was made. Later plans had the same result.")
     ] = None
     last_eviction_time: Annotated[Moment | None, described("When a pod was last evicted.")] = None
 

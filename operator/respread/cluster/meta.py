@@ -55,7 +55,7 @@ _MAX_OTHERS: Final = 8
 """The maximum number of annotations with our prefix that have no meaning now."""
 
 _KEPT: Final = frozenset(
-    {EVICT, SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES, DO_NOT_DISRUPT, PREFER_NO_EVICTION, POD_DELETION_COST},
+    {EVICT, SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES, DO_NOT_DISRUPT, PREFER_NO_EVICTION, POD_DELETION_COST}
 )
 
 

@@ -130,7 +130,7 @@ def _compiled(selector: LabelSelector) -> Selector:
                 requirement(each.key, each.operator, each.values, f"matchExpressions[{position}]")
                 for position, each in enumerate(selector.match_expressions)
             ),
-        ),
+        )
     )
 
 

@@ -122,11 +122,7 @@ def describe(move: Move) -> str:
 
 def _policy(policy: Policy) -> EventObject:
     return EventObject(
-        api_version=API_VERSION,
-        kind=policy.kind,
-        namespace=policy.namespace,
-        name=policy.object_name,
-        uid=policy.uid,
+        api_version=API_VERSION, kind=policy.kind, namespace=policy.namespace, name=policy.object_name, uid=policy.uid
     )
 
 

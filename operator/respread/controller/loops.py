@@ -87,11 +87,7 @@ def loops_of(
         others=others,
     )
     prevention = PreventionLoop(
-        requests,
-        leading,
-        metrics=metrics,
-        notify=partial(informers.changes.notify, "costs"),
-        clock=clock,
+        requests, leading, metrics=metrics, notify=partial(informers.changes.notify, "costs"), clock=clock
     )
     permission, image = acting.permission, options.placeholder_image
     room = RoomLoop(

@@ -63,11 +63,7 @@ class SchedulerModel(PlanningModel):
 
     @classmethod
     def of_cluster(
-        cls,
-        configuration: SchedulerConfiguration,
-        requests: Requests,
-        informers: Informers,
-        clock: Callable[[], float],
+        cls, configuration: SchedulerConfiguration, requests: Requests, informers: Informers, clock: Callable[[], float]
     ) -> Self:
         """Return a model that reads the cluster's version and what it needs of owners, while `run` runs."""
         version = ServerVersion(requests, partial(informers.changes.notify, "version"))

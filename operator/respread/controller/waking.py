@@ -114,12 +114,7 @@ class Waiting:
 
 
 def next_plan(
-    planned: Plan,
-    held: Iterable[HeldMove],
-    *,
-    moment: ClockReading,
-    others: float,
-    full: bool = False,
+    planned: Plan, held: Iterable[HeldMove], *, moment: ClockReading, others: float, full: bool = False
 ) -> float:
     """Return when the next plan is due if nothing changes, on the clock.
 

@@ -94,11 +94,7 @@ class EventBuffer:
     """Decoded events of one kind that wait for the handler."""
 
     def __init__(
-        self,
-        kind: Kind,
-        decode: Callable[[bytes], tuple[ObjectKey, Any]],
-        *,
-        clock: Callable[[], float] = monotonic,
+        self, kind: Kind, decode: Callable[[bytes], tuple[ObjectKey, Any]], *, clock: Callable[[], float] = monotonic
     ) -> None:
         """Start without events. `decode` may raise a DecodeError."""
         self._kind = kind

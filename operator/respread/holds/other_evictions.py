@@ -237,11 +237,7 @@ class EvictorNames:
     """Looks for the Events of evictions, one after another."""
 
     def __init__(
-        self,
-        requests: Requests,
-        tell: Callable[[WorkloadName, str], None],
-        *,
-        event_seconds: float = _EVENT_SECONDS,
+        self, requests: Requests, tell: Callable[[WorkloadName, str], None], *, event_seconds: float = _EVENT_SECONDS
     ) -> None:
         """Create it. `tell` is called with a workload and who reported that they evicted a pod of it."""
         self._requests = requests

@@ -205,10 +205,7 @@ def _newest(entry: MoveEntry, siblings: _YoungSiblings) -> tuple[datetime, tuple
 
 
 def recorded_moves(
-    records: Mapping[str, Recorded],
-    snapshot: ClusterSnapshot,
-    groups_named: GroupsNamed,
-    moment: ClockReading,
+    records: Mapping[str, Recorded], snapshot: ClusterSnapshot, groups_named: GroupsNamed, moment: ClockReading
 ) -> Iterator[MoveEntry]:
     """Yield the moves from records, as they were when they were recorded.
 

@@ -249,11 +249,7 @@ def _given_up(entry: MoveEntry, now: float, waited: str) -> Ended:
 
 def _ended(entry: MoveEntry, outcome: Outcome, now: float, message: str) -> Ended:
     return Ended(
-        move=entry.move,
-        outcome=outcome,
-        replacement=entry.replacement,
-        seconds=now - entry.sent_at,
-        message=message,
+        move=entry.move, outcome=outcome, replacement=entry.replacement, seconds=now - entry.sent_at, message=message
     )
 
 

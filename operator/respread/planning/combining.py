@@ -449,6 +449,5 @@ class _Wave:
         where = ", ".join(shown[:_NODES_NAMED]) + (" …" if len(shown) > _NODES_NAMED else "")
         more = f" and {who.number - 1} more like it" if who.number > 1 else ""
         return Held(
-            Reason.IN_MOTION,
-            f"it waits until {who}{more} has a node: there may not be room for all of them on {where}",
+            Reason.IN_MOTION, f"it waits until {who}{more} has a node: there may not be room for all of them on {where}"
         )

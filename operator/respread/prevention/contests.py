@@ -215,9 +215,5 @@ def _recalled(each: ContestedCosts, moment: ClockReading) -> Contest:
     left = (each.until - moment.time_of_day).total_seconds()
     wait_seconds = left if 0 < left <= WAIT.longest_seconds else 0.0
     return Contest(
-        times=each.times,
-        until=moment.now + wait_seconds,
-        until_time=each.until,
-        lost_at=moment.now,
-        writer=each.writer,
+        times=each.times, until=moment.now + wait_seconds, until_time=each.until, lost_at=moment.now, writer=each.writer
     )

@@ -130,10 +130,7 @@ class Candidates:
                     continue
                 score = added, fullness * filled
                 if count != OUTSIDE:
-                    score = (
-                        added + effect(finest, count) * finest_weight,
-                        fullness * (filled + count * finest_level),
-                    )
+                    score = (added + effect(finest, count) * finest_weight, fullness * (filled + count * finest_level))
                 if best is None or (score, top[0]) < best[:2]:
                     best = Found(score, *top[2].pods[-1])
         return best

@@ -137,9 +137,7 @@ EXAMPLES: Final = (
     help="The Helm release that installed the operator, for advice on missing permissions. The chart sets it.",
 )
 @click.option(
-    "--log-format",
-    type=click.Choice(get_args(LogFormat)),
-    help="[default: console on a terminal, else json]",
+    "--log-format", type=click.Choice(get_args(LogFormat)), help="[default: console on a terminal, else json]"
 )
 @click.option(
     "--log-level",

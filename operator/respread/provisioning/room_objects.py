@@ -96,11 +96,7 @@ def _pod(room: WantedRoom, image: str) -> dict[str, Any]:
         **({} if affinity is None else {"affinity": affinity}),
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 0,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _NOBODY,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": {"runAsNonRoot": True, "runAsUser": _NOBODY, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
                 "name": "placeholder",

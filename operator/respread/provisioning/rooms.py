@@ -62,10 +62,7 @@ class WantedRoom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted_rooms(
-    plan: Plan,
-    groups: Mapping[GroupKey, SpreadGroup],
-    policies: Mapping[str, Policy],
-    node_labels: Iterable[Labels],
+    plan: Plan, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[str, Policy], node_labels: Iterable[Labels]
 ) -> Iterator[WantedRoom]:
     """Yield the room that policies ask for, in the plan's order.
 

@@ -65,11 +65,7 @@ class SpreadIndex:
             namespace = namespaces[name] = known.get(name) or _NamespaceGroups(name, self._defaults)
             if nodes_changed or selectors_changed or namespace.pods is not pods:
                 changed[name] = namespace.advance(
-                    pods,
-                    snapshot,
-                    self._domains.of,
-                    nodes_changed=nodes_changed,
-                    selectors_changed=selectors_changed,
+                    pods, snapshot, self._domains.of, nodes_changed=nodes_changed, selectors_changed=selectors_changed
                 )
         self._spread = _spread(self._spread, namespaces, changed if namespaces.keys() == known.keys() else None)
         if any(key not in self._spread.groups for keys in changed.values() for key in keys):

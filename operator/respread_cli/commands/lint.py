@@ -190,10 +190,7 @@ def _sarif(report: LintReport) -> dict[str, Any]:
 def _sarif_result(each: LintFindingReport, position: int) -> dict[str, Any]:
     name = f"{each.kind}/{each.namespace}/{each.name}"
     place: dict[str, Any] = {
-        "physicalLocation": {
-            "artifactLocation": {"uri": _uri(each.file)},
-            "region": {"startLine": each.line},
-        }
+        "physicalLocation": {"artifactLocation": {"uri": _uri(each.file)}, "region": {"startLine": each.line}}
     }
     if each.kind:
         place["logicalLocations"] = [{"name": each.name, "fullyQualifiedName": name, "kind": "resource"}]

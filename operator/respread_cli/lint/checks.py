@@ -237,10 +237,7 @@ def is_budget(manifest: Manifest) -> bool:
 
 def read_budget(manifest: Manifest, decoder: Decoder) -> Budget | LintFinding:
     """Return a manifest's budget, or what the API server would reject in it."""
-    wire = {
-        "metadata": {"name": manifest.name, "namespace": manifest.namespace},
-        "spec": manifest.at(("spec",)) or {},
-    }
+    wire = {"metadata": {"name": manifest.name, "namespace": manifest.namespace}, "spec": manifest.at(("spec",)) or {}}
     budget = decoded_by(decoder, "poddisruptionbudgets", wire, ())
     if isinstance(budget, LintFinding):
         return budget

@@ -50,11 +50,7 @@ _KINDS: Final[Mapping[tuple[str, str], tuple[_Kind, ...]]] = {
     ("apps", "ReplicaSet"): (_Kind(),),
     ("apps", "StatefulSet"): (
         _Kind(
-            labels=(
-                "apps.kubernetes.io/pod-index",
-                "controller-revision-hash",
-                "statefulset.kubernetes.io/pod-name",
-            )
+            labels=("apps.kubernetes.io/pod-index", "controller-revision-hash", "statefulset.kubernetes.io/pod-name")
         ),
     ),
     ("apps.kruise.io", "CloneSet"): (_Kind(),),

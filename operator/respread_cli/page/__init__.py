@@ -10,12 +10,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-_CONTENT_TYPES: Final = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
+_CONTENT_TYPES: Final = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 class Asset(NamedTuple):

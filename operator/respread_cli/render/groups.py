@@ -18,10 +18,7 @@ from respread_cli.report.skew_report import GroupReport, PendingPods
 _MOST_COUNTS: Final = 8
 _MOST_NAMED: Final = 3
 _GIVE_WAY: Final[GiveWay] = {"WHY": (60, 30), "NAMESPACE": (14, 9), "WORKLOAD": (22, 12)}
-_SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {
-    "Ineffective": ("○", "o"),
-    "Unsatisfiable": ("⧗", "P"),
-}
+_SIGNS: Final[Mapping[AuditState, tuple[str, str]]] = {"Ineffective": ("○", "o"), "Unsatisfiable": ("⧗", "P")}
 """For a terminal, and in ASCII: P for Pending."""
 MOST_DOMAINS: Final = 6
 """Up to this many domains are drawn one by one. If there are more, the overfull ones are drawn, and the others

@@ -132,11 +132,7 @@ class Planned(NamedTuple):
 
 
 def plan_cluster_of(
-    cluster: ClusterOptions,
-    options: PlanningOptions,
-    namespace: str | None = None,
-    *,
-    all_owners: bool = False,
+    cluster: ClusterOptions, options: PlanningOptions, namespace: str | None = None, *, all_owners: bool = False
 ) -> Planned:
     """Read a cluster and plan for it.
 

@@ -51,7 +51,7 @@ _BY_RULES_OF_THEIR_OWN: Final[Mapping[str, str]] = {
     "CloneSet": (
         "of OpenKruise deletes pods of the lowest pod deletion costs first, and without any costs those of the fullest "
         "domains of its constraints; Respread writes none."
-    ),
+    )
 }
 
 
@@ -153,10 +153,7 @@ class _Reason(NamedTuple):
 
 
 def protection_of(
-    workload: WorkloadPods,
-    policies: PolicyIndex,
-    snapshot: ClusterSnapshot,
-    records: Mapping[str, Recorded] = Map(),
+    workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot, records: Mapping[str, Recorded] = Map()
 ) -> ProtectionReport:
     """Return whether a workload is protected, and if not, why.
 
@@ -399,10 +396,7 @@ def scale_down_reports(
 def _report(workload: WorkloadPods, protection: ProtectionReport, now: datetime) -> ScaleDownReport:
     violating, certain = _violating(workload, now)
     return ScaleDownReport(
-        **msgspec.structs.asdict(protection),
-        replicas=len(workload.pods),
-        violating_replicas=violating,
-        certain=certain,
+        **msgspec.structs.asdict(protection), replicas=len(workload.pods), violating_replicas=violating, certain=certain
     )
 
 

@@ -271,11 +271,7 @@ class Simulator:
         now = planned.view.time
         moves = moves_under_way(planned.view.records, snapshot, now)
         return self._model.planner.plan(
-            moves.overlay(snapshot),
-            spread,
-            planned.setting,
-            now=now + LATER,
-            under_way=moves.for_planning(snapshot),
+            moves.overlay(snapshot), spread, planned.setting, now=now + LATER, under_way=moves.for_planning(snapshot)
         )
 
 

@@ -51,10 +51,7 @@ class PageHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def history_of(
-    read: ReadEvents,
-    view: ReadCluster,
-    points: tuple[PastPoint, ...] = (),
-    unreadable: str | None = None,
+    read: ReadEvents, view: ReadCluster, points: tuple[PastPoint, ...] = (), unreadable: str | None = None
 ) -> PageHistory:
     """Return what happened before.
 
@@ -136,12 +133,7 @@ def read_past(url: str, now: datetime) -> tuple[PastPoint, ...]:
 
 def _series(url: str, query: str, now: datetime) -> dict[float, int]:
     end = now.timestamp()
-    asked: dict[str, str | float] = {
-        "query": query,
-        "start": end - 3600 * HOURS,
-        "end": end,
-        "step": _STEP_SECONDS,
-    }
+    asked: dict[str, str | float] = {"query": query, "start": end - 3600 * HOURS, "end": end, "step": _STEP_SECONDS}
     try:
         answer = requests.get(f"{url.rstrip('/')}/api/v1/query_range", params=asked, timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()

@@ -90,10 +90,7 @@ def fewest_evictions(counts: Sequence[int], max_skew: int = MAX_SKEW) -> int:
     enough too: moves from the domains above, then from the fullest, to those below, then to the emptiest.
     """
     return min(
-        max(
-            sum(max(0, count - low - max_skew) for count in counts),
-            sum(max(0, low - count) for count in counts),
-        )
+        max(sum(max(0, count - low - max_skew) for count in counts), sum(max(0, low - count) for count in counts))
         for low in range(max(counts, default=0) + 1)
         if low * len(counts) <= sum(counts) <= (low + max_skew) * len(counts)
     )

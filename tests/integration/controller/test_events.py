@@ -10,13 +10,7 @@ import pytest
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
 from tests.integration.reused_sandbox import lay_out
-from tests.integration.workloads import (
-    ZONE,
-    constraint,
-    create_deployment,
-    deployment,
-    wait_for_ready_pods,
-)
+from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, wait_for_ready_pods
 from tests.processes import wait_until
 
 

@@ -24,10 +24,7 @@ from tests.integration.workloads import (
 )
 
 _API = "/apis/respread.dev/v1alpha1"
-_PATHS = {
-    "shop": f"{_API}/clusterrebalancepolicies/test",
-    "own": f"{_API}/namespaces/own/rebalancepolicies/own",
-}
+_PATHS = {"shop": f"{_API}/clusterrebalancepolicies/test", "own": f"{_API}/namespaces/own/rebalancepolicies/own"}
 _MOMENTS = ("0001-01-01T00:00:00Z", "2026-11-22T03:00:00+23:59", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00")
 
 

@@ -149,11 +149,7 @@ class TestRefused:
         cluster.request("PATCH", "/apis/policy/v1/{}/poddisruptionbudgets/web", {"spec": {"minAvailable": 1}})
         cluster.add_pod("a")
         result, reason, message, retry_after = refused("a")
-        assert (result, reason, retry_after) == (
-            EvictionResult.BUDGET_OUT_OF_DATE,
-            Reason.BUDGET_OUT_OF_DATE,
-            10,
-        )
+        assert (result, reason, retry_after) == (EvictionResult.BUDGET_OUT_OF_DATE, Reason.BUDGET_OUT_OF_DATE, 10)
         assert "still being processed" in message
 
     def test_two_budgets_refuse(self, cluster: EvictionCluster, refused: Any) -> None:

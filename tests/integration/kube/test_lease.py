@@ -31,14 +31,10 @@ class Candidates:
         self.lease = ObjectKey(self.cluster.namespace, "respread")
         self.path = "/apis/coordination.k8s.io/v1/{}/leases/respread"
         sandbox.api.request(
-            "POST",
-            f"/api/v1/namespaces/{self.cluster.namespace}/serviceaccounts",
-            {"metadata": {"name": "respread"}},
+            "POST", f"/api/v1/namespaces/{self.cluster.namespace}/serviceaccounts", {"metadata": {"name": "respread"}}
         )
         rbac = "/apis/rbac.authorization.k8s.io/v1/{}"
-        rules = [
-            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
-        ]
+        rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}]
         self.cluster.request("POST", f"{rbac}/roles", {"metadata": {"name": "respread"}, "rules": rules})
         self.cluster.request(
             "POST",

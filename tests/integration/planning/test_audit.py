@@ -150,9 +150,7 @@ def cluster(sandbox: Sandbox) -> Sandbox:
 def skewed(cluster: Sandbox) -> dict[str, Any]:
     """Return what respread skew --problems says."""
     done = CliRunner().invoke(
-        respread,
-        ["skew", "-n", NAMESPACE, "--problems", "-o", "json"],
-        env={"KUBECONFIG": str(cluster.kubeconfig)},
+        respread, ["skew", "-n", NAMESPACE, "--problems", "-o", "json"], env={"KUBECONFIG": str(cluster.kubeconfig)}
     )
     assert done.exit_code == 0, done.output
     report: dict[str, Any] = json.loads(done.stdout)

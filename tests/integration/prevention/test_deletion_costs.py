@@ -54,8 +54,7 @@ def test_a_cost_is_read_before_it_is_set_where_that_is_wanted(cluster: EvictionC
     pod = cluster.add_pod("a")
     assert apply(cluster, pod, -7) is not None
     found = with_requests(
-        cluster.sandbox.kubeconfig,
-        lambda requests: DeletionCosts(requests).set(pod, -8, known=None, careful=True),
+        cluster.sandbox.kubeconfig, lambda requests: DeletionCosts(requests).set(pod, -8, known=None, careful=True)
     )
     assert found == PatchAnswer(result=PatchResult.ALREADY, cost=HeldCost(-7, ours=True))
     assert stored(cluster, pod) == "-7"

@@ -408,9 +408,7 @@ def test_the_aggregated_roles_include_policies(installed: Sandbox, role: str, al
     assert not any(may(installed, user, right, "elsewhere") for right in policies)
 
 
-def test_removing_the_operator_keeps_crds_and_policies(
-    start_sandbox: Callable[[SandboxOptions], Sandbox],
-) -> None:
+def test_removing_the_operator_keeps_crds_and_policies(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=0))
     install(sandbox, BASE)
     sandbox.create_namespace("shop")

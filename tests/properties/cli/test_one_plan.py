@@ -47,14 +47,8 @@ CARRIED: tuple[tuple[TopologySpreadConstraint, ...], ...] = (
 PROFILES = (
     Profile(),
     Profile(),
-    Profile(
-        system_defaults=False,
-        default_constraints=(TopologySpreadConstraint(1, ZONE, "DoNotSchedule"),),
-    ),
-    Profile(
-        system_defaults=False,
-        default_constraints=(TopologySpreadConstraint(1, ZONE, "ScheduleAnyway"),),
-    ),
+    Profile(system_defaults=False, default_constraints=(TopologySpreadConstraint(1, ZONE, "DoNotSchedule"),)),
+    Profile(system_defaults=False, default_constraints=(TopologySpreadConstraint(1, ZONE, "ScheduleAnyway"),)),
 )
 KINDS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
@@ -197,9 +191,7 @@ def plan_of_commands(world: World, *, of_snapshot: bool) -> Plan:
         for kind, owner in world.owners:
             held[kind][owner.key] = owner
         snapshot = msgspec.structs.replace(
-            view.snapshot,
-            replica_sets=Map(held["ReplicaSet"]),
-            stateful_sets=Map(held["StatefulSet"]),
+            view.snapshot, replica_sets=Map(held["ReplicaSet"]), stateful_sets=Map(held["StatefulSet"])
         )
         return msgspec.structs.replace(view, snapshot=snapshot)
 
@@ -293,10 +285,7 @@ policies = st.fixed_dictionaries(
     }
 )
 drawn = st.tuples(
-    workloads,
-    policies,
-    st.sampled_from(PROFILES),
-    st.lists(st.sampled_from(["default", "shop"]), unique=True),
+    workloads, policies, st.sampled_from(PROFILES), st.lists(st.sampled_from(["default", "shop"]), unique=True)
 )
 
 

@@ -272,13 +272,7 @@ class SchedulerModel:
         return likely
 
     def _outcomes(
-        self,
-        start: Position,
-        step: tuple[Kind, ...],
-        to_place: tuple[int, ...],
-        seen: set[object],
-        *,
-        when_gone: bool,
+        self, start: Position, step: tuple[Kind, ...], to_place: tuple[int, ...], seen: set[object], *, when_gone: bool
     ) -> Iterator[Outcome | None]:
         """Yield the possible ends of a step, and None if a replacement stays without a node.
 

@@ -280,11 +280,7 @@ def _hosts(draw: st.DrawFn, size: Size) -> tuple[Host, ...]:
             if draw(_often(False, True)) and zones > 1:
                 del labels["zone"]
         hosts.append(
-            Host(
-                labels,
-                tainted=special and draw(_often(False, True)),
-                cordoned=special and draw(_often(False, True)),
-            )
+            Host(labels, tainted=special and draw(_often(False, True)), cordoned=special and draw(_often(False, True)))
         )
     return tuple(hosts)
 

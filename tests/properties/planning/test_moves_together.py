@@ -30,16 +30,7 @@ from tests.properties.planning.boards import board_of, with_pods
 from tests.properties.planning.courses import Flight, Steps, TooManyCoursesError, judge
 from tests.properties.planning.mixed_worlds import apart_world, crossing_world, shared_world, uneven_world
 from tests.properties.planning.scheduler_model import Kind, SchedulerModel
-from tests.properties.planning.small_worlds import (
-    NOW,
-    PLENTY,
-    TINY,
-    Place,
-    World,
-    policy_of,
-    snapshot_of,
-    worlds,
-)
+from tests.properties.planning.small_worlds import NOW, PLENTY, TINY, Place, World, policy_of, snapshot_of, worlds
 
 PARTS: Final = range(4 if factor() > 1 else 2)
 COUNTED: Final = range(400)

@@ -237,11 +237,7 @@ def _ends(case: Case, step: Sequence[Kind], outcomes: Sequence[StepOutcome]) -> 
 def _landings(case: Case, kind: Kind) -> tuple[Position, set[int], set[int]]:
     """Return the position without a pod, and the feasible hosts for its replacement while it is there, and then."""
     without = case.start.evict(kind)
-    return (
-        without,
-        set(case.model.feasible(kind[0], without, [kind])),
-        set(case.model.feasible(kind[0], without, [])),
-    )
+    return (without, set(case.model.feasible(kind[0], without, [kind])), set(case.model.feasible(kind[0], without, [])))
 
 
 def _may_land(case: Case, kind: Kind) -> set[int]:

@@ -166,8 +166,7 @@ def applications(number: int, room: int) -> World:
 
 @pytest.mark.parametrize("in_flight", [1, pytest.param(5, marks=pytest.mark.long), 50])
 @pytest.mark.parametrize(
-    ("number", "room"),
-    [(5, 5), pytest.param(6, 7, marks=pytest.mark.long), pytest.param(8, 8, marks=pytest.mark.long)],
+    ("number", "room"), [(5, 5), pytest.param(6, 7, marks=pytest.mark.long), pytest.param(8, 8, marks=pytest.mark.long)]
 )
 def test_a_started_group_is_finished_before_others_get_the_room(number: int, room: int, in_flight: int) -> None:
     """Each group needs two moves. Even if pods terminate slowly, no group uses the room of a started group."""

@@ -105,12 +105,7 @@ def _following(model: SchedulerModel, scene: Scene, stateful: Collection[int]) -
 
 
 def _preempting(
-    model: SchedulerModel,
-    scene: Scene,
-    who: tuple[int, int],
-    host: int,
-    gone: Iterable[int],
-    stateful: Collection[int],
+    model: SchedulerModel, scene: Scene, who: tuple[int, int], host: int, gone: Iterable[int], stateful: Collection[int]
 ) -> Scene:
     position, waiting, terminating = scene
     priority = model.world.shapes[who[0]].priority

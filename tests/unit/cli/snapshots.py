@@ -32,12 +32,7 @@ ENTRIES: Final[list[dict[str, Any]]] = [
         "metadata": {"name": "cart", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "cart"}}},
     },
-    {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": "important"},
-        "value": 1000,
-    },
+    {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "important"}, "value": 1000},
     {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unread", "namespace": "default"}, "data": {"a": 1}},
 ]
 """One object of each kind, as kubectl gets them, and one of an unwatched kind."""

@@ -124,9 +124,7 @@ def test_watches_deliver_changes_and_an_outage_is_reported_once(
     connection.close()
 
 
-def test_requests_are_repeated_soon_after_a_temporary_403(
-    kubeconfig: Callable[[int], str],
-) -> None:
+def test_requests_are_repeated_soon_after_a_temporary_403(kubeconfig: Callable[[int], str]) -> None:
     with api_server() as port:
         connection = connect(ConnectionOptions(kubeconfig(port)))
         cluster = FollowedCluster(connection, lambda: None)

@@ -101,11 +101,7 @@ def test_defaults_of_the_descheduler_are_written_out() -> None:
     spec = only(policy_of()).spec
     assert decode_manifest(yaml.safe_load(run(policy_of()).stdout)).name == "descheduler-p"
     written_spec = yaml.safe_load(run(policy_of()).stdout)["spec"]
-    assert written_spec == {
-        "mode": "DryRun",
-        "namespaceSelector": {},
-        "victims": {"minAge": "0s", "minReplicas": 1},
-    }
+    assert written_spec == {"mode": "DryRun", "namespaceSelector": {}, "victims": {"minAge": "0s", "minReplicas": 1}}
     assert spec.constraints.when_unsatisfiable == ("DoNotSchedule",)
 
 

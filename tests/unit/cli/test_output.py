@@ -111,18 +111,7 @@ def test_templates_have_kubectls_syntax(template: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "template",
-    [
-        "{.a",
-        "{end}",
-        "{range .a}",
-        "{name}",
-        "{.a[}",
-        "{.a[x]}",
-        "{.a[?(@.b}",
-        "{'a}",
-        "{.a[?(@.b=~1)]}",
-    ],
+    "template", ["{.a", "{end}", "{range .a}", "{name}", "{.a[}", "{.a[x]}", "{.a[?(@.b}", "{'a}", "{.a[?(@.b=~1)]}"]
 )
 def test_an_invalid_template_is_rejected(template: str) -> None:
     with pytest.raises(TemplateError):

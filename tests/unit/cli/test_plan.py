@@ -21,14 +21,7 @@ from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT
 from respread_cli.report.plan_report import PlanReport
 from respread_cli.report.planned import DEFAULT_POLICY, PaceReport, read_policies
-from tests.unit.cli.snapshots import (
-    ENTRIES,
-    deployment_pods,
-    list_of,
-    manifest_of_node,
-    manifest_of_pod,
-    snapshot_of,
-)
+from tests.unit.cli.snapshots import ENTRIES, deployment_pods, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 from tests.unit.ui.clusters import pending_pods
 
 ZONE = "topology.kubernetes.io/zone"
@@ -479,10 +472,7 @@ def test_lists_from_kubectl_get_are_read(tmp_path: Path) -> None:
             CLUSTER_POLICY.replace("{name: all}", "{}"),
             "0.yaml: metadata.name: every ClusterRebalancePolicy needs a name",
         ),
-        (
-            CLUSTER_POLICY.replace("Enforce", "Enforced"),
-            "0.yaml (ClusterRebalancePolicy all): spec.mode: ",
-        ),
+        (CLUSTER_POLICY.replace("Enforce", "Enforced"), "0.yaml (ClusterRebalancePolicy all): spec.mode: "),
         (f"{POLICY}---{POLICY}", "0.yaml, document 2: there is a RebalancePolicy shop/own already"),
     ],
     ids=range(7),

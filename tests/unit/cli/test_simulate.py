@@ -13,14 +13,7 @@ from click.testing import CliRunner, Result
 
 from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT
-from tests.unit.cli.snapshots import (
-    HOSTNAME,
-    ZONE,
-    deployment_pods,
-    list_of,
-    manifest_of_node,
-    manifest_of_pod,
-)
+from tests.unit.cli.snapshots import HOSTNAME, ZONE, deployment_pods, list_of, manifest_of_node, manifest_of_pod
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 TAKEN_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -314,10 +314,7 @@ def test_a_storage_class_is_decoded() -> None:
         uid="u",
         provisioner="ebs.csi.aws.com",
         volume_binding_mode="WaitForFirstConsumer",
-        allowed_topologies=(
-            NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("a", "b")),)),
-            NodeSelectorTerm(),
-        ),
+        allowed_topologies=(NodeSelectorTerm((NodeSelectorRequirement("zone", "In", ("a", "b")),)), NodeSelectorTerm()),
     )
 
 

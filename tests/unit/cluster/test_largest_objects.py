@@ -69,9 +69,7 @@ SHAPES: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
     ),
     "resources": lambda: (
         "pods",
-        spec(
-            containers=[{"name": "a", "resources": {"requests": mapping(lambda n: (f"example.com/r{n}", "1"))}}],
-        ),
+        spec(containers=[{"name": "a", "resources": {"requests": mapping(lambda n: (f"example.com/r{n}", "1"))}}]),
     ),
     "host ports": lambda: (
         "pods",

@@ -125,10 +125,7 @@ class TestInPlaceResize:
             containers=[container(cpu="1")], init_containers=[sidecar("side", cpu="1"), container("init")]
         )
         resize = Resize(
-            containers=[
-                ContainerResize("side", amounts(cpu="2"), {}),
-                ContainerResize("init", amounts(cpu="9"), {}),
-            ]
+            containers=[ContainerResize("side", amounts(cpu="2"), {}), ContainerResize("init", amounts(cpu="9"), {})]
         )
         assert requests_held(pod, resize) == Map(cpu=3000)
 

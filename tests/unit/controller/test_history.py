@@ -116,10 +116,7 @@ def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
     def counted() -> tuple[int, int]:
         """Return what counts in records, and for the next choice."""
         seen = history.at(NOW, ledger.expected_with_chosen)
-        return (
-            history.history.count_in_last_hour("default", NOW),
-            seen.history.count_in_last_hour("default", NOW),
-        )
+        return (history.history.count_in_last_hour("default", NOW), seen.history.count_in_last_hour("default", NOW))
 
     ledger = ledger.with_chosen([chosen], NOBODY, NOW, bounded={chosen.pod.uid: ("default",)})
     assert counted() == (0, 1)

@@ -13,12 +13,7 @@ A, B = (pod(name, "node-1", SPEC) for name in "ab")
 SNAPSHOT = cluster([], [A, B])
 EVICTED, UNKNOWN, GONE, REFUSED = (
     Answer(result=result)
-    for result in (
-        EvictionResult.EVICTED,
-        EvictionResult.UNKNOWN,
-        EvictionResult.GONE,
-        EvictionResult.HELD_BY_BUDGET,
-    )
+    for result in (EvictionResult.EVICTED, EvictionResult.UNKNOWN, EvictionResult.GONE, EvictionResult.HELD_BY_BUDGET)
 )
 
 

@@ -112,12 +112,7 @@ async def test_renewals_and_probes_are_in_time_under_load() -> None:
     planned = asyncio.Event()
     passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
     elector = Elector(
-        line,
-        ObjectKey("respread", "respread"),
-        "me",
-        times=TIMES,
-        on_change=changes.append,
-        is_first=lambda: True,
+        line, ObjectKey("respread", "respread"), "me", times=TIMES, on_change=changes.append, is_first=lambda: True
     )
     local, registry = ListenAddress("127.0.0.1", 0), CollectorRegistry()
     with ThreadPoolExecutor(1) as thread:

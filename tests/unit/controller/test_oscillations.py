@@ -120,15 +120,7 @@ async def a_hurried_consolidation(cluster: OscillatingCluster) -> None:
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize(
-    "swing",
-    [
-        an_oscillating_label,
-        a_repeated_drain,
-        an_autoscaler,
-        a_hurried_consolidation,
-    ],
-)
+@pytest.mark.parametrize("swing", [an_oscillating_label, a_repeated_drain, an_autoscaler, a_hurried_consolidation])
 async def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hour(
     swing: Callable[[OscillatingCluster], Awaitable[None]],
 ) -> None:

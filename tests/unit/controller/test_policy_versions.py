@@ -13,13 +13,7 @@ from immutables import Map
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS
-from respread.controller.permission import (
-    EVERYWHERE,
-    MOST_POLICIES,
-    PolicyReader,
-    PolicyVersions,
-    versions_of,
-)
+from respread.controller.permission import EVERYWHERE, MOST_POLICIES, PolicyReader, PolicyVersions, versions_of
 from respread.kube.listing import ListError
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 

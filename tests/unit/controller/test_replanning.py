@@ -7,13 +7,7 @@ import pytest
 
 from respread.api.fields import Problem
 from respread.api.policy import ClusterPolicySpec, Limits, Mode, Policy
-from respread.controller.waking import (
-    ENDED_SECONDS,
-    FULL_SECONDS,
-    PROGRESS_SECONDS,
-    Replanning,
-    is_full,
-)
+from respread.controller.waking import ENDED_SECONDS, FULL_SECONDS, PROGRESS_SECONDS, Replanning, is_full
 
 NOW, LATER = 100.0, 160.0
 

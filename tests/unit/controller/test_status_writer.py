@@ -315,12 +315,7 @@ async def test_before_the_end_all_statuses_are_written_after_what_was_begun() ->
 
 @pytest.mark.parametrize(
     ("answer", "uncertain"),
-    [
-        (answering({}), False),
-        (answering({"message": "no"}, status=500), False),
-        (dropping, True),
-        (hanging, True),
-    ],
+    [(answering({}), False), (answering({"message": "no"}, status=500), False), (dropping, True), (hanging, True)],
     ids=["200", "500", "no answer", "silence"],
 )
 async def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: Answering, *, uncertain: bool) -> None:

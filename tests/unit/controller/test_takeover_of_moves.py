@@ -230,10 +230,7 @@ def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str
 
 def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -> None:
     gone = cluster(NODES, rest())
-    for seconds, outcomes in {
-        LONGEST_SECONDS - 2: [],
-        LONGEST_SECONDS + 2: [Outcome.UNKNOWN],
-    }.items():
+    for seconds, outcomes in {LONGEST_SECONDS - 2: [], LONGEST_SECONDS + 2: [Outcome.UNKNOWN]}.items():
         later = process(50, WALL + seconds)
         resume(later, sent, gone, spread_of(gone))
         assert [each.outcome for each in followed(later, gone)] == outcomes

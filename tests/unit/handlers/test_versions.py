@@ -71,10 +71,7 @@ def test_an_old_event_does_not_bring_back_an_object_deleted_long_ago() -> None:
     assert not versions.is_news(WEB, "5")
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8)), max_size=60),
-    st.integers(4, 20),
-)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8)), max_size=60), st.integers(4, 20))
 def test_replayed_events_never_pass_and_new_ones_always_do(steps: list[tuple[int, int]], per_generation: int) -> None:
     """Each event of a watch is followed by a replay of any earlier one."""
     versions = Versions(events_per_generation=per_generation)

@@ -136,11 +136,7 @@ async def test_an_error_without_a_status_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "spelling",
-    [
-        b'{"type": "ERROR", "object": {"code": 410}}\n',
-        b'{"object":{"code":410},"type":"ERROR"}\n',
-    ],
+    "spelling", [b'{"type": "ERROR", "object": {"code": 410}}\n', b'{"object":{"code":410},"type":"ERROR"}\n']
 )
 async def test_an_error_event_is_recognized_in_any_json_formatting(spelling: bytes) -> None:
     """A proxy may reformat JSON. Kopf would end the process on an error that is not a 410."""

@@ -81,11 +81,7 @@ def test_the_api_server_is_asked_who_has_the_token_and_whether_they_may_get_the_
     assert judged(server, "known") == [OK]
     (first, token_review), (second, access_review) = server.asked
     assert (first, second) == (f"POST {TOKENS}", f"POST {ACCESS}")
-    assert token_review == {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenReview",
-        "spec": {"token": "known"},
-    }
+    assert token_review == {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "known"}}
     spec = {"user": "prometheus", "uid": "u-1", "groups": ["monitoring"], "extra": {"pod": ["p-0"]}}
     assert access_review == {
         "apiVersion": "authorization.k8s.io/v1",

@@ -21,12 +21,7 @@ def test_a_changed_authority_is_trusted_within_a_minute_and_a_removed_one_no_mor
     file, now = tmp_path / "ca.crt", [0.0]
     file.write_text(old, encoding="utf-8")
     context = TlsContext(Endpoint(server="https://a", certificate_authority=Pem(path=str(file))), lambda: now[0])
-    for text, expected in [
-        (old + new, {old, new}),
-        ("", {old, new}),
-        (new[:100], {old, new}),
-        (new, {new}),
-    ]:
+    for text, expected in [(old + new, {old, new}), ("", {old, new}), (new[:100], {old, new}), (new, {new})]:
         file.write_text(text, encoding="utf-8")
         assert context.is_current
         now[0] += LOOK_SECONDS

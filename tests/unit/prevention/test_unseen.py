@@ -67,10 +67,7 @@ class Watchless:
     def __init__(self, bare: Sequence[Pod], pods: Pods) -> None:
         self.now = 0.0
         self.loop = PreventionLoop(
-            pods,
-            Leading(lambda: True, lambda: 1),
-            metrics=Parts().metrics,
-            clock=lambda: self.now,
+            pods, Leading(lambda: True, lambda: 1), metrics=Parts().metrics, clock=lambda: self.now
         )
         self._state = ClusterState()
         self._state.replace("nodes", [node(f"{zone}1", zone) for zone in "abc"])

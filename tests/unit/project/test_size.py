@@ -17,9 +17,9 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 59_562),  # (300, 44,000)
-        ("operator/respread", 190, 41_493),  # (-, 31,000)
-        ("tests", 448, 74_988),  # (-, 75,000)
+        ("operator", 278, 59_419),  # (300, 44,000)
+        ("operator/respread", 190, 41_405),  # (-, 31,000)
+        ("tests", 448, 74_854),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
@@ -29,8 +29,7 @@ def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) 
 
 
 @pytest.mark.parametrize(
-    ("module", "imports"),
-    [("program/operator", 20), ("controller/control_loop", 20), ("planning/planner", 20)],
+    ("module", "imports"), [("program/operator", 20), ("controller/control_loop", 20), ("planning/planner", 20)]
 )
 def test_a_module_depends_on_no_more_of_ours_than_agreed(module: str, imports: int) -> None:
     tree = ast.parse((ROOT / f"operator/respread/{module}.py").read_text())

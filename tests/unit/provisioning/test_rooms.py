@@ -61,13 +61,7 @@ def test_a_placeholder_has_as_many_pods_as_the_domain_lacks(
 
 
 @pytest.mark.parametrize(
-    "policy",
-    [
-        asking("a", "b", provision="Report"),
-        asking("a"),
-        asking("c", key="rack"),
-        default_policy(),
-    ],
+    "policy", [asking("a", "b", provision="Report"), asking("a"), asking("c", key="rack"), default_policy()]
 )
 def test_a_policy_without_provision_requests_nothing(policy: Policy) -> None:
     assert rooms(in_zones([3]), policy) == []

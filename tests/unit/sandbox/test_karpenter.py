@@ -47,12 +47,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
             module.writestr(f"{MODULE}@{VERSION}/{folder}/one.yaml", "metadata: {name: one}\n")
     says = tmp_path / "says.json"
     says.write_text(json.dumps({"Error": "requires go >= 1.99.9", "Zip": str(archive), "Sum": SUM}))
-    return {
-        "HOME": str(tmp_path),
-        "PATH": str(bin_folder),
-        "GO_CALLS": str(tmp_path / "calls"),
-        "GO_SAYS": str(says),
-    }
+    return {"HOME": str(tmp_path), "PATH": str(bin_folder), "GO_CALLS": str(tmp_path / "calls"), "GO_SAYS": str(says)}
 
 
 def find_or_build(environment: dict[str, str]) -> Karpenter:

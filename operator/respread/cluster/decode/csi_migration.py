@@ -173,12 +173,10 @@ def _renamed(affinity: NodeSelector | None, old_key: str, new_key: str) -> NodeS
                 term.match_fields,
             )
             for term in affinity.node_selector_terms
-        ),
+        )
     )
 
 
 def _with_expression(affinity: NodeSelector | None, added: NodeSelectorRequirement) -> NodeSelector:
     terms = (NodeSelectorTerm(),) if affinity is None else affinity.node_selector_terms or (NodeSelectorTerm(),)
-    return NodeSelector(
-        tuple(NodeSelectorTerm((*term.match_expressions, added), term.match_fields) for term in terms),
-    )
+    return NodeSelector(tuple(NodeSelectorTerm((*term.match_expressions, added), term.match_fields) for term in terms))

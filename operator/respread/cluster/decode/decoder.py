@@ -126,7 +126,7 @@ KINDS: Final[Mapping[str, Kind]] = Map(
             Kind("storageclasses", "storage.k8s.io", "v1", "StorageClass", namespaced=False),
             Kind("csinodes", "storage.k8s.io", "v1", "CSINode", namespaced=False),
         )
-    },
+    }
 )
 """The kinds that Respread decodes, by plural resource name."""
 
@@ -224,8 +224,7 @@ class Decoder:
 
 
 def _decoder(
-    wire_type: type[Any],
-    convert: Callable[[Any], StateObject],
+    wire_type: type[Any], convert: Callable[[Any], StateObject]
 ) -> Callable[[bytes | msgspec.Raw], StateObject]:
     parse = msgspec.json.Decoder(wire_type, dec_hook=decode_map).decode
 
@@ -236,8 +235,6 @@ def _decoder(
 
 
 def _interning_decoder(
-    wire_type: type[Any],
-    convert: Callable[[Any, Interning], StateObject],
-    interning: Interning,
+    wire_type: type[Any], convert: Callable[[Any, Interning], StateObject], interning: Interning
 ) -> Callable[[bytes | msgspec.Raw], StateObject]:
     return _decoder(wire_type, lambda wire: convert(wire, interning))

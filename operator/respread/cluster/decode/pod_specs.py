@@ -11,13 +11,7 @@ from immutables import Map
 
 from respread.cluster.decode.csi_migration import migrated
 from respread.cluster.decode.metadata import WireAmounts, checked_selector, nano_amounts
-from respread.cluster.decode.pod_content import (
-    Present,
-    WireEphemeralSpec,
-    WireNodeAffinity,
-    WireResources,
-    WireVolume,
-)
+from respread.cluster.decode.pod_content import Present, WireEphemeralSpec, WireNodeAffinity, WireResources, WireVolume
 from respread.cluster.objects import FieldError
 from respread.cluster.pod import (
     AWSElasticBlockStore,
@@ -76,12 +70,10 @@ class WireWeightedTerm(msgspec.Struct, rename="camel"):
 
 class _WirePodAffinity(msgspec.Struct):
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
-        default=None,
-        name="requiredDuringSchedulingIgnoredDuringExecution",
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
     preferred: tuple[WireWeightedTerm, ...] | None = msgspec.field(
-        default=None,
-        name="preferredDuringSchedulingIgnoredDuringExecution",
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
 
@@ -267,9 +259,7 @@ def _is_best_effort(spec: WirePodSpec) -> bool:
     )
 
 
-def _checked_constraints(
-    constraints: tuple[TopologySpreadConstraint, ...],
-) -> tuple[TopologySpreadConstraint, ...]:
+def _checked_constraints(constraints: tuple[TopologySpreadConstraint, ...]) -> tuple[TopologySpreadConstraint, ...]:
     for position, constraint in enumerate(constraints):
         path = f"spec.topologySpreadConstraints[{position}]"
         if constraint.max_skew < 1:

@@ -188,7 +188,7 @@ def decode_storage_class(wire: WireStorageClass, interning: Interning) -> Storag
             NodeSelectorTerm(
                 tuple(
                     NodeSelectorRequirement(each.key, "In", each.values) for each in term.match_label_expressions or ()
-                ),
+                )
             )
             for term in wire.allowed_topologies or ()
         ),
@@ -209,7 +209,7 @@ def decode_csi_node(wire: WireCSINode, interning: Interning) -> CSINode:
                 each.name: each.allocatable.count
                 for each in drivers
                 if each.allocatable is not None and each.allocatable.count is not None
-            },
+            }
         ),
         migrated_plugins=frozenset(plugins.split(",")) - {""},
     )

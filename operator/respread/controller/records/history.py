@@ -52,11 +52,7 @@ class _Counts(NamedTuple):
 class History:
     """The leader's memory. A new leader starts with the contents of the records."""
 
-    def __init__(
-        self,
-        wall_clock: Callable[[], float],
-        expected: Callable[[], tuple[Counting, ...]] = tuple,
-    ) -> None:
+    def __init__(self, wall_clock: Callable[[], float], expected: Callable[[], tuple[Counting, ...]] = tuple) -> None:
         """Start empty. `expected` returns what moves count for of which it is not certain whether they are made."""
         self._wall_clock = wall_clock
         self.back_offs = BackOffs()

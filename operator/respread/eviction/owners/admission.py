@@ -119,9 +119,7 @@ def _default_by_limit_ranges(spec: Json, limit_ranges: Sequence[LimitRange]) -> 
         for container in _containers_of(spec):
             requests, limits = _resources_of(container)
             _set_resources(
-                container,
-                {**limit_range.default_requests, **requests},
-                {**limit_range.default_limits, **limits},
+                container, {**limit_range.default_requests, **requests}, {**limit_range.default_limits, **limits}
             )
 
 
@@ -272,8 +270,7 @@ class _LimitRanges(msgspec.Struct):
 async def read_namespace_rules(requests: Requests, namespace: str) -> NamespaceRules | Held:
     """Return what would change or refuse a new pod, without what may not be listed, or why it could not be read."""
     limits, quotas = await asyncio.gather(
-        _list(requests, namespace, "limitranges"),
-        _list(requests, namespace, "resourcequotas"),
+        _list(requests, namespace, "limitranges"), _list(requests, namespace, "resourcequotas")
     )
     if isinstance(limits, Held):
         return limits

@@ -305,10 +305,7 @@ def _numbers_of(found: ControllerObject) -> ControllerObject:
     metadata = found.metadata
     return ControllerObject(
         metadata=ObjectMetadata(
-            metadata.name,
-            metadata.uid,
-            generation=metadata.generation,
-            deletion_timestamp=metadata.deletion_timestamp,
+            metadata.name, metadata.uid, generation=metadata.generation, deletion_timestamp=metadata.deletion_timestamp
         ),
         spec=ControllerSpec(replicas=found.spec.replicas),
         status=ControllerStatus(observed_generation=found.status.observed_generation),

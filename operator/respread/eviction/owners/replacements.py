@@ -27,13 +27,7 @@ from respread.eviction.owners.admission import (
     why_quota_refuses,
     without_merged_keys,
 )
-from respread.eviction.owners.reading import (
-    READING_ERRORS,
-    BatchReadings,
-    OwnerReading,
-    unread,
-    unreadable,
-)
+from respread.eviction.owners.reading import READING_ERRORS, BatchReadings, OwnerReading, unread, unreadable
 from respread.eviction.owners.rest_rules import revision_of_pod
 from respread.kube.requests import Meaning, Requests
 from respread.moves.ledger import Ledger
@@ -213,13 +207,7 @@ _FIELDS: Final[Mapping[str, Callable[[PodSpec], object]]] = {
     "schedulerName": lambda spec: spec.scheduler_name,
     "priority": lambda spec: spec.priority,
     "volumes": lambda spec: _sorted(
-        (
-            *spec.shared_claims,
-            *spec.stateful_claims,
-            *spec.ephemeral_volumes,
-            *spec.disks,
-            *spec.migrated_volumes,
-        )
+        (*spec.shared_claims, *spec.stateful_claims, *spec.ephemeral_volumes, *spec.disks, *spec.migrated_volumes)
     ),
     "resourceClaims": lambda spec: spec.has_resource_claims,
     "schedulingGates": lambda spec: spec.has_scheduling_gates,

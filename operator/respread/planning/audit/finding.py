@@ -119,11 +119,7 @@ def state_of(*, violated: bool, blocked: bool | None, findings: Iterable[Finding
 
 
 PER_POD_LABELS: Final = frozenset(
-    {
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-        "statefulset.kubernetes.io/pod-name",
-    }
+    {"apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index", "statefulset.kubernetes.io/pod-name"}
 )
 """Labels that differ between the pods of a workload."""
 PASSING_LABELS: Final = PER_POD_LABELS | {

@@ -108,10 +108,7 @@ SYSTEM_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
 }
 """The PriorityClasses of every cluster, with values that can't be changed (`scheduling.SystemPriorityClasses`)."""
 
-OWN_LABELS: Final[Mapping[str, str]] = {
-    "app.kubernetes.io/name": "respread",
-    "app.kubernetes.io/component": "operator",
-}
+OWN_LABELS: Final[Mapping[str, str]] = {"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator"}
 """The labels of the operator's own pods, as in manifests/base/deployment.yaml."""
 
 _REPLACING: Final = {
@@ -155,11 +152,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     """Pods of this priority and above are protected."""
 
     @classmethod
-    def of(
-        cls,
-        rules: VictimRules,
-        priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
-    ) -> Protection:
+    def of(cls, rules: VictimRules, priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES) -> Protection:
         """Prepare a policy's rules. The PriorityClasses of the system are always known.
 
         Raises:

@@ -102,13 +102,7 @@ class _Affinity:
 
     __slots__ = ("_matches_itself", "_table", "_tally", "_terms")
 
-    def __init__(
-        self,
-        table: NodeTable,
-        pods: PodIndex,
-        pod: Pod,
-        terms: Sequence[IncomingTerm],
-    ) -> None:
+    def __init__(self, table: NodeTable, pods: PodIndex, pod: Pod, terms: Sequence[IncomingTerm]) -> None:
         self._table = table
         self._terms = terms
         self._matches_itself = all(term.matches(pod.namespace, pod.labels) for term in terms)

@@ -98,10 +98,7 @@ def prepare(
             HardConstraint(
                 each,
                 domain_counts(
-                    table,
-                    matching_pods(pods, pod, each),
-                    each.topology_key,
-                    eligible_nodes(table, pod, each, keys),
+                    table, matching_pods(pods, pod, each), each.topology_key, eligible_nodes(table, pod, each, keys)
                 ),
                 table.column(each.topology_key).present,
             )

@@ -118,10 +118,7 @@ def constraints_in_force(pod: Pod, profile: Profile, snapshot: ClusterSnapshot) 
 
 
 def _applied(
-    pod: Pod,
-    constraints: Iterable[TopologySpreadConstraint],
-    selectors: Iterable[Selector],
-    when: WhenUnsatisfiable,
+    pod: Pod, constraints: Iterable[TopologySpreadConstraint], selectors: Iterable[Selector], when: WhenUnsatisfiable
 ) -> tuple[SpreadConstraint, ...]:
     return tuple(
         SpreadConstraint(
