@@ -9,8 +9,8 @@ lowers the minimum either, whichever domains the scheduler picks and in whatever
 
 The minimum never exceeds a level that follows from the number of pods (`_Level`). An eviction that leaves its domain at
 that level or above does not lower the minimum. A domain takes at most as many replacements as bring it to that level
-plus s. So it is enough that each domain below the level has room for as many pods as it lacks, beside everything else
-that may land there. `contention` proves that, from the places that this module returns.
+plus s. So it is enough that each domain below the level has room for as many pods as it lacks, beside everything of
+others that may land there: its own take no more before one of them can go nowhere else. `contention` proves that.
 
 If every replacement goes to a domain with the fewest pods, as it must if s is 1, no group gets more excess, whatever is
 evicted. Let y be the minimum in the end. Suppose a domain came to y + 2 or more, and take the last such time. Every
