@@ -35,6 +35,20 @@ EQUIVALENT: Final = {
         "min → max",
     ): "the last of all orders is as good a name for a pattern as the first",
     (
+        "planning/search/together.py",
+        "_Course._within",
+        'outer or "" → ((outer))',
+    ): "the leading constraint has a domain in each part; the condition is for mypy",
+    **{
+        ("planning/solving.py", "Memory.note_search", name): "only the order of the numbers matters"
+        for name in ("0 → 1", "1 → 2")
+    },
+    (
+        "planning/victims/policies.py",
+        "NamespacePolicies.governance",
+        "found is None → True",
+    ): "labels that are equal have the same policy: it only saves the look",
+    (
         "planning/search/board.py",
         "Board.likeness",
         "1 → 2",

@@ -149,13 +149,12 @@ def test_a_pod_that_is_gone_before_its_replacement_comes_does_not_bind_it_by_aff
     assert [move.pod.name for move in plan.moves] == ["solo-0"] * is_moved
 
 
-def test_pods_whose_replacements_are_unknown_stay_beside_one_that_moves() -> None:
-    there = [
-        *pods({"a1": 4}, spec(constraint(), scheduler_name="fancy"), prefix="fancy"),
-        *pods({"a1": 1}, spec(constraint()), prefix="plain"),
-    ]
-    plan = make_plan(cluster([node("a1", "a"), node("b1", "b")], there))
-    assert [move.pod.name for move in plan.moves] == ["plain-a1-0"]
+@pytest.mark.parametrize("full", ["a1", "b1"])
+def test_pods_whose_replacements_are_unknown_stay_beside_one_that_moves(full: str) -> None:
+    fancy = pods({full: 4}, spec(constraint(), scheduler_name="fancy"), prefix="fancy")
+    plain = pods({full: 1}, spec(constraint()), prefix="plain")
+    plan = make_plan(cluster([node("a1", "a"), node("b1", "b")], [*fancy, *plain]))
+    assert [move.pod.name for move in plan.moves] == [f"plain-{full}-0"]
 
 
 def test_a_replacement_may_return_where_the_score_makes_that_unlikely() -> None:

@@ -180,7 +180,7 @@ class _Room:
     def _least(self) -> Mapping[str, int]:
         """The smallest need of a replacement, of each resource that all of them need."""
         wanted = [{name: amount for name, _, amount in piece.replacement.needs} for piece in self._pieces]
-        first, *others = wanted or [{}]
+        first, *others = wanted
         return {name: min(needs[name] for needs in wanted) for name in first if all(name in needs for needs in others)}
 
     @cached_property

@@ -153,7 +153,7 @@ def best_path(board: Board, rules: SearchRules) -> Path:
     """Return the best path found. The board is left as it was."""
     reach = board.reach()
     as_it_is = Path((), board.cost(), proven=True)
-    if reach[:2] >= as_it_is.cost[:2]:
+    if reach >= as_it_is.cost:
         return as_it_is
     if rules.known is not None and reach >= rules.known:
         return as_it_is._replace(proven=False)

@@ -298,7 +298,7 @@ class _Course:
         if not all(level.is_kept for level in self._levels.values()):
             return None
         closing = these.closing(own)
-        if not is_paid_for and these.own_hard is not None and not these.closing(these.own_hard):
+        if these.own_hard is not None and not these.closing(these.own_hard):
             closing = min(closing, self._not_paid_for)
         self._paid_for += is_paid_for
         self._not_paid_for += not is_paid_for
