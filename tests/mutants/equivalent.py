@@ -27,27 +27,12 @@ EQUIVALENT: Final = {
         "controller/records/status_writer.py",
         "RecordWriter.keep",
         "uid in uids → True",
-    ): "no UID is used twice: it only saves memory",
+    ): "no UID comes again: it saves memory",
     ("holds/other_evictions.py", "", "1000 → 10 * 1000"): "from the sixteenth time on the wait is the longest",
-    (
-        "planning/search/search.py",
-        "_Patterns.__call__",
-        "min → max",
-    ): "the last of all orders is as good a name for a pattern as the first",
-    (
-        "planning/search/together.py",
-        "_Course._within",
-        'outer or "" → ((outer))',
-    ): "the leading constraint has a domain in each part; the condition is for mypy",
-    **{
-        ("planning/solving.py", "Memory.note_search", name): "only the order of the numbers matters"
-        for name in ("0 → 1", "1 → 2")
-    },
-    (
-        "planning/victims/policies.py",
-        "NamespacePolicies.governance",
-        "found is None → True",
-    ): "labels that are equal have the same policy: it only saves the look",
+    ("planning/search/search.py", "_Patterns.__call__", "min → max"): "the last order is as good a name as the first",
+    ("planning/search/together.py", "_Course._within", 'outer or "" → ((outer))'): "it has a domain; for mypy",
+    ("planning/solving.py", "Memory.note_search", "1 → 2"): "only the order of the numbers matters",
+    ("planning/victims/policies.py", "NamespacePolicies.governance", "found is None → True"): "it only saves the look",
     (
         "planning/search/board.py",
         "Board.likeness",
