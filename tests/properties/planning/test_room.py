@@ -162,11 +162,12 @@ def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_
         placement = Placement(
             Predictor(ClusterView(cluster([node(f"n{at}", pods=room) for at, room in enumerate(rooms)], [])))
         )
-        current, contention = Current(placement), Contention(placement, (), Leaving(placement), {POD_SLOTS: 1})
+        largest = {POD_SLOTS: 1, "cpu": 0}  # of those that go first, others come later
+        current, contention = Current(placement), Contention(placement, (), Leaving(placement), largest)
         every, own, others = (1 << len(rooms)) - 1, 0, 0
         for number in range(6):
             is_own = random.random() < 0.5
-            pending = pod(f"p{number}", "", spec(requests=Map()))
+            pending = pod(f"p{number}", "", spec(requests=Map(cpu=1)))
             demand = Demand(
                 pending,
                 placement.prepare(pending),

@@ -368,7 +368,7 @@ class Contention:
         """Return how many of the others leave no room on a node; 0 if it has none now."""
         credit = self._credit(demand, slot)
         fitting = (  # Nobody else wants a resource without a largest request.
-            (amounts.free[slot] + credit.get(name, 0) - amount) // self._largest.get(name, amount) + 1
+            (amounts.free[slot] + credit.get(name, 0) - amount) // (self._largest.get(name) or amount) + 1
             for name, amounts, amount in demand.prepared.needs
         )
         fewest = min(fitting, default=maxsize)
