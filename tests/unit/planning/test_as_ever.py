@@ -24,7 +24,6 @@ from tests.properties.planning.mixed_worlds import apart_world, crossing_world, 
 from tests.properties.planning.scarce_worlds import scarce_world
 
 PASSING: Final = 0.1
-FEW: Final = 40
 WORLDS: Final = (
     lambda random: mixed_world(random.randrange(1 << 30)).world,
     lambda random: scarce_world(random.randrange(1 << 30)).world,
@@ -63,7 +62,7 @@ def test_the_bound_is_shown_for_as_many_moves_as_ever_with_as_few_places() -> No
             found["nodes"] += places.nodes.bit_count()
             found["parts"] += sum(part.nodes.bit_count() for part in places.must_hold)
             found["alone"] += bool(places.closing)
-            found["closing"] += sum(min(part.closing, FEW) for part in places.must_hold)
+            found["closing"] += sum(min(part.closing, 40) for part in places.must_hold)
             found["roomy"] += sum(nodes.bit_count() for nodes in places.roomy)
             found["taken"] += sum(places.taken.values())
             found["replacements"] += places.is_replacement

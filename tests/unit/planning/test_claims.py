@@ -180,7 +180,7 @@ def test_without_room_the_nodes_that_lack_it_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("moving", "minutes", "is_kept"),
-    [("waits", 9, True), ("waits", 10, False), ("goes", 9, True), ("goes", 10, False), ("", 60, True)],
+    [("new", 9, True), ("new", 10, False), ("goes", 9, True), ("goes", 10, False), ("", 60, True), ("both", 60, True)],
 )
 def test_room_is_kept_until_what_moves_has_been_stuck_for_ten_minutes(
     moving: str, minutes: int, *, is_kept: bool
@@ -191,7 +191,7 @@ def test_room_is_kept_until_what_moves_has_been_stuck_for_ten_minutes(
     if moving == "goes":
         there.append(pod("goes", "b1", SPREAD, deletion_timestamp=since))
     world = World(nodes, there)
-    if moving == "waits":
-        stuck = pod("new", "", SPREAD, creation_timestamp=since)
-        world.task = msgspec.structs.replace(world.task, pods=(*world.task.pods, stuck))
+    if moving in {"new", "both"}:
+        new_ones = [pod("new", "", SPREAD, creation_timestamp=since), *[new(of=SPREAD)] * (moving == "both")]
+        world.task = msgspec.structs.replace(world.task, pods=(*world.task.pods, *new_ones))
     assert bool(world.taken()) is is_kept

@@ -95,12 +95,11 @@ def test_a_priority_threshold_is_a_value_or_a_class_even_a_missing_one() -> None
 def test_respread_never_evicts_itself() -> None:
     deployment = yaml.safe_load((MANIFESTS / "base" / "deployment.yaml").read_text())
     labels = Map(deployment["spec"]["template"]["metadata"]["labels"])
-    protection = Protection.of(VictimRules())
-    held = protection.of_pod(pod("respread-1", "node-1", spec(), labels=labels, namespace="respread"), NOW)
+    held = DEFAULTS.of_pod(pod("respread-1", "node-1", spec(), labels=labels, namespace="respread"), NOW)
     assert held is not None
     assert held.reason == Reason.PROTECTED_POD
     other = labels.set("app.kubernetes.io/component", "dashboard")
-    assert protection.of_pod(pod("respread-ui-1", "node-1", spec(), labels=other, namespace="respread"), NOW) is None
+    assert DEFAULTS.of_pod(pod("respread-ui-1", "node-1", spec(), labels=other, namespace="respread"), NOW) is None
 
 
 def test_victims_are_ordered_by_readiness_deletion_cost_priority_and_age() -> None:
