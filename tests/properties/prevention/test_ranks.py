@@ -241,14 +241,16 @@ def test_costs_of_others_are_never_overwritten(world: World) -> None:
 
 @given(st.one_of(worlds((ZONE,)), worlds((HOSTNAME,))), st.data())
 def test_new_pods_do_not_change_the_costs_of_other_pods(world: World, data: st.DataObject) -> None:
-    """Scale-downs delete pods in order, and scale-ups add pods. Each pod is patched once; every order is optimal."""
+    """Pods come and go. Each is patched once, unless some nodes are in no domain; every order is optimal."""
     costs: dict[str, int] = {}
     for change in range(3):
         replica_set = replica_set_of(world, costs)
         new = named(replica_set, rank_new(replica_set, roles_of(replica_set)))
         assert new.keys() == {each.name for each in world.pods} - costs.keys()
-        costs |= new
-        order = order_under(world, costs)
+        current = replica_set_of(world, costs := costs | new)
+        again = rerank(current, roles_of(current))
+        assert again is None or any(world.model.rules[0].key not in node.labels for node in world.model.nodes)
+        order = order_under(world, costs := costs | named(current, again or {}))
         assert world.model.total(order) == world.model.best([each.node for each in order])
         kept = order[data.draw(st.integers(0, len(order) - 1)) :]
         costs = {each.name: costs[each.name] for each in kept}
