@@ -99,7 +99,7 @@ class TestBudget:
             def is_counted() -> bool:
                 budget = sandbox.api.get(f"{budgets}/web")
                 status, generation = budget["status"], budget["metadata"]["generation"]
-                return bool(status["observedGeneration"] == generation and status["disruptionsAllowed"] == 3 - pods)
+                return bool(status.get("observedGeneration") == generation and status["disruptionsAllowed"] == 3 - pods)
 
             wait_until(is_counted, "the budget's status")
 

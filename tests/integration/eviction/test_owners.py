@@ -214,7 +214,7 @@ class TestStatefulSet:
 
     def is_updated(self, sandbox: Sandbox, namespace: str, updated: int) -> bool:
         status = sandbox.api.get(f"{STATEFUL_SETS.format(namespace)}/db")["status"]
-        seen = status["observedGeneration"], status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
+        seen = status.get("observedGeneration", 0), status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
         return bool(seen == (2, updated, 3))
 
     def test_a_stateful_set_is_held_during_a_rollout(self, sandbox: Sandbox, namespace: str) -> None:
@@ -429,7 +429,7 @@ class TestOrderedReady:
 
         def seen() -> bool:
             found = sandbox.api.get(path)
-            return bool(found["status"]["observedGeneration"] == found["metadata"]["generation"])
+            return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
 
         wait_until(seen, "the controller to see the change")
 

@@ -277,7 +277,7 @@ class TestOtherPods:
 
         def seen() -> bool:
             found = sandbox.api.get(path)
-            return bool(found["status"]["observedGeneration"] == found["metadata"]["generation"])
+            return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
 
         wait_until(seen, "the controller to see it")
         held = why(sandbox, namespace, web[0])
