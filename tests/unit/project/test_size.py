@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 59_417),  # (300, 44,000)
-        ("operator/respread", 190, 41_403),  # (-, 31,000)
+        ("operator", 278, 59_414),  # (300, 44,000)
+        ("operator/respread", 190, 41_400),  # (-, 31,000)
         ("tests", 448, 74_854),  # (-, 75,000)
     ],
 )

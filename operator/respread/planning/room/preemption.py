@@ -93,6 +93,8 @@ def preemptors_among(
             return (*found, Preemptor(each, placement.table.every))
         if (preemptor := _preemptor(each, nodes, placement, priorities)) is not None:
             found.append(preemptor)
+            if preemptor.nodes == placement.table.every:
+                break  # No other one adds a node.
     return tuple(found)
 
 

@@ -139,6 +139,10 @@ class _Level:
             return 0
         return min(self.share(coming), _filled(self._counts, coming))
 
+    def gained(self, domain: str) -> int:
+        """Return how many others at most have landed in a domain when a replacement can go nowhere else."""
+        return self.most(self.coming - 1) - self.left(domain)
+
     def share(self, coming: int) -> int:
         """Return how many pods each domain has if all have as many, rounded down, when so many have come."""
         return (self._pods + coming) // max(sum(number for _, number in self._counts), 1)
@@ -189,17 +193,16 @@ class _Course:
 
     __slots__ = (
         "_board",
+        "_coming",
         "_counted",
         "_ends",
         "_evicted",
         "_first",
-        "_in_all",
         "_known",
         "_levels",
         "_may_differ",
         "_not_paid_for",
         "_paid_for",
-        "_pieces",
         "_reaching",
         "_shown",
         "_takes",
@@ -209,10 +212,8 @@ class _Course:
 
     def __init__(self, board: Board, waiting: Sequence[int], evicted: Sequence[Spot]) -> None:
         """Begin without any. Those that may come are the pieces `waiting`, and the replacements of the `evicted`."""
-        coming = [*waiting, *(spot.piece for spot in evicted)]
         self._board = board
-        self._pieces = frozenset(coming)
-        self._in_all = len(coming)
+        self._coming = (*waiting, *(spot.piece for spot in evicted))
         self._evicted = evicted
         self._ends: dict[int, _Level | None] = {}
         self._levels: dict[int, _Level] = {}
@@ -233,7 +234,7 @@ class _Course:
         """How many of the replacements are paid for, and how many are not."""
         self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
         """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
-        self._may_differ = len({self._these(number).room for number in self._pieces}) > 1
+        self._may_differ = len({self._these(number).room for number in {*self._coming}}) > 1
         """Whether some may land where others may not."""
 
     def _level(self, index: int) -> _Level:
@@ -328,18 +329,14 @@ class _Course:
             return demand if passing else None
         needed: _Parts = {(): passing}
         lead = self._level(own.lead)
-        for index in (own.lead, *own.beside):
+        larger = own.lead, *own.beside
+        for index in larger:
             level, counts = self._level(index), index in piece.counted_by
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
         few_come = closing > 0 and not piece.hard and own.lead in piece.counted_by and not self._may_differ
-        constraints = own.lead, *own.beside
         parts = tuple(
-            Part(
-                part,
-                self._most_before(piece, constraints, domains) if few_come else closing,
-                self._siblings(constraints, domains),
-            )
+            Part(part, self._gained(piece, larger, domains) if few_come else closing, self._siblings(larger, domains))
             for domains, part in needed.items()
             if few_come or (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
         )
@@ -352,31 +349,29 @@ class _Course:
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
         return None if reachable is None else demand._replace(nodes=nodes & reachable, parts=parts)
 
-    def _most_before(self, piece: Piece, constraints: Iterable[int], domains: _Domains) -> int:
-        """Return how many others at most have landed where domains meet when a replacement can go nowhere else."""
+    def _gained(self, piece: Piece, constraints: Iterable[int], domains: _Domains) -> int:
+        """Return what domains have `gained` at most where they meet."""
         return min(
-            (level := self._level(index)).most(level.coming - 1) - level.left(domain)
+            self._level(index).gained(domain)
             for index, domain in zip(constraints, domains, strict=True)
             if domain is not None and index in piece.counted_by
         )
 
     def _siblings(self, constraints: Iterable[int], domains: _Domains) -> int:
-        """Return how many others at most have landed where domains meet when one can go nowhere else, whoever joins.
-
-        A DoNotSchedule constraint allows no other domain then than those with the fewest pods.
-        """
-        ends = [
-            (end, domain)
+        """Return the same whoever joins: a DoNotSchedule constraint allows only domains with the fewest pods then."""
+        gained = (
+            max(0, end.gained(domain))
             for index, domain in zip(constraints, domains, strict=True)
             if domain is not None and (end := self._end(index)) is not None
-        ]
-        return min((max(0, end.most(self._in_all - 1) - end.left(domain)) for end, domain in ends), default=maxsize)
+        )
+        return min(gained, default=maxsize)
 
     def _end(self, index: int) -> _Level | None:
         """Return a DoNotSchedule constraint without all that may be evicted; None if it does not count all of them."""
         if index not in self._ends:
             end = _Level(self._board.tallies[index])
-            counted = all(index in self._board.pieces[piece].counted_by for piece in self._pieces)
+            end.coming = len(self._coming)
+            counted = all(index in self._board.pieces[piece].counted_by for piece in self._coming)
             for spot in self._evicted:
                 if (domain := end.tally.domain_of[spot.slot]) is not None:
                     end.evict(domain)
