@@ -125,7 +125,7 @@ else
 	@.venv-$(NEWEST)/bin/python -m pytest -n auto -m "not long" $(EACH_FILE_WHOLE) $(wildcard tests/*/kube tests/*/handlers) tests/integration/controller/test_in_a_pod.py
 endif
 
-mutants: setup ## Put plausible faults into a copy of the code and show which test catches each (ARGS=--help for more).
+mutants: setup ## Put plausible faults into the imported code and show which test catches each (ARGS=--help for more).
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 check-static: setup ## Lint, types and layers.

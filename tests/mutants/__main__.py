@@ -1,6 +1,6 @@
-"""Checks that the fast tests detect faults: puts faults into a copy of the code, one after another.
+"""Checks that the fast tests detect faults: changes the imported code, one fault after another.
 
-    python -m tests.mutants [--only WORD] [--random NUMBER] [--seed SEED] [--tests TEST …] [--with-control-plane]
+    python -m tests.mutants [--only WORD] [--random NUMBER] [--seed SEED] [--tests TEST …]
 
 The faults are those of `faults.py`, and as many as `--random` says that are drawn from the operators of the code in the
 packages on which safety depends (`operators.py`). For each, the fast tests run that enter the changed function, until
@@ -41,18 +41,14 @@ def main() -> int:
     parser.add_argument("--random", default=100, type=int, metavar="NUMBER", help="faults to draw (%(default)s)")
     parser.add_argument("--only-random", action="store_true", help="leave those of faults.py out")
     parser.add_argument("--seed", default=random.randrange(10**6), type=int, help="for those; by default another each")
-    parser.add_argument("--tests", nargs="+", default=[], metavar="TEST", help="try these tests alone")
-    parser.add_argument("--seconds", default=120, type=float, help="the longest time of tests of a fault (%(default)s)")
-    parser.add_argument("--with-control-plane", action="store_true", help="then run tests on the control plane, too")
+    parser.add_argument("--tests", nargs="+", default=[], metavar="TEST", help="try those alone that begin so")
+    parser.add_argument("--seconds", default=60, type=float, help="the longest time of tests of a fault (%(default)s)")
     options = parser.parse_args()
     others = drawn(ROOT / CODE, options.random, options.seed, options.only)  # of the code that is copied now
     with trials(options.tests, options.seconds) as tried:
         named = [] if options.only_random else [each for each in FAULTS if options.only in f"{each.file} {each.name}"]
-        listed = [
-            _try(tried, each.change(tried.code(each.file)), with_control_plane=options.with_control_plane)
-            for each in named
-        ]
-        results = [_try(tried, each, with_control_plane=options.with_control_plane) for each in others]
+        listed = [_try(tried, each.change(tried.code(each.file))) for each in named]
+        results = [_try(tried, each) for each in others]
     missed = [each for each in listed if not each.by]
     print(f"\n{len(listed) - len(missed)} of {len(listed)} faults of faults.py are caught.")
     print(f"Of those drawn with seed {options.seed}:")
@@ -60,9 +56,9 @@ def main() -> int:
     return 1 if missed or caught < LEAST_SHARE else 0
 
 
-def _try(tried: Trials, change: Change, *, with_control_plane: bool) -> Result:
+def _try(tried: Trials, change: Change) -> Result:
     code = tried.code(change.file)
-    by = tried.caught_by(change, with_control_plane=with_control_plane)
+    by = tried.caught_by(change)
     why = "" if by else EQUIVALENT.get((change.file, change.function(code), change.name), "")
     word = "caught" if by else "equal " if why else "MISSED"
     print(f"{word}  {change.file}:{change.line(code)}  {change.name}\n        {by or why}", flush=True)

@@ -44,3 +44,13 @@ class Change(NamedTuple):
             return ""
 
         return within(ast.parse(code), "")
+
+    def body(self, code: str) -> str:
+        """Return the qualified name of the outermost function around the change; empty if it is not in its body."""
+        line, name = self.line(code), self.function(code).partition(".<locals>.")[0]
+        bodies = (
+            (node.body[0].lineno, node.end_lineno or 0)
+            for node in ast.walk(ast.parse(code))
+            if isinstance(node, _FUNCTIONS) and node.name == name.rpartition(".")[2]
+        )
+        return name if any(first <= line <= last for first, last in bodies) else ""

@@ -1,20 +1,31 @@
-"""Tries changes in a copy of the code, with the tests that enter the changed function."""
+"""Tries changes in forks of a process that has imported the fast tests, so that a caught one takes about a second."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import multiprocessing
 import os
-import re
-import shutil
-import subprocess
+import resource
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from importlib.machinery import SourceFileLoader
 from itertools import accumulate
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final, NamedTuple
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final
+
+import pytest
 
 from tests.mutants.change import Change
 
@@ -22,200 +33,257 @@ ROOT: Final = Path(__file__).parents[2]
 CODE: Final = Path("operator", "respread")
 FAST: Final = ("tests/unit", "tests/conformance", "tests/properties")
 """The tests without a control plane."""
-NOT_SLOW: Final = ("-m", "not controlplane and not long")
-NOT_A_CATCH: Final = "tests/unit/project/test_mutants.py"
-"""It fails with every change, because none can be put in twice."""
+NOT_A_CATCH: Final = "tests/unit/project"
+"""It fails because of what files contain, or does not import the code."""
 NOTES: Final = ROOT / "build" / "mutants.json"
-"""What the tests enter, until they or the code change."""
+"""How long each test takes and the functions that it enters, as `file::qualified name`."""
 MOST_SECONDS: Final = 60
 """Of a test. A change may make it endless."""
+MOST_SECONDS_OF_A_FORK: Final = 1200
+MOST_BYTES: Final = 8 << 30
+"""Of address space: a change may make a list endless."""
 FIRST: Final = 40
 """So many tests run first: those that enter the fewest functions, which are mostly about the changed one."""
 
+_FORKS: Final = multiprocessing.get_context("fork")
 
-class Noted(NamedTuple):
-    """What a test did without any change."""
-
-    test: str
-    seconds: float
-    functions: frozenset[str]
-    """As `file::qualified name`."""
-
-    @property
-    def file(self) -> str:
-        """The file of the test."""
-        return self.test.partition("::")[0]
-
-    @property
-    def is_property(self) -> bool:
-        """Whether it takes longer, because it tries many clusters."""
-        return self.test.startswith("tests/properties")
-
-
-class Selection(NamedTuple):
-    """Tests to run."""
-
-    arguments: Sequence[str]
-    """Of pytest."""
-    chosen: Sequence[str] = ()
-    """Their names, in the order to run them in. Empty: all that the arguments select."""
-
-    @classmethod
-    def of(cls, noted: Sequence[Noted]) -> Selection:
-        """Return some fast tests in their order."""
-        names = [each.test for each in noted]
-        return cls(sorted({each.file for each in noted}), names)
+Notes = Mapping[str, tuple[float, Sequence[str], str]]
+"""By test. The last is the digest of its file."""
 
 
 class Trials:
-    """A copy of the code, and the tests that may catch a change of it."""
+    """Tries changes with the tests that may catch them."""
 
-    def __init__(self, copy: Path, noted: Sequence[Noted], always: Sequence[str], most_seconds: float) -> None:
-        """Create it; `trials` also makes the copy.
+    def __init__(self, tests: Connection, most_seconds: float, always: Sequence[str]) -> None:
+        """Create it; `trials` also starts the process.
 
         Args:
-            copy: the files under version control.
-            noted: what each fast test enters.
-            always: tests to run for every change instead.
+            tests: to the process that has imported the tests.
             most_seconds: for a change, as the tests took without any.
+            always: tests to run for every change instead: what their names begin with.
         """
-        self._copy = copy
+        self._tests = tests
+        self._names: list[str] = tests.recv()
+        self._always = [name for name in self._names if name.startswith(tuple(always))] if always else []
         self._most_seconds = most_seconds
-        self._noted = noted
-        self._always = always
+        self._notes: Notes = {} if always else self._noted()
 
     def code(self, file: str) -> str:
         """Return the code of a file, relative to `operator/respread`, without a change."""
-        return (self._copy / CODE / file).read_text(encoding="utf-8")
+        return (ROOT / CODE / file).read_text(encoding="utf-8")
 
-    def _text(self, test_file: str) -> str:
-        return (self._copy / test_file).read_text(encoding="utf-8")
+    def caught_by(self, change: Change) -> str:
+        """Return a test that fails with a change, and fails again alone, but not without the change; or nothing."""
+        code = self.code(change.file)
+        file, text = str(ROOT / CODE / change.file), change.put_into(code)
+        function = change.body(code)
 
-    def caught_by(self, change: Change, *, with_control_plane: bool = False) -> str:
-        """Return a test that fails with a change, and fails again alone; empty if there is none."""
-        code, file = self.code(change.file), self._copy / CODE / change.file
-        selections = list(self._selections(change, code))
-        if with_control_plane:
-            folders = map(str, self._copy.glob(f"tests/*/{change.file.partition('/')[0]}"))
-            selections += [Selection(["-m", "not long", *folders]), Selection(["-m", "not long", "tests"])]
-        file.write_text(change.put_into(code), encoding="utf-8")
-        try:
-            found = (test for selection in selections if (test := _first_failure(self._copy, selection)))
-            return next((test for test in found if _first_failure(self._copy, Selection([test]))), "")
-        finally:
-            file.write_text(code, encoding="utf-8")
+        def failing(tests: Sequence[str]) -> str:
+            found = self._ask(tests, (file, function, text)) if function else None
+            return str(_in_fork(partial(_run_anew, tests, file, text)) if found is None else found)
 
-    def _selections(self, change: Change, code: str) -> Iterator[Selection]:
-        """Yield the fast tests that enter the changed function.
+        test = failing(self._tests_for(change, code))
+        return test if test not in self._names or (failing([test]) and self._ask([test])) else ""
 
-        For a change outside of one, those whose files name the constant, and any that enter its file.
-        """
+    def _ask(self, tests: Sequence[str], change: tuple[str, str, str] | None = None) -> Any:
+        self._tests.send((tests, change))
+        return self._tests.recv()
+
+    def _tests_for(self, change: Change, code: str) -> Sequence[str]:
+        """Return the tests that enter the changed function, or its file if it is in none, in their order."""
         if self._always:
-            yield Selection(self._always)
-            return
+            return self._always
         function = f"{change.file}::{change.function(code)}"
-        entering = [each for each in self._noted if function in each.functions]
-        if function.endswith("::"):
-            entering = [each for each in self._noted if any(name.startswith(function) for name in each.functions)]
-            constant = code.splitlines()[change.line(code) - 1].partition(":")[0]
-            naming = {file for file in {each.file for each in self._noted} if constant in self._text(file)}
-            if constant.isidentifier() and naming:
-                yield Selection.of([each for each in self._noted if each.file in naming])
-        if not entering:
-            yield Selection([*NOT_SLOW, f"tests/unit/{change.file.partition('/')[0]}"])
-            return
-        entering.sort(key=lambda each: (each.is_property, len(each.functions)))
-        first = [each for each in entering[:FIRST] if not each.is_property]
-        others = sorted(entering[len(first) :], key=lambda each: (each.is_property, each.seconds))
-        seconds = accumulate(each.seconds for each in others)
-        others = [each for each, until in zip(others, seconds, strict=True) if until <= self._most_seconds]
-        for noted in (first, others):
-            if noted:
-                yield Selection.of(noted)
+        is_meant = function.startswith if function.endswith("::") else function.__eq__
+        entering = {test: noted for test, noted in self._notes.items() if any(map(is_meant, noted[1]))}
+        order = sorted(entering, key=lambda test: (_is_property(test), len(entering[test][1])))
+        first = [test for test in order[:FIRST] if not _is_property(test)]
+        others = sorted(order[len(first) :], key=lambda test: (_is_property(test), entering[test][0]))
+        until = accumulate(entering[test][0] for test in others)
+        return first + [test for test, end in zip(others, until, strict=True) if end <= self._most_seconds]
+
+    def _noted(self) -> Notes:
+        """Return what each test enters, by an earlier run as far as its file and what it enters have not changed."""
+        paths = [path for folder in ("operator", "tests") for path in (ROOT / folder).rglob("*.py")]
+        digests = {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+        shared = {
+            name for name in digests if name.startswith("tests") and "/test_" not in name and "/mutants/" not in name
+        }
+
+        def digest_of(test: str, functions: Sequence[str]) -> str:
+            entered = {str(CODE / each.partition("::")[0]) for each in functions}
+            return hashlib.sha256(
+                repr([digests.get(each) for each in sorted({_file(test), *shared, *entered})]).encode()
+            ).hexdigest()
+
+        known: Notes = json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
+        notes = {
+            test: known[test]
+            for test in self._names
+            if test in known and known[test][2] == digest_of(test, known[test][1])
+        }
+        if missing := [test for test in self._names if test not in notes]:
+            print(f"Noting which functions {len(missing)} tests enter …", flush=True)
+            for test, (seconds, functions) in self._ask(missing).items():
+                notes[test] = seconds, functions, digest_of(test, functions)
+            NOTES.parent.mkdir(exist_ok=True)
+            NOTES.write_text(json.dumps(notes), encoding="utf-8")
+        for test in set(self._names) - notes.keys():
+            print(f"Fails without any change, and is left out: {test}")
+        return notes
 
 
 @contextmanager
-def trials(always: Sequence[str] = (), most_seconds: float = 120) -> Iterator[Trials]:
-    """Copy the files under version control, and note what the fast tests enter.
+def trials(always: Sequence[str] = (), most_seconds: float = 60) -> Iterator[Trials]:
+    """Import the fast tests in a process of its own.
 
     Args:
-        always: tests to run for every change instead, as arguments of pytest.
+        always: tests to run for every change instead: what their names begin with.
         most_seconds: for a change, as the tests took without any.
     """
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.splitlines()  # fmt: skip
-    contents: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="respread-mutants-") as directory:
-        copy = Path(directory)
-        for name in names:
-            if (ROOT / name).is_file():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, copy / name)
-                contents[name] = hashlib.sha256((ROOT / name).read_bytes()).hexdigest()
-        subprocess.run(["git", "init", "--quiet", "."], cwd=copy, check=True)
-        # By times, Python would take a file that changes twice within a second for the one before.
-        by_content = ["-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "operator"]
-        subprocess.run([sys.executable, *by_content], cwd=copy, check=True)
-        yield Trials(copy, [] if always else _noted(copy, contents), always, most_seconds)
+    ours, its = _FORKS.Pipe()
+    process = _FORKS.Process(target=_pytest, args=(FAST, _Tests(its)))
+    process.start()
+    its.close()
+    yield Trials(ours, most_seconds, always)
+    ours.send(None)
+    process.join()
 
 
-def _noted(copy: Path, contents: Mapping[str, str]) -> list[Noted]:
-    """Return what each fast test enters, by the last run as far as nothing has changed since.
+class _Failures:
+    """A plugin of pytest that knows which tests failed."""
 
-    Args:
-        copy: the copy of the code.
-        contents: the digest of each of its files.
-    """
-    files = {name: digest for name, digest in contents.items() if name.startswith(FAST) and "/test_" in name}
-    others = sorted(
-        (name, digest)
-        for name, digest in contents.items() - files.items()
-        if name.endswith(".py") and name.startswith(("operator/", "tests/")) and not name.startswith("tests/mutants/")
-    )
-    code = hashlib.sha256(json.dumps(others).encode()).hexdigest()
-    known = json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
-    if known.get("code") != code:
-        known = {"files": {}, "failed": [], "by_test": {}}
-    same = files.items() & known["files"].items()
-    if changed := sorted(files.keys() - dict(same).keys()):
-        print(f"Noting which functions the tests of {len(changed)} files enter …", flush=True)
-        with tempfile.NamedTemporaryFile(suffix=".json") as notes:
-            done = _pytest(
-                copy, [*NOT_SLOW, *(FAST if len(changed) == len(files) else changed)], RESPREAD_MUTANTS_NOTES=notes.name
-            )
-            if done.returncode not in {0, 1, 5}:
-                raise ChildProcessError(f"the fast tests ended with {done.returncode}: {done.stdout[-2000:]}")
-            new = json.loads(notes.read())
-        kept = {test: noted for test, noted in known["by_test"].items() if test.partition("::")[0] in dict(same)}
-        failed = [test for test in known["failed"] if test.partition("::")[0] in dict(same)]
-        known = {"code": code, "files": files, "failed": failed + new["failed"], "by_test": kept | new["by_test"]}
-        NOTES.parent.mkdir(exist_ok=True)
-        NOTES.write_text(json.dumps(known), encoding="utf-8")
-    if known["failed"]:
-        print(f"These fail without any fault, and are left out: {', '.join(known['failed'])}")
-    return [Noted(test, seconds, frozenset(names)) for test, (seconds, names) in known["by_test"].items()]
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
 
 
-def _first_failure(copy: Path, selection: Selection) -> str:
-    """Run tests until one fails, and return its name."""
-    options = ["-x", "--tb=no", f"--timeout={MOST_SECONDS}"]
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as chosen:
-        json.dump(selection.chosen, chosen)
-        chosen.flush()
-        named = {"RESPREAD_MUTANTS_TESTS": chosen.name} if selection.chosen else {}
-        done = _pytest(copy, [*options, *selection.arguments], **named)
-    if done.returncode in {0, 5}:  # all passed, or there are none
+class _Tests(_Failures):
+    """A plugin that runs, in forks, the tests that it is asked for."""
+
+    def __init__(self, asked: Connection) -> None:
+        super().__init__()
+        self._asked = asked
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        gc.unfreeze()  # or their functions are not found
+        functions: dict[tuple[str, str], list[FunctionType]] = defaultdict(list)
+        for each in gc.get_objects():
+            if isinstance(each, FunctionType) and str(CODE) in each.__code__.co_filename:
+                functions[each.__code__.co_filename, each.__code__.co_qualname].append(each)
+        gc.freeze()
+        self._asked.send(list(items))
+        while (asked := self._asked.recv()) is not None:
+            chosen = [items[test] for test in asked[0]]
+            if asked[1] is None:
+                self._asked.send(self._note_at_once(chosen))
+                continue
+            file, name, text = asked[1]
+            old = sorted(functions[file, name], key=lambda function: function.__code__.co_firstlineno)
+            new = [code for code in _codes(compile(text, file, "exec")) if code.co_qualname == name]
+            can = [each.__code__.co_freevars for each in old] == [code.co_freevars for code in new] != []
+            self._asked.send(_in_fork(partial(self._first_failure, chosen, old, new)) if can else None)
+        return True
+
+    def _first_failure(self, items: Sequence[pytest.Item], old: Sequence[FunctionType], new: Sequence[CodeType]) -> str:
+        for function, code in zip(old, new, strict=True):
+            function.__code__ = code
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.failed:
+                return item.nodeid
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    return found[1] if found else f"pytest ended with {done.returncode}: {done.stderr[-300:]}"
+
+    def _note_at_once(self, items: Sequence[pytest.Item]) -> dict[str, tuple[float, Sequence[str]]]:
+        files = list(dict.fromkeys(item.path for item in items))
+        number = min(len(files), os.cpu_count() or 1)
+        parts = [[item for item in items if item.path in files[at::number]] for at in range(number)]
+        with ThreadPoolExecutor() as pool:
+            return dict(ChainMap(*pool.map(_in_fork, [partial(self._note, part) for part in parts])))
+
+    def _note(self, items: Sequence[pytest.Item]) -> dict[str, tuple[float, Sequence[str]]]:
+        """Return what each test enters that does not fail."""
+        noted = {}
+        entered: dict[int, CodeType] = {}  # by identity, because comparing code takes long
+
+        def enter(frame: FrameType, _event: str, _argument: object) -> None:
+            if id(frame.f_code) not in entered:
+                entered[id(frame.f_code)] = frame.f_code
+
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            entered.clear()
+            began = time.perf_counter()
+            threading.settrace(enter)
+            sys.settrace(enter)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            sys.settrace(None)
+            threading.settrace(None)
+            ours = [code for code in entered.values() if str(CODE) in code.co_filename]
+            names = {f"{code.co_filename.partition(f'{CODE}/')[2]}::{code.co_qualname}" for code in ours}
+            noted[item.nodeid] = time.perf_counter() - began, sorted(names)
+        return {test: what for test, what in noted.items() if test not in self.failed}
 
 
-def _pytest(copy: Path, arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*command, f"--ignore={NOT_A_CATCH}", *arguments],
-        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy / "operator"), **environment},
-        check=False, capture_output=True, text=True,
-    )  # fmt: skip
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
+
+def _in_fork(do: Callable[[], object]) -> Any:
+    """Return what a function returns in a fork, or that it did not."""
+    receiver, sender = _FORKS.Pipe(duplex=False)
+
+    def run() -> None:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for each in range(3):
+            os.dup2(nowhere, each)
+        sender.send(do())
+
+    process = _FORKS.Process(target=run)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv() if receiver.poll(MOST_SECONDS_OF_A_FORK) else "it ends too late"
+    except EOFError:
+        return "it ends the process"
+    finally:
+        os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
+
+
+def _run_anew(tests: Sequence[str], file: str, text: str) -> str:
+    """Import everything with a change, and return the first failure in files of tests."""
+    imported = SourceFileLoader.get_code
+
+    def changed(loader: SourceFileLoader, name: str) -> CodeType | None:
+        return compile(text, file, "exec") if loader.path == file else imported(loader, name)
+
+    pytest.MonkeyPatch().setattr(SourceFileLoader, "get_code", changed)
+    plugin = _Failures()
+    code = _pytest(list(dict.fromkeys(map(_file, tests))), plugin) if tests else 0
+    return next(iter(plugin.failed), f"pytest ended with {code}" if code else "")
+
+
+def _pytest(tests: Sequence[str], plugin: object) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder  # or every later run would try what has failed here
+        options = ("-qsx", "-n0", "-pno:cacheprovider", f"--timeout={MOST_SECONDS}", f"--basetemp={folder}/tests")
+        chosen = ("-mnot controlplane and not long", f"--ignore={NOT_A_CATCH}", *tests)
+        return pytest.main([*options, *chosen], [plugin])
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _is_property(test: str) -> bool:
+    return test.startswith("tests/properties")

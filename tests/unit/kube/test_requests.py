@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from pathlib import Path
 
 import pytest
 
 from respread.kube import requests as module
+from respread.kube.access import ClusterAccess
+from respread.kube.credentials import Endpoint, FixedIdentity, Pem
 from respread.kube.requests import NoResponseError, Requests, open_requests
 from tests.integration.stub_api_server import Answering, StubApiServer, dropping, hanging, nobody_at, truncating
+from tests.integration.tls_front import Authority
 
 
 async def was_sent(requests: Requests, timeout_seconds: float = 60.0) -> bool:
@@ -29,6 +34,22 @@ async def test_a_request_that_reached_the_server_may_have_been_carried_out(answe
 async def test_a_request_without_a_server_was_not_sent() -> None:
     async with open_requests(nobody_at("http://127.0.0.1:1")) as requests:
         assert not await was_sent(requests)
+
+
+async def test_certificate_authorities_are_read_again_at_once_if_the_api_server_has_another_one(tmp_path: Path) -> None:
+    """For example because both were replaced together; otherwise they are looked at every minute."""
+    old, new = (Authority.create(tmp_path, name) for name in ("old", "new"))
+    shown, known = new.server("IP:127.0.0.1"), tmp_path / "known.crt"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.certificate, shown.key)
+    known.write_text(old.own.text, encoding="utf-8")
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        endpoint = Endpoint(server=f"https://127.0.0.1:{port}", certificate_authority=Pem(path=str(known)))
+        async with open_requests(ClusterAccess(endpoint, FixedIdentity())) as requests:
+            assert not await was_sent(requests)
+            known.write_text(new.own.text, encoding="utf-8")
+            assert await was_sent(requests)
 
 
 async def test_a_request_that_gets_no_connection_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
