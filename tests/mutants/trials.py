@@ -96,7 +96,12 @@ class Trials:
         function = f"{change.file}::{change.function(code)}"
         is_meant = function.startswith if function.endswith("::") else function.__eq__
         entering = {test: noted for test, noted in self._notes.items() if any(map(is_meant, noted[1]))}
-        order = sorted(entering, key=lambda test: (_is_property(test), len(entering[test][1])))
+        # Of a constant, or a field with a default, few tests are those that tell of it.
+        constant = "" if change.body(code) else code.splitlines()[change.line(code) - 1].partition(":")[0].strip()
+        telling = {file for file in map(_file, entering) if constant in (ROOT / file).read_text(encoding="utf-8")}
+        order = sorted(
+            entering, key=lambda test: (_file(test) not in telling, _is_property(test), len(entering[test][1]))
+        )
         first = [test for test in order[:FIRST] if not _is_property(test)]
         others = sorted(order[len(first) :], key=lambda test: (_is_property(test), entering[test][0]))
         until = accumulate(entering[test][0] for test in others)

@@ -214,13 +214,13 @@ def test_a_new_constraint_joins_the_component_of_the_pods_that_it_counts() -> No
     state = ClusterState()
     state.replace("nodes", [node(name, zone) for name, zone in HOSTS.items()])
     state.replace("namespaces", [Namespace(name="default", labels=Map(restored="yes"))])
-    state.replace("pods", [pod(f"p{number}", "a1", SPECS[0], labels=LABELS[1]) for number in range(4)])
     index, tasks, selection = SpreadIndex(), Tasks(), Selection(PolicyIndex(SETTING.policies))
-    sizes = []
-    for of in (SPECS[3], SPECS[1], SPECS[3]):
-        changed = pod("other", "a1", of, labels=LABELS[3])
-        state.apply("pods", [(changed.key, changed)])
+    crowded, even, sizes = ("a1", "a1", "a1"), ("a1", "b1", "c1"), []
+    for hosts, of in [(crowded, 3), (crowded, 1), (crowded, 3), (even, 3), (even, 1), (crowded, 1)]:
+        changed = [pod(f"p{number}", host, SPECS[0], labels=LABELS[1]) for number, host in enumerate(hosts)]
+        changed.append(pod("other", "a1", SPECS[of], labels=LABELS[3]))
+        state.apply("pods", [(each.key, each) for each in changed])
         selection.advance(state.snapshot, index.update(state.snapshot))
         found = tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
         sizes.append([len(task.groups) for task in found])
-    assert sizes == [[1], [3], [1]]
+    assert sizes == [[1], [3], [1], [], [], [3]]

@@ -172,6 +172,7 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
             {"hostNetwork": True, **with_container(ports=[{"containerPort": 80}])},
             False,
         ),
+        ({"hostNetwork": True, **with_container()}, {"hostNetwork": True, **with_container(ports=[{}])}, False),
         (
             with_container(ports=[{"containerPort": 80, "hostPort": 80}]),
             with_container(ports=[{"containerPort": 80}]),

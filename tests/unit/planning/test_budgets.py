@@ -126,6 +126,7 @@ def test_several_budgets_hold_a_pod_permanently_and_up_to_three_are_named() -> N
         "3 PodDisruptionBudgets select it (a, b, c), and the Eviction API refuses pods with more than one: change "
         "their selectors so that one remains"
     )
+    assert "2 PodDisruptionBudgets select it (a, b)" in held(book(*map(budget, "ab")).verdict(web("a"))).message
     budgets = [budget(f"{'a' * 240}{number:05}", allowed=9) for number in range(2_000)]
     why = held(book(*budgets).verdict(web("a")))
     assert why.message.startswith("2000 PodDisruptionBudgets select it (")
