@@ -38,45 +38,47 @@ SENT = Ledger().sent(MOVE, BEFORE, 0.0, NOW.timestamp())
 
 def needed(
     snapshot: ClusterSnapshot, in_flight: Ledger, *, reason: Reason = Reason.IN_MOTION, begun: bool = True
-) -> list[int]:
-    """Return the evictions that are kept for the group while a plan leaves it alone."""
+) -> list[list[int]]:
+    """Return the evictions that are kept for the group while a plan leaves it alone, and those to come later."""
     history = History(NOW.timestamp)
     if begun:
         history.count(Counting("default", ("default",), (GROUP,)))
     observed = observation(snapshot, ledger=in_flight, history=history)
     blocked = BlockedGroup(group=GROUP, policy="default", reason=reason, message="")
-    return [each.evictions for each in begun_groups([blocked], observed)]
+    return [[each.evictions for each in found([blocked], observed)] for found in (begun_groups, later_moves)]
 
 
 def test_an_eviction_in_flight_counts_from_its_request_to_its_replacement() -> None:
     leaving = msgspec.structs.replace(PODS[0], deletion_timestamp=NOW)
     pending, placed = web("web-6", "", ready=False), web("web-6", "b1", ready=False)
-    assert needed(BEFORE, SENT) == [3]
-    assert needed(cluster(NODES[1:], PODS), SENT) == [0]  # the domain that it leaves is gone
-    assert needed(cluster(NODES, [leaving, *PODS[1:]]), SENT) == [3]
-    for replacement in (pending, placed):
-        after = cluster(NODES, [*PODS[1:], replacement])
+    assert needed(BEFORE, SENT) == [[3], [3]]
+    assert needed(cluster(NODES[1:], PODS), SENT) == [[0], [0]]  # the domain that it leaves is gone
+    assert needed(cluster(NODES, [leaving, *PODS[1:]]), SENT) == [[3], [3]]
+    for replacement, others, more in ((pending, PODS[1:4], 1), (placed, PODS[1:], 3)):
+        after = cluster(NODES, [*others, replacement])
         in_flight, _ = SENT.updated(after, 1.0, lambda *_: Outcome.IMPROVED)
-        assert needed(after, in_flight) == [3]
+        assert needed(after, in_flight) == [[more], [more]]
 
 
 @pytest.mark.parametrize(
     ("reason", "begun", "expected"),
     [
-        (Reason.QUIET_PERIOD, True, [3]),
-        (Reason.IN_MOTION, False, []),  # what somebody else changes
-        (Reason.BACKING_OFF, True, []),  # for longer than a moment
+        (Reason.QUIET_PERIOD, True, [[3], [3]]),
+        (Reason.IN_MOTION, False, [[], [3]]),  # what somebody else changes
+        (Reason.BACKING_OFF, True, [[], [3]]),  # for longer than a moment
+        (Reason.HELD_BY_BUDGET, True, [[], [3]]),  # until those in flight have ended
+        (Reason.PROTECTED_POD, True, [[], []]),
     ],
 )
 def test_evictions_are_kept_only_for_groups_that_were_begun_and_will_be_continued(
-    reason: Reason, begun: bool, expected: list[int]
+    reason: Reason, begun: bool, expected: list[list[int]]
 ) -> None:
     assert needed(BEFORE, SENT, reason=reason, begun=begun) == expected
 
 
 def test_groups_that_hold_need_none() -> None:
     evenly = cluster(NODES, [web(f"web-{number}", f"{'abc'[number % 3]}1") for number in range(6)])
-    assert needed(evenly, Ledger()) == [0]
+    assert needed(evenly, Ledger()) == [[0], [0]]
 
 
 @pytest.mark.parametrize(

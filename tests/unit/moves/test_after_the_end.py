@@ -76,6 +76,8 @@ def test_an_evicted_pod_is_ours_until_one_observation_after_its_deletion(outcome
     assert [each.move for each in ended.ours] == ours
     same = followed(ended, LEAVING, NEW)
     assert same is ended
+    lasting, _ = ended.judged(world(LEAVING, NEW), 100 + STEADY_SECONDS)
+    assert [each.move for each in lasting.ours] == ours
     gone = followed(ended, NEW)
     assert gone.ours == ()
     assert followed(gone, NEW) is gone

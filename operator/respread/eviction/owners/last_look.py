@@ -141,7 +141,7 @@ class Owners:
                 expected=moves.unreplaced(controller.uid, {each.uid for each in siblings}),
                 exchanged=moves.exchanged(controller.uid),
                 now=datetime.now(UTC),
-                together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
+                together=[each.pod.uid for each in together],
             )
         )
         return held or await self._replacements.why_not(move, reading, moves, rules)
