@@ -130,7 +130,7 @@ class History:
 
     def learn_lasting(self, move: Move) -> None:
         """Record that a move has improved its groups lastingly: earlier failures are forgotten."""
-        for key in move.groups if self.back_offs.groups else ():
+        for key in move.groups:
             self.back_offs = self.back_offs.improved(self._names.of(key))
         self.breakers = self.breakers.succeeded(move.policy)
 
