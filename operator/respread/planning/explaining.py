@@ -159,10 +159,11 @@ def _with_rivals(board: Board, tally: Tally, path: Path, holders: Mapping[int, s
     index = board.tallies.index(tally)
     own = next(component for component in board.components if index in component)
     rivals = {
-        spot.slot: f"the moves that restore {board.tallies[board.pieces[spot.piece].counted_by[0]].group.key}"
+        spot.slot: f"the moves that restore {board.tallies[first].group.key}"
         for choice in path.choices
         for spot in choice.outcome.placed
-        if board.pieces[spot.piece].counted_by and board.pieces[spot.piece].counted_by[0] not in own
+        for first in board.pieces[spot.piece].counted_by[:1]
+        if first not in own
     }
     return {**rivals, **holders}
 
