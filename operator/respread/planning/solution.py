@@ -361,7 +361,7 @@ def _expected(board: Board, coming: Sequence[Pod]) -> list[Spot]:
             potentials.append((board.potential(), spot))
             board.count(spot, -1)
         _, best = min(potentials)
-        board.expect(best)
+        board.expect(best, 1)
         placed.append(best)
     return placed
 

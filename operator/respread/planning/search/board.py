@@ -372,7 +372,7 @@ class Board:
         self.count(spot, 1)
         self._history.append((spot, 1))
 
-    def expect(self, spot: Spot, by: int = 1) -> None:
+    def expect(self, spot: Spot, by: int) -> None:
         """Place a replacement of a move in flight before the first move, or take it back from the counts with -1.
 
         Its room is given back with the view's.
