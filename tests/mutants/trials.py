@@ -156,10 +156,16 @@ def trials(always: Sequence[str] = (), most_seconds: float = 60) -> Iterator[Tri
 
 
 class _Failures:
-    """A plugin of pytest that knows which tests failed."""
+    """A plugin of pytest that runs only some tests, if they are named, and knows which failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: Sequence[str] = ()) -> None:
         self.failed: list[str] = []
+        self._only = only
+
+    @pytest.hookimpl(trylast=True)  # after tests/conftest.py has put them in order
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._only:
+            items[:] = [item for item in items if item.nodeid in self._only]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -266,14 +272,14 @@ def _in_fork(do: Callable[[], object]) -> Any:
 
 
 def _run_anew(tests: Sequence[str], file: str, text: str) -> str:
-    """Import everything with a change, and return the first failure in files of tests."""
+    """Import everything with a change, and return the first failure of tests."""
     imported = SourceFileLoader.get_code
 
     def changed(loader: SourceFileLoader, name: str) -> CodeType | None:
         return compile(text, file, "exec") if loader.path == file else imported(loader, name)
 
     pytest.MonkeyPatch().setattr(SourceFileLoader, "get_code", changed)
-    plugin = _Failures()
+    plugin = _Failures(tests)
     code = _pytest(list(dict.fromkeys(map(_file, tests))), plugin) if tests else 0
     return next(iter(plugin.failed), f"pytest ended with {code}" if code else "")
 
