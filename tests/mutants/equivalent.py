@@ -93,11 +93,16 @@ EQUIVALENT: Final = {
         "OtherControllers.why_incomplete",
         "controller is None or pod.controller is None → ((controller is None))",
     ): "each of these pods has a controller; the condition is for mypy",
-    (
-        "moves/following.py",
-        "judged",
-        "entry.ended is None or entry.replacement is None → ((entry.replacement is None))",
-    ): "a move that must stay Ready has ended; the condition is for mypy",
+    **{
+        ("moves/following.py", "judged", f"entry.ended is None or entry.replacement is None → {wrong}"): (
+            "a move that must stay Ready has ended; the condition is for mypy"
+        )
+        for wrong in (
+            "((entry.replacement is None))",
+            "((entry.ended is None) and (entry.replacement is None))",
+            "False",
+        )
+    },
     (
         "holds/refusals.py",
         "_controller_key",

@@ -161,18 +161,9 @@ class Observer:
         ledger, ended = ledger.updated(snapshot, journal.clock(), partial(compared, spread))
         judged = journal.followed(ledger, snapshot)
         if leads:
-            self._follow_trials(snapshot, policies)
-            self._learn((*ended, *judged.relapsed), judged, spread, policies)
-
-    def _follow_trials(self, snapshot: ClusterSnapshot, policies: Policies) -> None:
-        """Take replacements that were not Ready and are now for the trial that a pause ends with."""
-        history = self._acting.journal.history
-        failing = [policies[name] for name in history.breakers.policies if name in policies]
-        paused = [policy for policy in failing if history.single(policy) is not None]
-        history.follow_trials(policies, snapshot)
-        for policy in paused:
-            if history.single(policy) is None:
+            for policy in journal.history.follow_trials(policies, snapshot):
                 self._acting.announcements.resumed(policy)
+            self._learn((*ended, *judged.relapsed), judged, spread, policies)
 
     def _learn(self, ended: Sequence[Ended], judged: Judged, spread: Spread, policies: Policies) -> None:
         """Report outcomes, and remember what affects the next moves."""

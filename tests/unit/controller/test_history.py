@@ -92,12 +92,12 @@ def test_the_replacements_that_are_not_ready_are_the_trial_after_a_pause() -> No
 def test_a_pause_is_over_when_the_replacement_becomes_ready_at_last() -> None:
     clock = Clock()
     history = failed_stateful_sets(clock)
-    history.follow_trials({"default": POLICY}, replacement(ready=True))
+    assert not history.follow_trials({"default": POLICY}, replacement(ready=True))
     history.follow_trials({}, replacement(ready=True))  # the policy was deleted, and is created again
     assert history.single(POLICY) is not None  # Nothing was waited for: what failed may be another thing.
     history.follow_trials({"default": POLICY}, replacement(ready=False))
     assert history.single(POLICY) is not None
-    history.follow_trials({"default": POLICY}, replacement(ready=True))
+    assert history.follow_trials({"default": POLICY}, replacement(ready=True)) == [POLICY]
     assert history.single(POLICY) is None
     failed_stateful_sets(clock, history)
     history.follow_trials({"default": POLICY}, replacement(ready=True))

@@ -30,26 +30,17 @@ def test_a_plan_is_due_at_every_change_while_nothing_is_in_flight() -> None:
     assert planned(0).due_at(frozenset()) <= NOW
 
 
-def test_a_plan_waits_while_no_move_has_ended() -> None:
+def test_a_plan_waits_for_moves_to_end_and_longer_while_no_limit_lets_another_pod_go() -> None:
     assert planned(5).due_at(pods(5)) == NOW + PROGRESS_SECONDS
-
-
-def test_a_plan_does_not_wait_beyond_its_due_time() -> None:
     assert planned(5, due=NOW + 0.1).due_at(pods(5)) == NOW + 0.1
+    assert planned(50).due_at(pods(46)) == NOW + ENDED_SECONDS < NOW + PROGRESS_SECONDS
+    assert planned(5, full=True).due_at(pods(5)) == NOW + FULL_SECONDS
+    assert planned(50, full=True).due_at(pods(49)) == NOW + ENDED_SECONDS
 
 
 @pytest.mark.parametrize(("in_flight", "left"), [(1, 0), (5, 4), (50, 45)])
 def test_a_plan_is_due_at_once_when_a_tenth_of_the_moves_has_ended(in_flight: int, left: int) -> None:
     assert planned(in_flight).due_at(pods(left)) <= NOW
-
-
-def test_a_plan_waits_for_more_moves_to_end_if_many_are_in_flight() -> None:
-    assert planned(50).due_at(pods(46)) == NOW + ENDED_SECONDS < NOW + PROGRESS_SECONDS
-
-
-def test_a_plan_waits_longer_while_no_limit_lets_another_pod_go() -> None:
-    assert planned(5, full=True).due_at(pods(5)) == NOW + FULL_SECONDS
-    assert planned(50, full=True).due_at(pods(49)) == NOW + ENDED_SECONDS
 
 
 def test_a_plan_is_made_soon_after_a_replacement_has_a_node_that_other_moves_wait_for() -> None:

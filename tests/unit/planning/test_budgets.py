@@ -65,6 +65,7 @@ def test_a_budget_covers_the_pods_that_its_selector_matches(selector: LabelSelec
 
 def test_without_a_budget_of_the_namespace_pods_may_be_evicted() -> None:
     assert book().verdict(web("a")) == book(budget(namespace="other")).verdict(web("a")) == Free()
+    assert book(budget(allowed=0)).verdict(web("a", phase="Pending")) == Free(), "the Eviction API asks no budget"
 
 
 def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -176,9 +176,10 @@ class History:
         """Return why a policy evicts nothing now, as a whole or in a namespace, or None if failures don't pause it."""
         return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock(), namespace)
 
-    def follow_trials(self, policies: Mapping[str, Policy], snapshot: ClusterSnapshot) -> None:
-        """Record that a policy's moves succeed again if the replacements that were not Ready are now."""
+    def follow_trials(self, policies: Mapping[str, Policy], snapshot: ClusterSnapshot) -> Sequence[Policy]:
+        """Record that policies succeed again if the replacements that were not Ready are now, and return them."""
         self._trials = {}
+        resumed: list[Policy] = []
         for name in self.breakers.policies:
             policy = policies.get(name)
             if policy is None or self.single(policy) is None:
@@ -188,6 +189,8 @@ class History:
             elif name in self._awaiting:
                 self._awaiting.discard(name)
                 self.breakers = self.breakers.succeeded(name)
+                resumed.append(policy)
+        return resumed
 
     def _trial(self, policy: Policy, snapshot: ClusterSnapshot) -> Pod | None:
         """Return a pod of a workload that has failed for a policy, which is not Ready; None if there is none."""
