@@ -115,10 +115,10 @@ FAULTS: Final = (
         "return allowed",
     ),
     Fault(
-        "moves go together though a pod on its way may land where it makes a group worse",
+        "moves go together though they may land where they make another workload's group worse",
         "planning/search/together.py",
-        "return None  # It could land where it makes a group worse.",
-        "pass",
+        "if not (improved and these.others <= paid_in) or",
+        "if not improved or",
     ),
     Fault(
         "a pod that is on its way is forgotten by the next plan",
@@ -585,8 +585,8 @@ FAULTS: Final = (
     Fault(
         "moves go together though they lower the minimum of one of two constraints",
         "planning/search/together.py",
-        "if not all(level.is_kept for level in self._levels.values()):",
-        "if not any(level.is_kept for level in self._levels.values()):",
+        "if not all(level.is_kept for index, level in self._levels.items() if index not in these.others):",
+        "if not any(level.is_kept for index, level in self._levels.items() if index not in these.others):",
     ),
     Fault(
         "each unanswered retry starts the wait anew",

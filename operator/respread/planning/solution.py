@@ -290,13 +290,7 @@ class Finder:
         of_waiting, of_evicted = places_together(board, board.waiting, alone)
         if of_waiting is None:
             return (), {}
-        order = in_turns(of_evicted, lambda at: alone[at].slot)
-        if any(part.closing < each.closing for each in of_evicted.values() for part in each.must_hold):
-            # The first ones need less room than the last.
-            _, anew = places_together(board, board.waiting, [alone[at] for at in order])
-            of_evicted = {order[at]: demand for at, demand in anew.items()}
-        else:
-            of_evicted = {at: of_evicted[at] for at in order}
+        of_evicted = {at: of_evicted[at] for at in in_turns(of_evicted, lambda at: alone[at].slot)}
         waiting = tuple(self._kept(demand, pod) for demand, pod in zip(of_waiting, coming, strict=True))
         return waiting, {at: self._kept(each, path.choices[at].victims[0]) for at, each in of_evicted.items()}
 

@@ -149,7 +149,7 @@ def uneven_world(random: Random) -> World:
     if random.random() < 0.2:
         hosts += (Host({HOSTNAME: f"n{len(hosts)}"}),)
     rules = [
-        Rule(key, random.randint(1, 2), _WEB, hard=random.choice(hard) and not all_soft)
+        Rule(key, random.randint(1, 4 if key == HOSTNAME else 2), _WEB, hard=random.choice(hard) and not all_soft)
         for key, hard in (
             ("zone", (True, True, False)),
             (HOSTNAME, (False, False, True)),
@@ -163,18 +163,21 @@ def uneven_world(random: Random) -> World:
 
 
 def shared_world(random: Random) -> World:
-    """Return one in which two workloads share a hard constraint, and have others of their own or of both."""
-    world = uneven_world(random)
+    """Return one in which two workloads share constraints, or one is counted by both, and they have others."""
+    world, is_narrow, pools = uneven_world(random), random.random() < 0.3, random.choice((None, None, ("y",)))
     (shape,) = world.shapes
     shapes = []
     for part in ("x", "y"):
-        rules = [each for each in shape.rules if each.hard or random.random() < 0.5]
+        rules = [each._replace(honor_affinity=False) for each in shape.rules if each.hard or random.random() < 0.5]
+        if is_narrow and part == "x":
+            rules = [each._replace(selector=(("part", part),)) for each in rules]
         key = random.choice((None, "zone", HOSTNAME, "rack"))
         if key is not None and not any(each.key == key and not each.hard for each in rules):
             rules.append(Rule(key, random.randint(1, 2), (("part", part),), hard=random.random() < 0.2))
-        shapes.append(Shape({"app": "web", "part": part}, tuple(rules)))
+        shapes.append(Shape({"app": "web", "part": part}, tuple(rules), pools=pools if part == "y" else None))
+    hosts = tuple(host._replace(labels={**host.labels, "pool": random.choice("xxy")}) for host in world.hosts)
     pods = tuple(Place(at if at < 2 else random.randint(0, 1), pod.host) for at, pod in enumerate(world.pods))
-    return world._replace(shapes=tuple(shapes), pods=pods)
+    return world._replace(hosts=hosts, shapes=tuple(shapes), pods=pods)
 
 
 def apart_world(random: Random) -> World:

@@ -243,7 +243,7 @@ def _have_places(places: Sequence[Demand]) -> bool:
     """Return whether there are nodes enough for pods so many of which may take a whole node from others."""
     return all(
         sum((part.nodes & there).bit_count() for there in (part.nodes, *each.roomy))
-        > min(part.closing, part.siblings, sum(bool(other.nodes & part.nodes) for other in places) - 1)
+        > min(each.closing, part.siblings, sum(bool(other.nodes & part.nodes) for other in places) - 1)
         for each in places
         for part in each.must_hold
         if each.closing

@@ -175,7 +175,7 @@ def test_a_pod_that_others_of_its_component_may_keep_off_a_node_joins_if_one_is_
                 component=1 if is_own else 2,
                 closing=maxsize if is_own else 0,
                 is_replacement=True,
-                parts=(Part(every, maxsize),) if is_own else None,
+                parts=(Part(every),) if is_own else None,
                 roomy=roomy,
             )
             own, others = own + is_own, others + (not is_own)

@@ -91,7 +91,6 @@ SOFT = {"when": "ScheduleAnyway"}
         ([zonal(), per_node()], 20),
         ([zonal(), per_node(**SOFT)], 20),
         ([zonal(**SOFT), per_node()], 20),
-        ([zonal(**SOFT), per_node(**SOFT)], 20),
         ([zonal(), per_node()], 1),
         ([zonal(min_domains=3)], 6),
     ],
@@ -157,19 +156,39 @@ def test_workloads_of_one_group_take_turns(
 
 @pytest.mark.parametrize(
     "constraints",
-    [(zonal(**SOFT), per_node(**SOFT)), (zonal(max_skew=5, **SOFT), per_node(max_skew=3, **SOFT)), ()],
-    ids=["maxSkew 1", "maxSkew 5 and 3", "defaults"],
+    [
+        (zonal(**SOFT), per_node(**SOFT)),
+        (zonal(max_skew=5, **SOFT), per_node(max_skew=3, **SOFT)),
+        (zonal(), per_node(max_skew=5, **SOFT)),
+        (),
+    ],
+    ids=["soft", "soft, 5 and 3", "hard and soft", "defaults"],
 )
-@pytest.mark.parametrize(
-    ("pods_in", "expected"),
-    [({"a": 36}, 12), ({"a": 36, "b": 2, "c": 3}, 7), ({"a": 36, "b": 2, "c": 4}, 6), ({"a": 24, "b": 24}, 6)],
-)
-def test_two_soft_constraints_let_as_many_go_as_there_are_nodes_with_the_fewest_pods(
-    constraints: tuple[TopologySpreadConstraint, ...], pods_in: Mapping[str, int], expected: int
+@pytest.mark.parametrize("pods_in", [{"a": 36}, {"a": 36, "b": 2, "c": 4}, {"a": 12, "b": 12}])
+@pytest.mark.parametrize("nodes", [2, 6])
+def test_all_moves_are_made_at_once_beside_soft_constraints(
+    constraints: tuple[TopologySpreadConstraint, ...], pods_in: Mapping[str, int], nodes: int
 ) -> None:
-    """Each zone takes as many as it has fewer pods, on a node each."""
-    now, in_all = at_once(planned_by_default(zones("abc", 6), of_web(pods_in, 6, *constraints)))
-    assert now == expected < in_all
+    """They leave nodes with too many pods, or their nodes take several before they have too many."""
+    now, in_all = at_once(planned_by_default(zones("abc", nodes), of_web(pods_in, nodes, *constraints)))
+    assert now == in_all >= 5
+
+
+def test_pods_go_from_all_nodes_in_turn_if_soft_constraints_spread_them() -> None:
+    """If a node were left with one pod, none of zone c might take five."""
+    nodes = [*zones("ab", 6), *zones("c", 3)]
+    assert at_once(planned_by_default(nodes, of_web({"a": 24, "b": 24}, 6))) == (13, 13)
+
+
+@pytest.mark.parametrize(("max_skew", "in_c", "expected"), [(1, 4, (12, 12)), (8, 12, (4, 12))])
+def test_a_broader_constraint_of_another_workload_lets_those_go_at_once_that_improve_it(
+    max_skew: int, in_c: int, expected: tuple[int, int]
+) -> None:
+    team = Map(team="t")
+    web = pods({f"{zone}{at}": 3 for zone in "ab" for at in range(6)}, spec(zonal()), labels=team.set("app", "web"))
+    broader = spec(constraint(max_skew=max_skew, selector=team))
+    api = pods({"a0": 4, "b0": 4, "c0": in_c}, broader, labels=team, prefix="api", controller=controlled("api"))
+    assert at_once(planned(zones("abc", 6), [*web, *api])) == expected
 
 
 def planned_by_default(nodes: list[Node], web: list[Pod]) -> Plan:
@@ -186,12 +205,9 @@ def test_default_constraints_let_only_one_go_if_a_node_lacks_a_label() -> None:
     assert at_once(plan)[0] == 1
 
 
-@pytest.mark.parametrize("restored", [("DoNotSchedule",), ("DoNotSchedule", "ScheduleAnyway")])
 @pytest.mark.parametrize("key", [HOSTNAME, "rack"])
 @pytest.mark.parametrize("nodes_of_b", [1, 2, 6])
-def test_a_soft_constraint_that_each_eviction_improves_keeps_no_move_waiting(
-    restored: Any, key: str, nodes_of_b: int
-) -> None:
+def test_a_soft_constraint_that_each_eviction_improves_keeps_no_move_waiting(key: str, nodes_of_b: int) -> None:
     """Each of these evictions takes from its excess as much as a landing adds, so it may be anywhere."""
     sizes = {"a": 6, "b": nodes_of_b, "c": 3}
     nodes = [
@@ -200,11 +216,7 @@ def test_a_soft_constraint_that_each_eviction_improves_keeps_no_move_waiting(
         for at in range(size)
     ]
     constraints = zonal(), constraint(key, selector=OF_WEB, when="ScheduleAnyway")
-    policy = msgspec.structs.replace(
-        POLICY, spec=msgspec.structs.replace(POLICY.spec, constraints=ConstraintRules(when_unsatisfiable=restored))
-    )
-    plan = plan_cluster(cluster(nodes, of_web({"a": 36}, 6, *constraints)), [policy], now=NOW)
-    now, in_all = at_once(plan)
+    now, in_all = at_once(planned(nodes, of_web({"a": 36}, 6, *constraints)))
     assert now == in_all >= 15
 
 
@@ -360,16 +372,16 @@ def test_pods_that_need_large_nodes_keep_one_beside_small_pods_with_the_same_pre
     small = [msgspec.structs.replace(each, allocatable=Map(cpu=100, pods=9)) for each in zones("b", 4)[2:]]
     web = [
         each
-        for name, cpu, on in (("large", 300, {"a0": 1, "a1": 1}), ("small", 100, {"a0": 2, "a1": 2}))
+        for name, cpu, on in (("large", 300, "01"), ("small", 100, "2345"))
         for each in pods(
-            on,
+            {f"a{at}": 1 for at in on},
             spec(zonal(**SOFT), per_node(**SOFT), requests=Map(cpu=cpu)),
             labels=OF_WEB.set("part", name),
             prefix=name,
             controller=controlled(name),
         )
     ]
-    assert at_once(planned([*zones("a", 2), *zones("b", 2), *small], web)) == (2, 3)
+    assert at_once(planned([*zones("a", 6), *zones("b", 2), *small], web)) == (2, 3)
 
 
 @pytest.mark.parametrize("pods_of_b0", ["web", "other"])
@@ -417,18 +429,22 @@ def test_pods_go_before_those_that_wait_for_their_budget() -> None:
     assert [move.wave for move in plan.moves] == [*[0] * 4, *range(1, 17)]
 
 
-def test_the_room_bounds_how_many_are_made_at_once() -> None:
-    in_a, in_b = zones("a", 6), [node("b0", "b", pods=3), node("b1", "b", pods=1)]
-    assert at_once(planned([*in_a, *in_b], of_web({"a": 12}, 6, zonal()))) == (4, 4)
-
-
-def test_more_are_made_as_soon_as_the_earlier_ones_have_a_node() -> None:
-    """Each node of zone b takes one pod or two, so no more than that may be on their way."""
-    nodes, places = [*zones("a", 12), *zones("b", 4)], {1: 4, 2: 6, 3: 6}
-    for max_skew, most in places.items():
-        web = of_web({"a": 12}, 12, zonal(), per_node(max_skew=max_skew))
-        now, in_all = at_once(planned(nodes, web))
-        assert (now, in_all) == (most, most), max_skew
+@pytest.mark.parametrize(
+    ("nodes", "pods_in", "nodes_of_a", "constraints", "expected"),
+    [
+        ([*zones("a", 6), node("b0", "b", pods=3), node("b1", "b", pods=1)], {"a": 12}, 6, [zonal()], 4),
+        ([*zones("a", 12), *zones("b", 4)], {"a": 12}, 12, [zonal(), per_node()], 4),
+        ([*zones("a", 12), *zones("b", 4)], {"a": 12}, 12, [zonal(), per_node(max_skew=2)], 6),
+        (zones("ab", 6), {"a": 18, "b": 9}, 6, [zonal(), per_node(max_skew=2)], 4),
+        (zones("abc", 6), {"a": 4}, 6, [zonal(min_domains=4)], 2),
+        ([*zones("ab", 6), node("c0", "c", taints=(taint(),))], {"a": 8}, 6, [zonal()], 1),
+    ],
+)
+def test_as_many_are_made_at_once_as_there_are_places(
+    nodes: list[Node], pods_in: Any, nodes_of_a: int, constraints: list[TopologySpreadConstraint], expected: int
+) -> None:
+    """With minDomains 4, no zone may have more than one. A zone that takes no pods, and counts, is no place."""
+    assert at_once(planned(nodes, of_web(pods_in, nodes_of_a, *constraints))) == (expected, expected)
 
 
 def test_an_eviction_that_lowers_the_minimum_of_another_constraint_waits() -> None:
@@ -449,24 +465,6 @@ def test_moves_that_may_lower_the_minimum_of_one_of_two_constraints_are_not_made
     kept = {"annotations": Map({"respread.dev/evict": "never"})}
     of_three = [each if each.node_name in ("a0", "a1", "a2") else msgspec.structs.replace(each, **kept) for each in web]
     assert at_once(planned(nodes, of_three)) == (5, 6)
-
-
-def test_each_node_that_may_take_one_more_is_a_place() -> None:
-    """The nodes of zone b have one or two pods, and with maxSkew 2 per node may have more than the fewest."""
-    nodes = zones("ab", 6)
-    assert at_once(planned(nodes, of_web({"a": 18, "b": 9}, 6, zonal(), per_node(max_skew=2)))) == (4, 4)
-
-
-def test_no_more_are_made_than_min_domains_allows() -> None:
-    """With minDomains 4 in three zones, no zone may have more than one pod."""
-    plan = planned(zones("abc", 4), of_web({"a": 4}, 4, zonal(min_domains=4)))
-    assert at_once(plan) == (2, 2)
-
-
-def test_a_zone_that_takes_no_pods_and_counts_is_no_place() -> None:
-    nodes = [*zones("ab", 4), *(node(f"c{at}", "c", taints=(taint(),)) for at in range(4))]
-    now, in_all = at_once(planned(nodes, of_web({"a": 8}, 4, zonal())))
-    assert now == in_all == 1
 
 
 def test_replacements_on_their_way_count_wherever_they_land() -> None:

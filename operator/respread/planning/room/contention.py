@@ -317,7 +317,7 @@ class Contention:
             may_close = min(siblings, part.siblings)
             rivals -= siblings - may_close
         if demand.closing:
-            enough = _enough_to_close(room, demand.roomy, min(part.closing, may_close))
+            enough = _enough_to_close(room, demand.roomy, min(demand.closing, may_close))
             limits = self._in_all() + enough - rivals
             return _Kept(demand, part, limits=limits) if enough > rivals else None
         spots = sum(here for here, _ in room)

@@ -38,8 +38,6 @@ class Part(NamedTuple):
     """Nodes on which pods must find room."""
 
     nodes: NodeSet
-    closing: int
-    """How many others may take whole nodes of these."""
     siblings: int = maxsize
     """How many others of their component may at most be on these when they can go nowhere else."""
 
@@ -94,7 +92,7 @@ class Demand(NamedTuple):
     @property
     def must_hold(self) -> Sequence[Part]:
         """The parts in each of which they must find room."""
-        return (Part(self.sure, self.closing),) if self.parts is None else self.parts
+        return (Part(self.sure),) if self.parts is None else self.parts
 
 
 class Current:
@@ -294,7 +292,7 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
         others = _counted(each, kinds.get(each.pod.namespace, Counter()))
         apart, closing_more = _keeping_off(placement, each, looking, repelling)
         if not follows and not others:
-            yield each._replace(closing=apart, parts=_by_domain(each.sure, closing_more, apart))
+            yield each._replace(closing=apart, parts=_by_domain(each.sure, closing_more))
             continue
         open_now = each.prepared.admitted(spread=False, terms=not follows)
         nodes = each.nodes | open_now
@@ -308,7 +306,7 @@ def _reckoning_with_each_other(placement: Placement, demands: list[Demand], besi
             now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.statically_feasible & ~nodes,
-            parts=_by_domain(nodes, (*opening[:1], *closing_more), closing),
+            parts=_by_domain(nodes, (*opening[:1], *closing_more)),
             closing=closing,
         )
 
@@ -380,14 +378,14 @@ def _keys_apart(one: Demand | _Leaving, other: Demand | _Leaving) -> set[str]:
     }
 
 
-def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn], closing: int) -> tuple[Part, ...] | None:
-    """Return nodes by their values of labels, each with `closing`; None if there are none, or no node has them."""
+def _by_domain(nodes: NodeSet, columns: Sequence[LabelColumn]) -> tuple[Part, ...] | None:
+    """Return nodes by their values of labels; None if there are none, or no node has them."""
     if not columns:
         return None
     parts = [nodes]
     for column in columns:
         parts = [there for part in parts for domain in column.nodes_with.values() if (there := part & domain)]
-    return tuple(Part(part, closing) for part in parts) or None
+    return tuple(map(Part, parts)) or None
 
 
 def _is_of_one_each(column: LabelColumn, nodes: NodeSet) -> bool:

@@ -88,30 +88,6 @@ class Ample(NamedTuple):
 class Board:
     """The groups and pods of one component, during changes."""
 
-    __slots__ = (
-        "_alike",
-        "_evicted",
-        "_evicted_of",
-        "_going",
-        "_history",
-        "_kinds_at_start",
-        "_landed",
-        "_leaving",
-        "_movable",
-        "_needs",
-        "_ranks",
-        "_spots_of",
-        "_turn",
-        "components",
-        "fine",
-        "occupied",
-        "pieces",
-        "placement",
-        "tallies",
-        "touched",
-        "waiting",
-    )
-
     def __init__(
         self,
         tallies: Sequence[Tally],
@@ -275,13 +251,14 @@ class Board:
         """Return what is less for pods that go first if they cost as much: then limits bind late, and minimums stay.
 
         How many more pods of their controller are evicted than of another one whose pods are alike; then, negated, how
-        many pods their node has of their DoNotSchedule groups with nodes as domains, all together.
+        many pods their node has of DoNotSchedule or restored groups with nodes as domains, all together.
         """
-        of_each, controller = self._evicted_of, self.victim(spot).controller
+        of_each, controller, piece = self._evicted_of, self.victim(spot).controller, self.pieces[spot.piece]
         on_node = (
             tally.count(domain)
-            for index in self.pieces[spot.piece].hard
+            for index in (*piece.hard, *piece.soft)
             if (tally := self.tallies[index]).single and (domain := tally.domain_of[spot.slot]) is not None
+            if tally.cure or not tally.soft
         )
         return of_each[controller] - min(of_each[other] for other in self._alike[controller]), -sum(on_node)
 

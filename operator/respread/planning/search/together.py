@@ -25,15 +25,24 @@ With several constraints, the domains with the fewest pods of each may be the on
 that they have in common must have room. Where a constraint allows some domains whatever happens, these are enough. If
 each domain is a node, a node counts only while it passes whatever happens elsewhere, as so many places. The
 scheduler's score is best where each ScheduleAnyway constraint has the fewest pods, so replacements go there as long as
-the nodes that the DoNotSchedule constraints allow there have room. If all constraints are ScheduleAnyway, the domain to
-which one goes has got only as many others as it now has more than its evictions leave. No more have taken a node there.
+the nodes that the DoNotSchedule constraints allow there have room. A domain to which one has to go has got only as many
+others as it now has more than its evictions leave, so no more have taken a node there.
 
 An eviction from a domain with more than the minimum plus s takes one from the excess, and a landing adds at most one.
-So where such an eviction improves a group of a DoNotSchedule constraint, ScheduleAnyway constraints get no more excess
-wherever its replacement lands: it is *paid for*. If it lands where another replacement would have added nothing, it
-adds nothing itself, and that one may add what this one has taken. All of this holds while no eviction leaves less than
-the minimum. If all are paid for, each group has lost as much excess as it gets, so their ScheduleAnyway constraints may
-differ.
+So a group gets no more excess from it, wherever its replacement lands: it is *paid for* in this group. Groups of other
+workloads' constraints, which let a replacement land anywhere, need that of each eviction. ScheduleAnyway constraints
+don't matter to a replacement that is paid for in all of them. If it lands where another one would have added nothing,
+it adds nothing itself, and that one may add what this one has taken. All of this holds while no eviction leaves less
+than the minimum. If all are paid for, each group has lost as much excess as it gets, so their ScheduleAnyway
+constraints may differ.
+
+Something must get better, too. A group of an own DoNotSchedule constraint does. Otherwise one replacement must not be
+taken as paid for, and find a domain with the fewest pods of each ScheduleAnyway constraint: where the first to land
+adds to the excess of one, the score is worse.
+
+If nodes are the domains of the only ScheduleAnyway constraint in which not all are paid for, they take more than one.
+Where the other constraints have their fewest pods, a node has the best score, or one with no more pods of this
+constraint has. So while that has less than the minimum plus s, none that adds to the excess gets a pod.
 
 Zones and their racks have no node in common except within a zone. Let z be the zone with the fewest pods, each zone
 have k racks, and the evictions not lower the minimum m of the racks. If no rack of z is allowed, each has m + s pods or
@@ -48,7 +57,7 @@ necessary: a set without it may be safe, and `safety` finds that out for up to t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from sys import maxsize
@@ -139,10 +148,6 @@ class _Level:
             return 0
         return min(self.share(coming), _filled(self._counts, coming))
 
-    def gained(self, domain: str) -> int:
-        """Return how many others at most have landed in a domain when a replacement can go nowhere else."""
-        return self.most(self.coming - 1) - self.left(domain)
-
     def share(self, coming: int) -> int:
         """Return how many pods each domain has if all have as many, rounded down, when so many have come."""
         return (self._pods + coming) // max(sum(number for _, number in self._counts), 1)
@@ -191,25 +196,6 @@ class _Course:
     any so far requests on the nodes of any so far. So it also stands for one of these that lands in its place.
     """
 
-    __slots__ = (
-        "_board",
-        "_coming",
-        "_counted",
-        "_ends",
-        "_evicted",
-        "_first",
-        "_known",
-        "_levels",
-        "_may_differ",
-        "_not_paid_for",
-        "_paid_for",
-        "_reaching",
-        "_shown",
-        "_takes",
-        "_theirs",
-        "is_over",
-    )
-
     def __init__(self, board: Board, waiting: Sequence[int], evicted: Sequence[Spot]) -> None:
         """Begin without any. Those that may come are the pieces `waiting`, and the replacements of the `evicted`."""
         self._board = board
@@ -230,12 +216,22 @@ class _Course:
         """How many replacements may land in each domain of the leading constraint."""
         self.is_over = False
         """Whether the bound can't be shown for any more."""
-        self._paid_for = self._not_paid_for = 0
-        """How many of the replacements are paid for, and how many are not."""
+        self._improves = False
+        """Whether some of the evictions improve something, wherever all replacements land."""
+        self._not_paid_for = 0
+        """How many of the replacements are not paid for."""
+        self._unpaid_in: set[int] = set()
+        """The groups in which not all are paid for."""
+        self._paid_in: set[int] = set()
+        """The groups in which all have to be."""
+        self._keeps_minimums = False
+        """Whether no eviction may leave less than the minimum of a ScheduleAnyway constraint."""
         self._shown: set[tuple[Hashable, NodeSet, _Domains]] = set()
         """For what room is looked for already: the nodes that pass everywhere, and domains with nodes among these."""
-        self._may_differ = len({self._these(number).room for number in {*self._coming}}) > 1
+        self._may_differ = len({self._these(number).room for number in self._coming}) > 1
         """Whether some may land where others may not."""
+        self._needed_by: dict[Hashable, set[_Domains]] = {}
+        """The domains in which room is looked for, for those that are alike for room."""
 
     def _level(self, index: int) -> _Level:
         if (found := self._levels.get(index)) is None:
@@ -265,28 +261,33 @@ class _Course:
         None if its replacement is not like the others, or if the eviction does not improve a group to be restored at
         once, whatever follows; and if the bound can't be shown. Then it `is_over`.
         """
-        levels = [self._level(index) for index in self._board.pieces[spot.piece].counted_by]
-        domains = [level.tally.domain_of[spot.slot] for level in levels]
-        too_full = [level.is_too_full(domain) for level, domain in zip(levels, domains, strict=True)]
-        improved = [level for level, is_so in zip(levels, too_full, strict=True) if is_so and level.tally.cure]
-        is_paid_for = any(not level.tally.soft for level in improved) and all(
-            is_so or not level.tally.soft for level, is_so in zip(levels, too_full, strict=True)
-        )
-        if not improved or (own := self._deciding(spot.piece, is_paid_for=is_paid_for)) is None:
+        these = self._these(spot.piece)
+        levels = {index: self._level(index) for index in self._board.pieces[spot.piece].counted_by}
+        domains = {index: level.tally.domain_of[spot.slot] for index, level in levels.items()}
+        paid_in = {index for index, level in levels.items() if level.is_too_full(domains[index])}
+        unpaid_in = {index for index, level in levels.items() if level.tally.soft} - paid_in
+        improved = [levels[index].tally for index in paid_in - these.others if levels[index].tally.cure]
+        if not (improved and these.others <= paid_in) or unpaid_in & self._paid_in:
             return None
-        for level, domain in zip(levels, domains, strict=True):
-            if domain is not None:
+        improves = self._improves or not all(tally.soft for tally in improved)
+        own = self._deciding(spot.piece, is_paid_for=improves and not unpaid_in)
+        if own is None:
+            return None
+        self._improves = improves
+        for index, level in levels.items():
+            if (domain := domains[index]) is not None:
                 level.evict(domain)
-        demand = self._add(spot.piece, own, is_paid_for=is_paid_for)
+        demand = self._add(spot.piece, own, unpaid_in)
+        self._improves = True
         self.is_over = demand is None
         return demand
 
     def wait(self, number: int) -> Demand | None:
         """Count a replacement that has no node, and return where it may land; None if the bound can't be shown."""
-        own = self._deciding(number, is_paid_for=False)
-        return None if own is None else self._add(number, own, is_paid_for=False)
+        own = None if self._these(number).others else self._deciding(number, is_paid_for=False)
+        return None if own is None else self._add(number, own, self._board.pieces[number].counted_by)
 
-    def _add(self, number: int, own: _Own, *, is_paid_for: bool) -> Demand | None:
+    def _add(self, number: int, own: _Own, unpaid_in: Collection[int]) -> Demand | None:
         """Count a replacement of which these constraints decide where it goes, and return where, as `wait`."""
         piece, these = self._board.pieces[number], self._these(number)
         self._first = self._first or these
@@ -296,16 +297,23 @@ class _Course:
             self._theirs |= piece.replacement.statically_feasible
         for index in piece.counted_by:
             self._level(index).coming += 1
-        if not all(level.is_kept for level in self._levels.values()):
+        self._unpaid_in.update(unpaid_in)
+        if not all(level.is_kept for index, level in self._levels.items() if index not in these.others):
             return None
         closing = these.closing(own)
-        if these.own_hard is not None and not these.closing(these.own_hard):
+        if these.own_hard is not None and not these.closing(these.own_hard) and not self._may_differ:
             closing = min(closing, self._not_paid_for)
-        self._paid_for += is_paid_for
+        is_paid_for = self._improves and not unpaid_in
         self._not_paid_for += not is_paid_for
-        if self._paid_for and any(level.falls for level in self._levels.values() if level.tally.soft):
+        self._keeps_minimums = self._keeps_minimums or is_paid_for
+        if self._keeps_minimums and self._falls:
             return None
         return self._demand(piece, these, own, closing)
+
+    @property
+    def _falls(self) -> bool:
+        """Whether an eviction so far leaves less than the minimum of a ScheduleAnyway constraint."""
+        return any(level.falls for level in self._levels.values() if level.tally.soft)
 
     def _demand(self, piece: Piece, these: _Replacements, own: _Own, closing: int) -> Demand | None:
         nodes = self._theirs
@@ -319,7 +327,7 @@ class _Course:
             piece.sample,
             piece.replacement,
             nodes,
-            parts=(Part(passing, closing),),
+            parts=(Part(passing),),
             is_replacement=True,
             closing=closing,
             roomy=roomy,
@@ -334,40 +342,34 @@ class _Course:
             level, counts = self._level(index), index in piece.counted_by
             around = lead if counts and own.lead in piece.counted_by else None
             needed = self._within(needed, level, around, counts=counts, leads=index == own.lead)
-        few_come = closing > 0 and not piece.hard and own.lead in piece.counted_by and not self._may_differ
         parts = tuple(
-            Part(part, self._gained(piece, larger, domains) if few_come else closing, self._siblings(larger, domains))
+            Part(part, self._siblings(larger, domains))
             for domains, part in needed.items()
-            if few_come or (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
+            if (room, passing, domains) not in self._shown or None in domains or 0 < closing < maxsize
         )
         if not needed or not all(needed.values()) or len(parts) > _MOST_PARTS:
             return None
         self._shown.update((room, passing, domains) for domains in needed)
+        self._needed_by.setdefault(these.room, set()).update(needed)
+        if any(needed.keys() - others for others in self._needed_by.values()):
+            return None  # They would have to find room in more domains than before.
         if lead.tally.soft:
             return demand._replace(parts=parts)
         is_first = self._first is not None and these.room == self._first.room
         reachable = self._reachable(lead, counts=own.lead in piece.counted_by, is_first=is_first)
         return None if reachable is None else demand._replace(nodes=nodes & reachable, parts=parts)
 
-    def _gained(self, piece: Piece, constraints: Iterable[int], domains: _Domains) -> int:
-        """Return what domains have `gained` at most where they meet."""
-        return min(
-            self._level(index).gained(domain)
-            for index, domain in zip(constraints, domains, strict=True)
-            if domain is not None and index in piece.counted_by
-        )
-
     def _siblings(self, constraints: Iterable[int], domains: _Domains) -> int:
-        """Return the same whoever joins: a DoNotSchedule constraint allows only domains with the fewest pods then."""
+        """Return how many others at most have landed where domains meet when one can go nowhere else."""
         gained = (
-            max(0, end.gained(domain))
+            max(0, end.most(end.coming - 1) - end.left(domain))
             for index, domain in zip(constraints, domains, strict=True)
             if domain is not None and (end := self._end(index)) is not None
         )
         return min(gained, default=maxsize)
 
     def _end(self, index: int) -> _Level | None:
-        """Return a DoNotSchedule constraint without all that may be evicted; None if it does not count all of them."""
+        """Return a constraint without all that may be evicted; None if it does not count all of them."""
         if index not in self._ends:
             end = _Level(self._board.tallies[index])
             end.coming = len(self._coming)
@@ -375,7 +377,7 @@ class _Course:
             for spot in self._evicted:
                 if (domain := end.tally.domain_of[spot.slot]) is not None:
                     end.evict(domain)
-            self._ends[index] = end if counted and not (end.tally.soft or end.tally.too_few) else None
+            self._ends[index] = end if counted and not end.tally.too_few else None
         return self._ends[index]
 
     def _accepting(self, piece: Piece, own: _Own) -> list[NodeSet]:
@@ -384,8 +386,20 @@ class _Course:
         First those that take one replacement, then those that take two, and so on.
         """
         feasible = piece.replacement.statically_feasible
-        of_levels = [_accepting_nodes(self._level(index)) for index in own.of_nodes]
+        of_levels = [
+            _accepting_nodes(self._level(index), is_limited=index in piece.hard or self._counts_alone(piece, index))
+            for index in own.of_nodes
+        ]
         return [reduce(and_, those, feasible) for those in zip(*of_levels, strict=False)] or [feasible]
+
+    def _counts_alone(self, piece: Piece, index: int) -> bool:
+        """Whether all are paid for in a piece's other ScheduleAnyway constraints, as they have to be from now on."""
+        others = {*piece.soft} - {index}
+        if not self._improves or self._falls or others & self._unpaid_in:
+            return False
+        self._paid_in |= others
+        self._keeps_minimums = True
+        return True
 
     def _within(self, parts: _Parts, level: _Level, around: _Level | None, *, counts: bool, leads: bool) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
@@ -475,11 +489,14 @@ def _never_closing(level: _Level) -> NodeSet:
     return union(there for domain, there in tally.domains.nodes.items() if tally.count(domain) <= most)
 
 
-def _accepting_nodes(level: _Level) -> list[NodeSet]:
-    """Return the nodes that a constraint with nodes as its domains allows, or prefers, for one, two or more pods."""
-    tally, by_count = level.tally, level.tally.nodes_by_count()
-    most = level.floor if tally.soft else level.floor + tally.max_skew - 1
-    numbers = 1 if tally.soft else max(1, min(_MOST_ON_A_NODE, most + 1 - min(by_count, default=0)))
+def _accepting_nodes(level: _Level, *, is_limited: bool) -> list[NodeSet]:
+    """Return the nodes that a constraint with nodes as its domains allows, or prefers, for one, two or more pods.
+
+    If it `is_limited`, these are as many as maxSkew permits.
+    """
+    by_count = level.tally.nodes_by_count()
+    most = level.floor + level.tally.max_skew - 1 if is_limited else level.floor
+    numbers = max(1, min(_MOST_ON_A_NODE, most + 1 - min(by_count, default=0))) if is_limited else 1
     return [union(there for count, there in by_count.items() if count <= most - at) for at in range(numbers)]
 
 
@@ -500,7 +517,9 @@ class _Replacements(NamedTuple):
     own: _Own | None
     """None if the bound does not cover them."""
     own_hard: _Own | None
-    """The same of the DoNotSchedule constraints alone, if they are all that decides; None if there are none."""
+    """The same of the DoNotSchedule constraints alone, if they are all that decides."""
+    others: frozenset[int]
+    """Groups of other workloads' constraints, which don't keep one from landing where it makes them worse."""
     hard_constraints: Hashable
     """The same as the next, but for the ScheduleAnyway constraints."""
     constraints: Hashable
@@ -520,7 +539,12 @@ class _Replacements(NamedTuple):
         are_apart = bool(replacement.keys_apart_from(sample.namespace, sample.labels))
         own = _own_of(board, piece, (*piece.hard, *piece.soft))
         own_hard = _own_of(board, piece, piece.hard, is_paid_for=True)
-        return cls(own, own_hard, alike, (alike, piece.counted_by, piece.soft), room, are_apart)
+        others = frozenset(
+            index
+            for index in piece.counted_by
+            if index not in (*piece.hard, *piece.soft) and not any(_implies(board, hard, index) for hard in piece.hard)
+        )
+        return cls(own, own_hard, others, alike, (alike, piece.counted_by, piece.soft), room, are_apart)
 
     def closing(self, own: _Own) -> int:
         """Return how many others may keep one off a node if these constraints decide where they go: all or none."""
@@ -532,17 +556,13 @@ def _own_of(board: Board, piece: Piece, own: Sequence[int], *, is_paid_for: bool
 
     If replacements are paid for, ScheduleAnyway constraints don't matter.
     """
-    if not own or piece.replacement.unknown is not None or board.placement.view.uncertain:
+    if not (own or is_paid_for) or piece.replacement.unknown is not None or board.placement.view.uncertain:
         return None
     constraints = piece.replacement.constraints
     if len(piece.hard) != len(constraints.hard):
         return None
     if not (is_paid_for or scored_by_groups(board, piece, piece.replacement.statically_feasible)):
         return None
-    counting = (index for index in piece.counted_by if not (is_paid_for and board.tallies[index].soft))
-    others = (index for index in counting if index not in own)
-    if not all(any(_implies(board, hard, index) for hard in piece.hard) for index in others):
-        return None  # It could land where it makes a group worse.
     return _own_in(board, own)
 
 
