@@ -1,6 +1,6 @@
 """Checks that the fast tests detect faults: changes the imported code, one fault after another.
 
-    python -m tests.mutants [--only WORD] [--random NUMBER] [--seed SEED] [--tests TEST …]
+    python -m tests.mutants [--only WORD] [--random NUMBER] [--seed SEED]
 
 The faults are those of `faults.py`, and as many as `--random` says that are drawn from the operators of the code in the
 packages on which safety depends (`operators.py`). For each, the fast tests run that enter the changed function, until
@@ -41,11 +41,10 @@ def main() -> int:
     parser.add_argument("--random", default=100, type=int, metavar="NUMBER", help="faults to draw (%(default)s)")
     parser.add_argument("--only-random", action="store_true", help="leave those of faults.py out")
     parser.add_argument("--seed", default=random.randrange(10**6), type=int, help="for those; by default another each")
-    parser.add_argument("--tests", nargs="+", default=[], metavar="TEST", help="try those alone that begin so")
     parser.add_argument("--seconds", default=60, type=float, help="the longest time of tests of a fault (%(default)s)")
     options = parser.parse_args()
     others = drawn(ROOT / CODE, options.random, options.seed, options.only)  # of the code that is copied now
-    with trials(options.tests, options.seconds) as tried:
+    with trials(options.seconds) as tried:
         named = [] if options.only_random else [each for each in FAULTS if options.only in f"{each.file} {each.name}"]
         listed = [_try(tried, each.change(tried.code(each.file))) for each in named]
         results = [_try(tried, each) for each in others]

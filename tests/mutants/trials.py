@@ -54,19 +54,12 @@ Notes = Mapping[str, tuple[float, Sequence[str], str]]
 class Trials:
     """Tries changes with the tests that may catch them."""
 
-    def __init__(self, tests: Connection, most_seconds: float, always: Sequence[str]) -> None:
-        """Create it; `trials` also starts the process.
-
-        Args:
-            tests: to the process that has imported the tests.
-            most_seconds: for a change, as the tests took without any.
-            always: tests to run for every change instead: what their names begin with.
-        """
+    def __init__(self, tests: Connection, most_seconds: float) -> None:
+        """Create it with a connection to the process that has imported the tests; `trials` also starts that."""
         self._tests = tests
         self._names: list[str] = tests.recv()
-        self._always = [name for name in self._names if name.startswith(tuple(always))] if always else []
         self._most_seconds = most_seconds
-        self._notes: Notes = {} if always else self._noted()
+        self._notes: Notes = self._noted()
 
     def code(self, file: str) -> str:
         """Return the code of a file, relative to `operator/respread`, without a change."""
@@ -82,8 +75,10 @@ class Trials:
             found = self._ask(tests, (file, function, text)) if function else None
             return str(_in_fork(partial(_run_anew, tests, file, text)) if found is None else found)
 
-        test = failing(self._tests_for(change, code))
-        return test if test not in self._names or (failing([test]) and self._ask([test])) else ""
+        tests = self._tests_for(change, code)
+        test = failing(tests) if tests else ""
+        again = test and failing([test] if test in self._names else tests)
+        return test if again and (test not in self._names or self._ask([test])) else ""
 
     def _ask(self, tests: Sequence[str], change: tuple[str, str, str] | None = None) -> Any:
         self._tests.send((tests, change))
@@ -91,8 +86,6 @@ class Trials:
 
     def _tests_for(self, change: Change, code: str) -> Sequence[str]:
         """Return the tests that enter the changed function, or its file if it is in none, in their order."""
-        if self._always:
-            return self._always
         function = f"{change.file}::{change.function(code)}"
         is_meant = function.startswith if function.endswith("::") else function.__eq__
         entering = {test: noted for test, noted in self._notes.items() if any(map(is_meant, noted[1]))}
@@ -139,18 +132,16 @@ class Trials:
 
 
 @contextmanager
-def trials(always: Sequence[str] = (), most_seconds: float = 60) -> Iterator[Trials]:
+def trials(most_seconds: float = 60) -> Iterator[Trials]:
     """Import the fast tests in a process of its own.
 
-    Args:
-        always: tests to run for every change instead: what their names begin with.
-        most_seconds: for a change, as the tests took without any.
+    `most_seconds` is for a change, as the tests took without any.
     """
     ours, its = _FORKS.Pipe()
     process = _FORKS.Process(target=_pytest, args=(FAST, _Tests(its)))
     process.start()
     its.close()
-    yield Trials(ours, most_seconds, always)
+    yield Trials(ours, most_seconds)
     ours.send(None)
     process.join()
 
@@ -280,7 +271,7 @@ def _run_anew(tests: Sequence[str], file: str, text: str) -> str:
 
     pytest.MonkeyPatch().setattr(SourceFileLoader, "get_code", changed)
     plugin = _Failures(tests)
-    code = _pytest(list(dict.fromkeys(map(_file, tests))), plugin) if tests else 0
+    code = _pytest(list(dict.fromkeys(map(_file, tests))), plugin)
     return next(iter(plugin.failed), f"pytest ended with {code}" if code else "")
 
 

@@ -146,7 +146,7 @@ class LiveCounts(Generic[_Domain]):
         """Return how much one pod less in a domain with this many adds to the excess."""
         if count > self.limit:
             return -1
-        if count != self.minimum or self.too_few:
+        if count != self.minimum:
             return 0
         return self._above + self._domains_with.get(self.limit, 0)
 

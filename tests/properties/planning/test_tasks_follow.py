@@ -216,11 +216,12 @@ def test_a_new_constraint_joins_the_component_of_the_pods_that_it_counts() -> No
     state.replace("namespaces", [Namespace(name="default", labels=Map(restored="yes"))])
     index, tasks, selection = SpreadIndex(), Tasks(), Selection(PolicyIndex(SETTING.policies))
     crowded, even, sizes = ("a1", "a1", "a1"), ("a1", "b1", "c1"), []
-    for hosts, of in [(crowded, 3), (crowded, 1), (crowded, 3), (even, 3), (even, 1), (crowded, 1)]:
-        changed = [pod(f"p{number}", host, SPECS[0], labels=LABELS[1]) for number, host in enumerate(hosts)]
-        changed.append(pod("other", "a1", SPECS[of], labels=LABELS[3]))
+    steps = [(crowded, 3, 1), (crowded, 1, 1), (crowded, 3, 1), (even, 3, 1), (even, 1, 1), (crowded, 1, 1)]
+    for hosts, of, own in [*steps, (crowded, 1, 0), (crowded, 1, 1)]:
+        changed = [pod(f"p{number}", host, SPECS[0], labels=LABELS[0]) for number, host in enumerate(hosts)]
+        changed += [pod("both", "a1", SPECS[3], labels=LABELS[own]), pod("other", "a1", SPECS[of], labels=LABELS[3])]
         state.apply("pods", [(each.key, each) for each in changed])
         selection.advance(state.snapshot, index.update(state.snapshot))
         found = tasks.advance(rules_of(state.snapshot, selection, (), 0, NOTHING_REFUSED))
         sizes.append([len(task.groups) for task in found])
-    assert sizes == [[1], [3], [1], [], [], [3]]
+    assert sizes == [[1], [3], [1], [], [], [3], [1], [3]]

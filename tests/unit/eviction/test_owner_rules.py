@@ -318,6 +318,8 @@ class TestStatefulSet:
         """As after `ordinals.start` was changed while a quota keeps db-3 from being created."""
         held = self.check("111", of=of, spec={"ordinals": {"start": 1}, "podManagementPolicy": policy})
         assert words(held).startswith("InMotion: the ordinals of StatefulSet db start at 1, and db-0 is none of its 3")
+        without = (pod("db-x", "node-0", SPEC), *self.pods[1:])
+        assert "start at 0, and db-x is none of its 3" in words(self.check("111", of=of, pods=without))
 
     def test_with_on_delete_only_the_pod_itself_matters(self) -> None:
         on_delete = {"updateStrategy": {"type": "OnDelete"}}

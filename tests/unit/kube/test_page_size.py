@@ -5,7 +5,7 @@ from __future__ import annotations
 from respread.kube.listing import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
 
 
-def test_the_page_size_grows_for_small_objects() -> None:
+def test_the_page_size_grows_for_small_objects_and_shrinks_down_to_one_for_large_ones() -> None:
     size = PageSize()
     sizes = []
     for _ in range(5):
@@ -14,10 +14,6 @@ def test_the_page_size_grows_for_small_objects() -> None:
     assert sizes[0] == FIRST_OBJECTS
     assert sizes[-1] == MOST_OBJECTS
     assert sizes == sorted(sizes)
-
-
-def test_the_page_size_shrinks_down_to_one_for_large_objects() -> None:
-    size = PageSize()
     for _ in range(20):
         size.took(WANTED_BYTES + 1)
     assert size.objects == 1

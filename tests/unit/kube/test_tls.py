@@ -28,6 +28,7 @@ def test_a_changed_authority_is_trusted_within_a_minute_and_a_removed_one_no_mor
         assert not context.is_current
         context.look()
         assert trusted(context) == expected
+        assert context.current.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN, "as client-go checks it"
     file.unlink()
     context.doubt()
     assert not context.is_current

@@ -144,7 +144,7 @@ def test_the_reason_names_affinity_added_by_the_configuration() -> None:
 def test_the_reason_names_all_insufficient_resources_with_need_and_free() -> None:
     small = Node(name="n1", allocatable=Map({"cpu": 4000, "memory": 4 << 30, "pods": 2}))
     there = [pod(f"p{number}", "n1", PodSpec(requests=Map(cpu=1250, memory=3 << 30))) for number in range(2)]
-    wanted = PodSpec(requests=Map({"cpu": 2000, "memory": 1 << 20, "nvidia.com/gpu": 1, "example.com/free": 0}))
+    wanted = PodSpec(requests=Map({"cpu": 2000, "memory": 1 << 20, "nvidia.com/gpu": 1, "a.com/b": 0, "pods": 3}))
     short = (
         "has room for 2 pods and has 2 already; needs cpu 2, has 1500m free of 4; needs memory 1Mi, has -2Gi free of "
         "4Gi; needs nvidia.com/gpu 1, has 0 free of 0"

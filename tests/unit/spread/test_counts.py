@@ -211,3 +211,4 @@ def test_a_group_has_the_templates_of_its_pods_also_if_only_a_template_has_chang
         spread = index.update(cluster(nodes, [pod(f"web-{number}", "a1", template) for number in range(3)]))
         (group,) = spread.groups.values()
         assert [each.spec for each in group.carriers] == [template]
+    assert index.update(cluster(nodes, [])).groups == {}
