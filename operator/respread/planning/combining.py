@@ -88,7 +88,7 @@ def _of_solution(
 _Waits: TypeAlias = tuple[tuple[int, Held], ...]
 """The numbers of steps, and what each waits for."""
 _Moves: TypeAlias = Incremental[tuple[int, int, _Waits], Sequence[Move]]
-"""By the identity of the solution, how many of its first steps may be made now, except those that wait."""
+"""By the number of the solution, how many of its first steps may be made now, except those that wait."""
 
 
 class Surroundings(NamedTuple):
@@ -137,8 +137,8 @@ class Combination:
         after: dict[GroupKey, Mapping[str, int]] = {}
         self._moves.begin()
         for solution in solutions:
-            key = id(solution), *joined[id(solution)]
-            moves.extend(self._moves.of(key, (solution,), partial(_moves, solution, *joined[id(solution)])))
+            key = solution.number, *joined[id(solution)]
+            moves.extend(self._moves.of(key, solution.steps, partial(_moves, solution, *joined[id(solution)])))
             before.update(solution.counts_before)
             after.update(solution.counts_after)
         return Plan(

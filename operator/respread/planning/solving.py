@@ -21,6 +21,7 @@ from respread.planning.search.board import Cost, SearchBudget, total
 from respread.planning.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.scheduling.view.node_table import NodeSet, node_set, slots_of
+from respread.spread.group import GroupKey
 
 MOST_PODS: Final = 60
 """Components that compete for room are solved together if they have at most this many movable pods."""
@@ -54,8 +55,8 @@ class Memory:
     """What was found by one plan for the next."""
 
     def __init__(self) -> None:
-        self.alone: dict[int, Solution] = {}
-        """The solution of each task alone, by the identity of the task, which the solution holds."""
+        self.alone: dict[GroupKey, Solution] = {}
+        """The solution of each task alone, by its first group."""
         self.beside: dict[_Question, tuple[Sequence[Claim], Solution]] = {}
         """What was found for tasks with room gone that others take, which are kept with it."""
         self.room = RoomForAll()
@@ -115,7 +116,7 @@ class Solver:
                 solutions = [*others, joint]
         if self._claims:
             solutions = self._with_those_that_wait(solutions, found)
-        self._memory.alone = {id(each.tasks[0]): each for each in alone if each.finished}
+        self._memory.alone = {each.tasks[0].groups[0].key: each for each in alone if each.finished}
         self._memory.beside = {at: (others, each) for at, (others, each) in self._tried.items() if each.finished}
         return solutions
 
@@ -184,7 +185,7 @@ class Solver:
         """Return the solution of each task. Namespaces take turns, so that none gets the whole budget."""
         memory, namespaces = self._memory, {task.namespace for task in tasks}
         memory.searched = {name: number for name, number in memory.searched.items() if name in namespaces}
-        remembered = ((task, memory.alone.get(id(task))) for task in tasks)
+        remembered = ((task, _for_task(task, memory.alone.get(task.groups[0].key))) for task in tasks)
         found = {id(task): known for task, known in remembered if known is not None and self._holds(known)}
         unknown = [task for task in tasks if id(task) not in found]
         for task in in_turns(unknown, lambda each: each.namespace, memory.searched):
@@ -270,6 +271,14 @@ class Solver:
                 )
             ]
         )
+
+
+def _for_task(task: Task, known: Solution | None) -> Solution | None:
+    """Return what was found for a task, or for one from which it goes on without a difference; None if it is not."""
+    if known is None or known.tasks[0] is task:
+        return known
+    moved = {move.pod.uid for step in known.steps for move in step}
+    return known._replace(tasks=(task,)) if task.goes_on_from(known.tasks[0], moved) else None
 
 
 def _is_decided_by_order(alone: Sequence[Solution], placement: Placement) -> bool:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
+from msgspec.structs import replace
 
 from respread.api.policy import Policy
 from respread.api.reasons import Held, Reason
@@ -131,15 +132,34 @@ class Task(msgspec.Struct, frozen=True, eq=False):
                 )
         return None
 
-    def is_like(self, other: Task) -> bool:
-        """Whether it equals another task."""
+    def goes_on_from(self, before: Task, moved: Collection[str]) -> bool:
+        """Whether all is the same for a solution of an earlier task, except for room, which may have been left.
+
+        Terminating pods may be gone: neither the scheduler nor the skew counts them. Pods may have become Ready, except
+        those that the solution moves, whose UIDs are `moved`: pods that are not Ready are preferred to others.
+        """
+        stay, stayed = ([each for each in task.protected if not each[0].terminating] for task in (self, before))
         return (
-            are_same(self.groups, other.groups)
-            and are_same(self.pods, other.pods)
-            and are_same(self.victims, other.victims)
-            and self.cure == other.cure
-            and self.protected == other.protected
+            are_same(self.groups, before.groups)
+            and self.cure == before.cure
+            and self.coming == before.coming
+            and self.waiting == before.waiting
+            and self.returning == before.returning
+            and [held for _, held in stay] == [held for _, held in stayed]
+            and _are_alike([pod for pod, _ in stay], [pod for pod, _ in stayed], ())
+            and _are_alike(self.victims, before.victims, moved)
         )
+
+
+def _are_alike(pods: Sequence[Pod], before: Sequence[Pod], moved: Collection[str]) -> bool:
+    """Whether pods are as they were, except that some that are not moved may be Ready now."""
+    return len(pods) == len(before) and all(
+        pod is was
+        or pod.uid not in moved
+        and pod.ready
+        and pod == replace(was, ready=True, ready_seconds=pod.ready_seconds, phase=pod.phase)
+        for pod, was in zip(pods, before, strict=True)
+    )
 
 
 _REPLACING_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "CloneSet"})
@@ -175,7 +195,7 @@ class _Known(NamedTuple):
 
 
 class Tasks:
-    """The tasks of one snapshot after the other. An unchanged task stays the same object."""
+    """The tasks of one snapshot after the other. A task stays the same object while nothing that it is made of changes."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceTasks] = {}
@@ -223,7 +243,6 @@ class _NamespaceTasks:
         pods = rules.snapshot.pods_by_labels.get(self._name, Map())
         by_controller = rules.snapshot.pods_by_controller.get(self._name, Map())
         by_identity = {id(known.violated): known for known in self._known}
-        by_cure = {frozenset(known.task.cure): known for known in self._known}
         parts: dict[Labels, _Part] = {}
         now: list[_Known] = []
         for each in violated:
@@ -235,11 +254,7 @@ class _NamespaceTasks:
             )
             parts.update(zip(label_sets, own, strict=True))
             if former is None or refused or former.refused or not are_same(own, former.parts):
-                task = _task(each, label_sets, own, rules)
-                like = by_cure.get(frozenset(each.cure)) if former is None else former
-                if like is not None and like.task.is_like(task):
-                    task = like.task
-                former = _Known(each, own, task, refused=refused)
+                former = _Known(each, own, _task(each, label_sets, own, rules), refused=refused)
             now.append(former)
         self._known, self._parts = now, parts
 
