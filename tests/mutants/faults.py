@@ -123,7 +123,7 @@ FAULTS: Final = (
     Fault(
         "a pod that is on its way is forgotten by the next plan",
         "planning/moving_pods.py",
-        "coming = tuple(task.of(self.moving.coming))",
+        "coming = tuple(task.of(moves.coming))",
         "coming = ()",
     ),
     Fault(

@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from respread.api.json_documents import decoded
-from respread.cluster.decode.metadata import WireCondition
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
+from respread.eviction.owners.reading import read_pod
 from respread.kube.requests import Meaning, NoResponseError, PreparedRequest, Requests, Response
 
 TIMEOUT_SECONDS: Final = 12.0
@@ -19,31 +19,6 @@ _LEAST_GRACE_PERIOD_SECONDS: Final = 1
 
 _POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _EVICTION: Final = f"{_POD}/eviction"
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str
-    deletion_timestamp: str | None = None
-
-
-class _Status(msgspec.Struct, frozen=True):
-    conditions: tuple[WireCondition, ...] | None = None
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    status: _Status = _Status()
-
-    @property
-    def is_going(self) -> bool:
-        """Whether it is being deleted or about to be: the API server sets the condition before it deletes a pod."""
-        conditions = self.status.conditions or ()
-        return self.metadata.deletion_timestamp is not None or any(
-            each.type == "DisruptionTarget" and each.status == "True" for each in conditions
-        )
-
-
-_read_pod: Final = msgspec.json.Decoder(_Pod).decode
 
 
 async def send_eviction(request: PreparedRequest) -> Answer:
@@ -121,7 +96,7 @@ class EvictionApi:
             response = await self._read(pod)
             if response.meaning is Meaning.ABSENT:
                 return False
-            found = decoded(_read_pod, response.body) if response.succeeded else None
+            found = decoded(read_pod, response.body) if response.succeeded else None
         except (NoResponseError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         return None if found is None else found.metadata.uid == pod.uid and not found.is_going
@@ -132,7 +107,7 @@ class EvictionApi:
 
 def _answer_about(body: bytes, planned: Pod) -> Answer | None:
     try:
-        found = decoded(_read_pod, body).metadata
+        found = decoded(read_pod, body).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Answer(result=EvictionResult.UNREACHABLE, message=f"the API server's answer is not a pod: {error}")
     if found.uid != planned.uid:

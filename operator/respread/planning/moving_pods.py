@@ -117,8 +117,6 @@ class Motion:
     """What is in motion in one snapshot after the other."""
 
     def __init__(self) -> None:
-        self._begun: dict[int, tuple[Task, Task]] = {}
-        """Tasks, and these with what is to come for them, by the identity of the former."""
         self._lost_nodes: frozenset[str] = frozenset()
         """Nodes that don't exist and have pods."""
         self._snapshot = ClusterSnapshot()
@@ -152,7 +150,6 @@ class Motion:
 
     def part(self, tasks: Iterable[Task], on_hold: OnHold, begun: AbstractSet[GroupKey]) -> Parted:
         """Return which tasks are to be solved, for which room is kept, and which groups are left alone for now."""
-        ready: list[Task] = []
         parted = Parted([], [], [])
         moves, lost = self.moving, FiledPods.of(self.lost, self._snapshot)
         unread = uncounted(self._snapshot)
@@ -163,22 +160,14 @@ class Motion:
                 (reason for reason in reasons if reason is not None), in_motion
             )
             if held is None:
-                ready.append(task)
+                coming = tuple(task.of(moves.coming))
+                parted.ready.append(msgspec.structs.replace(task, coming=coming) if coming else task)
                 continue
             is_unfinished = in_motion is not None or not begun.isdisjoint(task.cure) or task.of(moves.coming)
             if held is in_motion or (is_unfinished and held.reason is Reason.QUIET_PERIOD):
                 parted.moving.append(task)
             parted.blocked.extend((key, held) for key in task.cure)
-        self._begun = {id(task): self._with_what_comes(task) for task in ready} if moves.coming else {}
-        return parted._replace(ready=[task for _, task in self._begun.values()] if moves.coming else ready)
-
-    def _with_what_comes(self, task: Task) -> tuple[Task, Task]:
-        """Return a component, and the same with what is to come for it: the same object as long as that is equal."""
-        coming = tuple(task.of(self.moving.coming))
-        known = self._begun.get(id(task))
-        if known is None or known[1].coming != coming:
-            known = task, msgspec.structs.replace(task, coming=coming) if coming else task
-        return known
+        return parted
 
 
 def _losing(task: Task, lost: FiledPods) -> Held | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
+from respread.cluster.incremental import are_same
 from respread.planning.placement import Changes, Placement
 from respread.planning.plan import in_turns
 from respread.planning.room.book import Claim, RoomBook, RoomForAll
@@ -274,11 +275,12 @@ class Solver:
 
 
 def _for_task(task: Task, known: Solution | None) -> Solution | None:
-    """Return what was found for a task, or for one from which it goes on without a difference; None if it is not."""
-    if known is None or known.tasks[0] is task:
+    """Return what was found for a task, or for one that it goes on from; None if nothing was."""
+    if known is None or (before := known.tasks[0]) is task:
         return known
-    moved = {move.pod.uid for step in known.steps for move in step}
-    return known._replace(tasks=(task,)) if task.goes_on_from(known.tasks[0], moved) else None
+    if not task.goes_on_from(before, {move.pod.uid for step in known.steps for move in step}):
+        return None
+    return known if are_same(task.pods, before.pods) else known._replace(tasks=(task,))
 
 
 def _is_decided_by_order(alone: Sequence[Solution], placement: Placement) -> bool:

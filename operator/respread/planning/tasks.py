@@ -155,9 +155,11 @@ def _are_alike(pods: Sequence[Pod], before: Sequence[Pod], moved: Collection[str
     """Whether pods are as they were, except that some that are not moved may be Ready now."""
     return len(pods) == len(before) and all(
         pod is was
-        or pod.uid not in moved
-        and pod.ready
-        and pod == replace(was, ready=True, ready_seconds=pod.ready_seconds, phase=pod.phase)
+        or (
+            pod.uid not in moved
+            and pod.ready
+            and pod == replace(was, ready=True, ready_seconds=pod.ready_seconds, phase=pod.phase)
+        )
         for pod, was in zip(pods, before, strict=True)
     )
 
@@ -195,7 +197,7 @@ class _Known(NamedTuple):
 
 
 class Tasks:
-    """The tasks of one snapshot after the other. A task stays the same object while nothing that it is made of changes."""
+    """The tasks of one snapshot after the other. One stays the same object while nothing in it changes."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceTasks] = {}
@@ -211,8 +213,6 @@ class Tasks:
 
 
 class _NamespaceTasks:
-    __slots__ = ("_basis", "_changes_at", "_known", "_name", "_parts", "_tasks")
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._basis: tuple[object, ...] | None = None
@@ -247,7 +247,7 @@ class _NamespaceTasks:
         now: list[_Known] = []
         for each in violated:
             former = by_identity.get(id(each))
-            label_sets = _label_sets(each) if former is None else former.task.labels
+            label_sets = former.task.labels if former else frozenset[Labels]().union(*map(labels_of, each.groups))
             own = tuple(
                 self._part(labels, pods.get(labels, Map()), by_controller, rules, only_pods=only_pods)
                 for labels in label_sets
@@ -319,11 +319,6 @@ def _basis(violated: Sequence[Violated], rules: Rules, namespace: str) -> tuple[
         snapshot.stateful_sets,
         snapshot.replication_controllers,
     )
-
-
-def _label_sets(violated: Violated) -> frozenset[Labels]:
-    """Return the label sets of the pods that groups of a component count, or that have one of its constraints."""
-    return frozenset[Labels]().union(*map(labels_of, violated.groups))
 
 
 def _task(violated: Violated, labels: frozenset[Labels], parts: Sequence[_Part], rules: Rules) -> Task:

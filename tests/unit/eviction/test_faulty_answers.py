@@ -18,7 +18,7 @@ from tests.integration.stub_api_server import Answering, StubApiServer, answerin
 from tests.worlds import pod
 
 A = pod("a", "node-1", SPEC)
-POD = {"metadata": {"uid": A.uid}}
+POD = {"metadata": {"name": A.name, "uid": A.uid}}
 EVICTION = "/namespaces/default/pods/a/eviction"
 
 

@@ -178,6 +178,13 @@ class ListedPod(msgspec.Struct, frozen=True):
         return self.metadata.deletion_timestamp is None and self.status.phase not in {"Succeeded", "Failed"}
 
     @property
+    def is_going(self) -> bool:
+        """Whether it is being deleted or about to be: the API server sets the condition before it deletes a pod."""
+        return self.metadata.deletion_timestamp is not None or any(
+            each.type == "DisruptionTarget" and each.status == "True" for each in self.status.conditions
+        )
+
+    @property
     def ready(self) -> _ListedCondition | None:
         """Its condition Ready if that is True."""
         return next((each for each in self.status.conditions if each.type == "Ready" and each.status == "True"), None)
@@ -328,7 +335,7 @@ _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
 
 _ByController = dict[str, list[PodOfController]]
 """Pods by the UIDs of their controllers."""
-_read_pod: Final = msgspec.json.Decoder(ListedPod).decode
+read_pod: Final = msgspec.json.Decoder(ListedPod).decode
 
 
 class PodLists:
@@ -381,7 +388,7 @@ class PodLists:
         try:
             async for page in pages(self._requests, _PODS, names, page_objects=_PAGE, label_selector=selector):
                 for document in page.objects:
-                    pod = decoded(_read_pod, document)
+                    pod = decoded(read_pod, document)
                     if (owner := pod.metadata.controller) is not None:
                         kept_bytes += len(document)
                         kept = document if kept_bytes <= MOST_KEPT_BYTES else None

@@ -6,7 +6,6 @@ template that has changed since. A plan that was made from the pod says nothing 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
@@ -16,6 +15,7 @@ from respread.api.json_documents import decoded, encode_map
 from respread.api.policy import VictimRules
 from respread.api.reasons import Held, Reason
 from respread.cluster.decode.decoder import Decoder
+from respread.cluster.incremental import are_same
 from respread.cluster.objects import DecodeError, FieldError
 from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint
 from respread.eviction.owners.admission import (
@@ -80,6 +80,15 @@ _POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _REVISION: Final = "/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{name}"
 
 
+class _Prediction(NamedTuple):
+    basis: tuple[OwnerReading, NamespaceRules, VictimRules]
+    """What it was made of."""
+    pod: Json
+    replacement: Json
+    differs: Held | None
+    """What affects the placement of the pod and would differ in its replacement."""
+
+
 class Replacements:
     """Predicts the replacements of pods from their controllers' templates."""
 
@@ -90,6 +99,8 @@ class Replacements:
         self._requests = requests
         self._objects: BatchReadings[Json] = BatchReadings(clock, fresh_seconds)
         self._namespaces: BatchReadings[NamespaceRules] = BatchReadings(clock, fresh_seconds)
+        self._predicted: dict[str, _Prediction] = {}
+        """By the UIDs of the pods: a pod is looked at twice before it is evicted, mostly with the same readings."""
         self._decoder = Decoder()
         self._coming = coming
 
@@ -101,20 +112,16 @@ class Replacements:
     async def why_not(self, move: Move, reading: OwnerReading, moves: Ledger, rules: VictimRules) -> Held | None:
         """Return why a pod must not be evicted because of its replacement, or None."""
         try:
-            pod = await self._pod(move.pod, reading)
-            if isinstance(pod, Held):
-                return pod
-            template, namespace = await self._read(move.pod, reading)
-            if isinstance(template, Held):
-                return template
+            namespace = await self._rules_of(move.pod.namespace)
             if isinstance(namespace, Held):
                 return namespace
-            claims = reading.controller.spec.volume_claim_templates
-            replacement = admitted(template, pod, namespace.limit_ranges, claims)
-            held = None
-            if rules.changed_pods == "Protect":
-                held = why_differs(pod, replacement, move.groups, self._decoder)
-            return held or self._why_refused(move, pod, replacement, namespace, moves)
+            known = self._predicted.get(move.pod.uid)
+            if known is None or not are_same(known.basis, (reading, namespace, rules)):
+                found = await self._predict(move, reading, namespace, rules)
+                if isinstance(found, Held):
+                    return found
+                known = self._predicted[move.pod.uid] = found
+            return known.differs or self._why_refused(move, known.pod, known.replacement, namespace, moves)
         except _NOT_OF_THE_API as error:
             what = f"{type(error).__name__}: {error}"
             return Held(Reason.API_UNAVAILABLE, f"the pod or the template of its controller can't be read: {what}")
@@ -131,15 +138,20 @@ class Replacements:
             return found
         return Held(Reason.IN_MOTION, "it is not there any more")
 
-    async def _read(self, pod: Pod, reading: OwnerReading) -> tuple[Json | Held, NamespaceRules | Held]:
-        """Return the template of a pod's replacement and the rules of its namespace, read at the same time."""
-        of_template = asyncio.create_task(self._template(pod, reading))
-        of_namespace = asyncio.create_task(self._rules_of(pod.namespace))
-        try:
-            return await asyncio.gather(of_template, of_namespace)
-        finally:  # none goes on once another has failed
-            for task in (of_template, of_namespace):
-                task.cancel()
+    async def _predict(
+        self, move: Move, reading: OwnerReading, namespace: NamespaceRules, rules: VictimRules
+    ) -> _Prediction | Held:
+        pod = await self._pod(move.pod, reading)
+        if isinstance(pod, Held):
+            return pod
+        template = await self._template(move.pod, reading)
+        if isinstance(template, Held):
+            return template
+        claims = reading.controller.spec.volume_claim_templates
+        replacement = admitted(template, pod, namespace.limit_ranges, claims)
+        is_compared = rules.changed_pods == "Protect"
+        differs = why_differs(pod, replacement, move.groups, self._decoder) if is_compared else None
+        return _Prediction((reading, namespace, rules), pod, replacement, differs)
 
     def _why_refused(
         self, move: Move, pod: Json, replacement: Json, namespace: NamespaceRules, moves: Ledger
