@@ -138,30 +138,24 @@ class Task(msgspec.Struct, frozen=True, eq=False):
         Terminating pods may be gone: neither the scheduler nor the skew counts them. Pods may have become Ready, except
         those that the solution moves, whose UIDs are `moved`: pods that are not Ready are preferred to others.
         """
-        stay, stayed = ([each for each in task.protected if not each[0].terminating] for task in (self, before))
+        pods, earlier = (
+            [*((pod, None) for pod in task.victims), *(each for each in task.protected if not each[0].terminating)]
+            for task in (self, before)
+        )
         return (
             are_same(self.groups, before.groups)
             and self.cure == before.cure
-            and self.coming == before.coming
-            and self.waiting == before.waiting
-            and self.returning == before.returning
-            and [held for _, held in stay] == [held for _, held in stayed]
-            and _are_alike([pod for pod, _ in stay], [pod for pod, _ in stayed], ())
-            and _are_alike(self.victims, before.victims, moved)
+            and (self.coming, self.waiting, self.returning) == (before.coming, before.waiting, before.returning)
+            and [held for _, held in pods] == [held for _, held in earlier]
+            and all(
+                pod is was
+                or (
+                    (pod.ready and pod.uid not in moved)
+                    and pod == replace(was, ready=True, ready_seconds=pod.ready_seconds, phase=pod.phase)
+                )
+                for (pod, _), (was, _) in zip(pods, earlier, strict=True)
+            )
         )
-
-
-def _are_alike(pods: Sequence[Pod], before: Sequence[Pod], moved: Collection[str]) -> bool:
-    """Whether pods are as they were, except that some that are not moved may be Ready now."""
-    return len(pods) == len(before) and all(
-        pod is was
-        or (
-            pod.uid not in moved
-            and pod.ready
-            and pod == replace(was, ready=True, ready_seconds=pod.ready_seconds, phase=pod.phase)
-        )
-        for pod, was in zip(pods, before, strict=True)
-    )
 
 
 _REPLACING_AT_ONCE: Final = frozenset({"ReplicaSet", "ReplicationController", "CloneSet"})

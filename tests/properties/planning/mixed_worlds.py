@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, TRIED, ScarceWorld, skewed, spare
+from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, TRIED, ScarceWorld, filled, skewed
 from tests.properties.planning.small_worlds import HOSTNAME, PLENTY, Host, Place, Rule, Shape, World
 
 _MOST_PODS: Final = 15
@@ -48,18 +48,8 @@ def mixed_world(seed: int) -> ScarceWorld:
         shapes.append(Shape({**shapes[0].labels}, (), namespace=shapes[0].namespace, tolerates=True))
         importance.append(importance[0])
         pods.extend(Place(len(shapes) - 1, host, movable=False) for host in range(len(hosts)))
-    held = [0] * len(hosts)
-    for pod in pods:
-        held[pod.host] += shapes[pod.shape].size
-    world = World(
-        hosts=tuple(
-            host._replace(room=room + spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
-        ),
-        shapes=tuple(shapes),
-        pods=tuple(pods),
-        restores_soft=_seldom(random, 0.3),
-    )
-    return ScarceWorld(world, tuple(importance))
+    found = filled(random, World(tuple(hosts), tuple(shapes), tuple(pods)), importance, zones)
+    return found._replace(world=found.world._replace(restores_soft=_seldom(random, 0.3)))
 
 
 def _seldom(random: Random, share: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import Final, NamedTuple
 
@@ -64,17 +65,17 @@ def scarce_world(seed: int) -> ScarceWorld:
         importance.append(random.choice((IMPORTANT, ORDINARY)) if several else ORDINARY)
         shapes.append(_application(random, f"app{number}", importance[-1]))
         pods.extend(Place(number, host) for host in skewed(random, hosts, shapes[-1], random.randint(3, 5)))
-    held = [0] * len(hosts)
-    for pod in pods:
-        held[pod.host] += shapes[pod.shape].size
-    world = World(
-        hosts=tuple(
-            host._replace(room=room + spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
-        ),
-        shapes=tuple(shapes),
-        pods=tuple(pods),
-    )
-    return ScarceWorld(world, tuple(importance))
+    return filled(random, World(tuple(hosts), tuple(shapes), tuple(pods)), importance, zones)
+
+
+def filled(random: Random, world: World, importance: Iterable[str], zones: int) -> ScarceWorld:
+    """Return a world whose nodes have room for their pods, and hardly more."""
+    held = [0] * len(world.hosts)
+    for pod in world.pods:
+        held[pod.host] += world.shapes[pod.shape].size
+    rooms = zip(world.hosts, held, strict=True)
+    hosts = tuple(host._replace(room=room + spare(random, host, zones)) for host, room in rooms)
+    return ScarceWorld(world._replace(hosts=hosts), tuple(importance))
 
 
 def _application(random: Random, name: str, importance: str) -> Shape:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from string import Template
 from typing import Any, Final
+from unittest.mock import Mock
 
 import click
 import msgspec
@@ -200,30 +201,18 @@ def test_the_variable_respread_version_is_ignored() -> None:
     assert run("skew", RESPREAD_VERSION="0.1.0").returncode == 2
 
 
-def test_an_internal_error_does_not_have_the_exit_code_of_a_violated_constraint(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [(ZeroDivisionError(), 2, "this is a bug in respread"), (KeyboardInterrupt(), 130, "Interrupted.\n")],
+)
+def test_an_internal_error_and_ctrl_c_do_not_have_the_exit_code_of_a_violated_constraint(
+    raised: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(cli.respread, "main", broken)
+    monkeypatch.setattr(cli.respread, "main", Mock(side_effect=raised))
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    assert ended.value.code == 2
-    assert "this is a bug in respread" in capsys.readouterr().err
-
-
-def test_ctrl_c_ends_a_command_with_exit_code_130(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli.respread, "main", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 130
-    assert capsys.readouterr().err == "Interrupted.\n"
+    assert ended.value.code == code
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("skwe", "skew"), ("plna", "plan"), ("explian", "explain")])

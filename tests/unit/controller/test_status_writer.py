@@ -200,17 +200,22 @@ async def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
         assert writing.stub.requests == []
 
 
-async def test_only_a_few_statuses_are_written_at_a_time() -> None:
-    at_once = [0, 0]
+def slowly(at_once: list[int]) -> Answering:
+    """Return an answer that takes a while; it counts how many are on their way now, and the most that ever were."""
 
-    async def slowly(_: web.Request) -> web.StreamResponse:
+    async def answer(_: web.Request) -> web.StreamResponse:
         at_once[0] += 1
         at_once[1] = max(at_once)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
         at_once[0] -= 1
         return web.json_response({})
 
-    async with serving(slowly) as writing:
+    return answer
+
+
+async def test_only_a_few_statuses_are_written_at_a_time() -> None:
+    at_once = [0, 0]
+    async with serving(slowly(at_once)) as writing:
         many = [msgspec.structs.replace(ALL, object_name=f"p-{number}", uid=f"{number}") for number in range(30)]
         assert len(await writing.ensure(*((each, counted(1)) for each in many))) == 30
     assert 2 <= at_once[1] <= 8
@@ -285,15 +290,7 @@ async def test_a_status_whose_write_failed_is_written_again() -> None:
 async def test_requests_for_one_policy_are_sent_one_after_another() -> None:
     """The last request arrives last, so an older request overwrites nothing newer."""
     at_once = [0, 0]
-
-    async def slowly(_: web.Request) -> web.StreamResponse:
-        at_once[0] += 1
-        at_once[1] = max(at_once)
-        await asyncio.sleep(0.1)
-        at_once[0] -= 1
-        return web.json_response({})
-
-    async with serving(slowly) as writing:
+    async with serving(slowly(at_once)) as writing:
         writing.writer.hurry(["all"])
         for count in range(1, 4):
             asking = asyncio.create_task(writing.ensure((ALL, counted(count))))

@@ -15,7 +15,7 @@ from immutables import Map
 from respread.api.fields import LabelSelector, Problem
 from respread.api.policy import ClusterPolicySpec, Policy, PriorityThreshold, VictimRules
 from respread.api.reasons import Held, Reason
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import DO_NOT_DISRUPT, EVICT, PREFER_NO_EVICTION, SAFE_TO_EVICT, OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
 from tests.plans import plan_cluster
@@ -101,31 +101,18 @@ CASES: Mapping[str, Case] = {
         reason=Reason.UNKNOWN_REPLACEMENT,
         words=[REPLICAS + "what Job web (batch/v1) would put in its place is not known"],
     ),
-    "our annotation": Case(
-        pod_fields=annotated("respread.dev/evict", "never"),
-        reason=Reason.PROTECTED_POD,
-        words=[REPLICAS + "its annotation respread.dev/evict says 'never'; without it, the pod may be evicted"],
-    ),
-    "our annotation with another value": Case(
-        pod_fields=annotated("respread.dev/evict", "nope"),
-        reason=Reason.PROTECTED_POD,
-        words=["says 'nope', which counts as 'never', the only value there is; without it, the pod may be evicted"],
-    ),
-    "the cluster autoscaler's annotation": Case(
-        pod_fields=annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-        reason=Reason.PROTECTED_POD,
-        words=[REPLICAS + "its annotation cluster-autoscaler.kubernetes.io/safe-to-evict says 'false'"],
-    ),
-    "Karpenter's annotation": Case(
-        pod_fields=annotated("karpenter.sh/do-not-disrupt", "true"),
-        reason=Reason.PROTECTED_POD,
-        words=[REPLICAS + "its annotation karpenter.sh/do-not-disrupt says 'true'"],
-    ),
-    "the descheduler's annotation": Case(
-        pod_fields=annotated("descheduler.alpha.kubernetes.io/prefer-no-eviction", ""),
-        reason=Reason.PROTECTED_POD,
-        words=[REPLICAS + "it has the annotation descheduler.alpha.kubernetes.io/prefer-no-eviction"],
-    ),
+    **{
+        f"the annotation {key}: {value}": Case(
+            pod_fields=annotated(key, value), reason=Reason.PROTECTED_POD, words=[f"{REPLICAS}{words}"]
+        )
+        for key, value, words in (
+            (EVICT, "never", f"its annotation {EVICT} says 'never'; without it, the pod may be evicted"),
+            (EVICT, "nope", f"its annotation {EVICT} says 'nope', which counts as 'never', the only value there is; w"),
+            (SAFE_TO_EVICT, "false", f"its annotation {SAFE_TO_EVICT} says 'false'"),
+            (DO_NOT_DISRUPT, "true", f"its annotation {DO_NOT_DISRUPT} says 'true'"),
+            (PREFER_NO_EVICTION, "", f"it has the annotation {PREFER_NO_EVICTION}"),
+        )
+    },
     "a system priority": Case(
         of=spec(constraint(), priority=2_000_000_000),
         reason=Reason.PRIORITY_TOO_HIGH,
