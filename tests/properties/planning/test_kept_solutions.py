@@ -30,8 +30,6 @@ WORLDS = range(8 * factor())
 CHANGES = 10
 ROOM = 30
 """What is added to the room of every other node: enough for all pods of an application."""
-OWN_CHANGES = 0.4
-"""The share of changes that are those of an application's pods."""
 MOST_SEARCHES = 0.76
 """The share of searches that changes cause, of those that new planners make. It is 0.82 if each change of a node counts
 on which a search has placed a pod."""
@@ -47,10 +45,8 @@ def outcome(plan: Plan) -> object:
 def own_change(random: Random, state: ClusterState) -> tuple[ObjectKey, Pod | None]:
     """Return a change of an application's pod: it becomes Ready or not Ready, or is deleted and then gone."""
     key, changed = random.choice([each for each in state.snapshot.pods.items() if each[1].labels["app"] != "another"])
-    if changed.terminating:
-        return key, None
-    if random.random() < 0.3:
-        return key, replace(changed, deletion_timestamp=NOW)
+    if changed.terminating or random.random() < 0.3:
+        return key, None if changed.terminating else replace(changed, deletion_timestamp=NOW)
     return key, replace(changed, ready=not changed.ready)
 
 
@@ -101,7 +97,7 @@ def test_kept_solutions_are_as_good_as_new_ones(
         state.replace("pods", list(start.pods.values()))
         others: list[ObjectKey] = []
         for number in range(CHANGES):
-            if random.random() < OWN_CHANGES:
+            if random.random() < 0.4:
                 state.apply("pods", [own_change(random, state)])
             elif others and random.random() < 0.4:
                 state.apply("pods", [(others.pop(random.randrange(len(others))), None)])
@@ -141,6 +137,5 @@ def test_a_solution_is_kept_while_its_pods_become_ready_and_terminating_ones_are
     assert plan((gone.key, None)) == moved
     assert all(plan((each.key, replace(each, ready=True))) == moved for each in left)
     assert components == components[:1] * (2 + len(left))
-    preferred = replace(left[0], deletion_timestamp=None, ready=False)
-    plan((preferred.key, preferred))
+    plan((left[0].key, left[0]))  # not Ready again
     assert components[-1] != components[0]

@@ -103,7 +103,7 @@ async def served(asked: list[str]) -> AsyncIterator[str]:
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(f"{request.method} {request.query_string}".strip())
-        pod = {"metadata": {"name": POD.name, "uid": POD.uid}}
+        pod = {"metadata": {"name": "a", "uid": POD.uid}}
         return web.json_response(pod, status=201 if request.method == "POST" else 200)
 
     application = web.Application()

@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 59_398),  # (300, 44,000)
-        ("operator/respread", 190, 41_384),  # (-, 31,000)
+        ("operator", 278, 59_396),  # (300, 44,000)
+        ("operator/respread", 190, 41_382),  # (-, 31,000)
         ("tests", 447, 74_850),  # (-, 75,000)
     ],
 )
