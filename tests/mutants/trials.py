@@ -76,9 +76,12 @@ class Trials:
             return str(_in_fork(partial(_run_anew, tests, file, text)) if found is None else found)
 
         tests = self._tests_for(change, code)
-        test = failing(tests) if tests else ""
-        again = test and failing([test] if test in self._names else tests)
-        return test if again and (test not in self._names or self._ask([test])) else ""
+        while tests and (test := failing(tests)):
+            is_named = test in self._names
+            if failing([test] if is_named else tests) and (not is_named or self._ask([test])):
+                return test
+            tests = tests[tests.index(test) + 1 :] if is_named else ()  # it may fail at times without any change
+        return ""
 
     def _ask(self, tests: Sequence[str], change: tuple[str, str, str] | None = None) -> Any:
         self._tests.send((tests, change))
@@ -110,16 +113,11 @@ class Trials:
 
         def digest_of(test: str, functions: Sequence[str]) -> str:
             entered = {str(CODE / each.partition("::")[0]) for each in functions}
-            return hashlib.sha256(
-                repr([digests.get(each) for each in sorted({_file(test), *shared, *entered})]).encode()
-            ).hexdigest()
+            those = [digests.get(each) for each in sorted({_file(test), *shared, *entered})]
+            return hashlib.sha256(repr(those).encode()).hexdigest()
 
         known: Notes = json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
-        notes = {
-            test: known[test]
-            for test in self._names
-            if test in known and known[test][2] == digest_of(test, known[test][1])
-        }
+        notes = {test: was for test in self._names if (was := known.get(test)) and was[2] == digest_of(test, was[1])}
         if missing := [test for test in self._names if test not in notes]:
             print(f"Noting which functions {len(missing)} tests enter …", flush=True)
             for test, (seconds, functions) in self._ask(missing).items():

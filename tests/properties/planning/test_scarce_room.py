@@ -124,7 +124,9 @@ def tried(seed: int, draw: Callable[[int], ScarceWorld] = scarce_world) -> Tried
     model = SchedulerModel(scarce.world)
     ranks = ranks_of(model)
     snapshot = snapshot_of(scarce.world)
-    left = violated_after(plan_cluster(snapshot, scarce.policies, now=NOW), snapshot)
+    plan = plan_cluster(snapshot, scarce.policies, now=NOW)
+    assert len({move.pod.uid for move in plan.moves}) == len(plan.moves), f"seed {seed}: a pod is moved twice"
+    left = violated_after(plan, snapshot)
     best = fewest_violated(model, ranks, len(RANKS))
     assert left >= best, f"seed {seed}: the program is wrong"
     found = left if left == best else fewest_by_single_steps(model, ranks)
