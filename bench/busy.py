@@ -182,7 +182,7 @@ def _ratios(ours: Outcome, others: Outcome) -> str:
     def ratio(mine: float | None, other: float | None) -> str:
         return f"{mine / other:.2f}" if mine is not None and other else "-"
 
-    extra = f"{ours.evictions / ours.fewest:.3f} and {others.evictions / others.fewest:.3f}" if ours.fewest else "-"
+    extra = " and ".join(f"{each.evictions / each.fewest:.3f}" if each.fewest else "-" for each in (ours, others))
     return (
         f"  {ours.side} over {others.side}: balanced {ratio(ours.done_seconds, others.done_seconds)}, CPU"
         f" {ratio(ours.cost.cpu_seconds, others.cost.cpu_seconds)}, memory"
