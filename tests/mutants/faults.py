@@ -92,13 +92,13 @@ FAULTS: Final = (
     ),
     Fault(
         "moves go together though one lowers the minimum of a constraint",
-        "planning/search/together.py",
+        "planning/search/tally.py",
         "or (sum(number for _, number in self._counts) <= _EITHER and not tally.excess)",
         "or True",
     ),
     Fault(
         "moves go together though a group with maxSkew 2 and three domains may end with excess",
-        "planning/search/together.py",
+        "planning/search/tally.py",
         "or (sum(number for _, number in self._counts) <= _EITHER and not tally.excess)",
         "or not tally.excess",
     ),
@@ -110,8 +110,8 @@ FAULTS: Final = (
     ),
     Fault(
         "moves go together though minDomains leaves too few places for all",
-        "planning/search/together.py",
-        "return allowed if sum(places[domain] for domain in allowed) >= level.coming else []",
+        "planning/search/tally.py",
+        "return allowed if sum(places[domain] for domain in allowed) >= self.coming else []",
         "return allowed",
     ),
     Fault(

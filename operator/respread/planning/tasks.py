@@ -150,7 +150,8 @@ class Task(msgspec.Struct, frozen=True, eq=False):
             and all(
                 pod is was
                 or (
-                    (pod.ready and pod.uid not in moved)
+                    pod.ready
+                    and pod.uid not in moved
                     and pod == replace(was, ready=True, ready_seconds=pod.ready_seconds, phase=pod.phase)
                 )
                 for (pod, _), (was, _) in zip(pods, earlier, strict=True)
@@ -191,7 +192,7 @@ class _Known(NamedTuple):
 
 
 class Tasks:
-    """The tasks of one snapshot after the other. One stays the same object while nothing in it changes."""
+    """The tasks of one snapshot after the other. One is made again only if something that it is made of may differ."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceTasks] = {}
@@ -454,4 +455,4 @@ def _after(group: SpreadGroup, counts_after: Mapping[GroupKey, Mapping[str, int]
     """Return a group as it is after the moves."""
     if (counts := counts_after.get(group.key)) is None:
         return group
-    return msgspec.structs.replace(group, counts={domain: count for domain, count in counts.items() if count})
+    return replace(group, counts={domain: count for domain, count in counts.items() if count})

@@ -1,18 +1,27 @@
-"""The counts of one spread group during planning, changed and restored in constant time."""
+"""The counts of one spread group during planning, and how far they may change while replacements come."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from respread.scheduling.view.node_table import NodeSet
+from respread.scheduling.view.node_table import NodeSet, union
 from respread.spread.counts import Bounds, Histogram, LiveCounts, Reach, fewest_moves, reach
 from respread.spread.group import DomainMap, SpreadGroup
 
 _NO_BOUNDS = Bounds()
+_MOST_ON_A_NODE: Final = 16
+"""More replacements than these are not counted on, on a node that a constraint closes at some time."""
+_EITHER: Final = 2
+"""So many domains, of which one has what the other one has not."""
 
 
 class Tally(LiveCounts[str]):
-    """A group's counts per domain. Minimum, excess and fewest moves only depend on how many have how many pods."""
+    """A group's counts per domain, changed and restored in constant time.
+
+    Minimum, excess and fewest moves only depend on how many have how many pods.
+    """
 
     __slots__ = (
         "_bounds",
@@ -96,6 +105,21 @@ class Tally(LiveCounts[str]):
             self._nodes_by_count = by_count
         return self._nodes_by_count
 
+    def implies(self, other: Tally) -> bool:
+        """Whether it is a DoNotSchedule constraint as tight as another one for the same pods and domains."""
+        return (
+            not self.soft
+            and self.max_skew <= other.max_skew
+            and self.too_few >= other.too_few
+            and self.counts_as(other)
+            and ((self.single and other.single) or self.domains.nodes == other.domains.nodes)
+        )
+
+    def counts_as(self, other: Tally) -> bool:
+        """Whether it counts the same pods on the same nodes as another one."""
+        are_same_nodes = self.domains.eligible == other.domains.eligible
+        return are_same_nodes and set(self.group.matched) == set(other.group.matched)
+
     def change(self, domain: str, by: int) -> None:
         """Add (1) or remove (-1) a pod in a domain."""
         super().change(domain, by)
@@ -104,3 +128,138 @@ class Tally(LiveCounts[str]):
             nodes, after = self.domains.nodes[domain], self.counts[domain]
             self._nodes_by_count[after - by] &= ~nodes
             self._nodes_by_count[after] = self._nodes_by_count.get(after, 0) | nodes
+
+
+class Filling:
+    """The counts of one group, and a bound for its minimum, while replacements come."""
+
+    __slots__ = ("_counts", "_pods", "_taken", "coming", "lowest", "minimum", "tally")
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.minimum = tally.minimum
+        self._counts = tally.levels
+        self._pods = sum(count * domains for count, domains in self._counts)
+        self._taken: Counter[str] = Counter()
+        """The pods that are evicted, by domain."""
+        self.coming = 0
+        """The number of replacements without a node that it will count."""
+        self.lowest: int | None = None
+        """The lowest count that an eviction leaves."""
+
+    def is_too_full(self, domain: str | None) -> bool:
+        """Whether a domain has more than the minimum and maxSkew, without the pods that are evicted."""
+        return domain is not None and self.left(domain) > self.minimum + self.tally.max_skew
+
+    def left(self, domain: str) -> int:
+        """Return what the evictions leave in a domain."""
+        return self.tally.count(domain) - self._taken[domain]
+
+    def evict(self, domain: str) -> None:
+        """Count an eviction."""
+        self._taken[domain] += 1
+        left = self.left(domain)
+        self.lowest = left if self.lowest is None else min(left, self.lowest)
+        self._pods -= 1
+
+    def most(self, coming: int) -> int:
+        """Return a bound for the minimum when this many replacements have come."""
+        if self.tally.too_few:
+            return 0
+        return min(self.share(coming), _filled(self._counts, coming))
+
+    def share(self, coming: int) -> int:
+        """Return how many pods each domain has if all have as many, rounded down, when so many have come."""
+        return (self._pods + coming) // max(sum(number for _, number in self._counts), 1)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether no eviction so far can lower the minimum, or it leads to no more excess in the end."""
+        tally = self.tally
+        return (
+            self.lowest is None
+            or tally.soft
+            or tally.max_skew == 1
+            or self.lowest >= self.most(self.coming)
+            or (sum(number for _, number in self._counts) <= _EITHER and not tally.excess)
+        )
+
+    @property
+    def falls(self) -> bool:
+        """Whether an eviction so far leaves less than the minimum."""
+        return self.floor < self.minimum
+
+    @property
+    def floor(self) -> int:
+        """The minimum is never less."""
+        return self.minimum if self.lowest is None else min(self.minimum, self.lowest)
+
+    def needed(self, *, counts: bool) -> list[str]:
+        """Return the domains that may be the only ones that the constraint allows, or prefers."""
+        tally = self.tally
+        if tally.too_few and counts:
+            places = {domain: tally.max_skew - self.left(domain) for domain in tally.domains.nodes}
+            allowed = [domain for domain, places in places.items() if places > 0]
+            return allowed if sum(places[domain] for domain in allowed) >= self.coming else []
+        most = self.most(self.coming - counts)
+        return [domain for domain in tally.domains.nodes if self.left(domain) <= most]
+
+    def never_closing(self) -> NodeSet:
+        """Return the nodes of the domains that the constraint allows wherever all replacements go."""
+        tally = self.tally
+        most = self.floor + tally.max_skew - self.coming
+        return union(there for domain, there in tally.domains.nodes.items() if tally.count(domain) <= most)
+
+    def accepting_nodes(self, *, is_limited: bool) -> list[NodeSet]:
+        """Return the nodes that a constraint with nodes as its domains allows, or prefers, for one, two or more pods.
+
+        If it `is_limited`, these are as many as maxSkew permits.
+        """
+        by_count = self.tally.nodes_by_count()
+        most = self.floor + self.tally.max_skew - 1 if is_limited else self.floor
+        numbers = max(1, min(_MOST_ON_A_NODE, most + 1 - min(by_count, default=0))) if is_limited else 1
+        return [union(there for count, there in by_count.items() if count <= most - at) for at in range(numbers)]
+
+    def inside(self, lead: Filling) -> Mapping[str, Sequence[str]] | None:
+        """Return, for each domain of the leading constraint, the domains in it of which one is allowed if it is.
+
+        Return None if the domains are not parts of these, or if it can't be shown.
+        """
+        outer, inner = lead.tally, self.tally
+        coming = self.coming - 1
+        if (
+            outer.soft
+            or inner.soft
+            or outer.too_few
+            or inner.too_few
+            or not inner.counts_as(outer)
+            or (self.lowest is not None and self.lowest < self.most(self.coming))
+        ):
+            return None
+        inside: dict[str, list[str]] = {domain: [] for domain in outer.domains.nodes}
+        for domain, nodes in inner.domains.nodes.items():
+            around = outer.domain_of[nodes.bit_length() - 1]
+            if around is None or nodes & ~outer.domains.nodes[around]:
+                return None
+            inside[around].append(domain)
+        number = len(next(iter(inside.values()), ()))
+        most = min(self.most(coming), self.share(coming) - inner.max_skew)
+        for domains in inside.values():
+            is_overfull = any(inner.count(domain) > self.minimum + inner.max_skew for domain in domains)
+            if len(domains) != number or (is_overfull and any(self.left(domain) <= most for domain in domains)):
+                return None
+        fewest = lead.most(lead.coming - 1) // max(number, 1)
+        return {domain: [each for each in within if self.left(each) <= fewest] for domain, within in inside.items()}
+
+
+def _filled(counts: Sequence[tuple[int, int]], coming: int) -> int:
+    """Return how high a number of pods can bring the minimum if all go where there are fewest."""
+    level, domains, left = counts[0][0] if counts else 0, 0, coming
+    for at, (_, number) in enumerate(counts):
+        domains += number
+        upper = counts[at + 1][0] if at + 1 < len(counts) else None
+        if upper is None or (upper - level) * domains > left:
+            return level + left // domains
+        left -= (upper - level) * domains
+        level = upper
+    return level

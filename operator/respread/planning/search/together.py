@@ -7,8 +7,8 @@ lowers the minimum either, whichever domains the scheduler picks and in whatever
 - no group gets more excess: in the end, a domain has at most what its evictions leave, or at most the minimum plus s;
 - no replacement stays Pending while the domain with the fewest pods has room for it, because that domain always passes.
 
-The minimum never exceeds a level that follows from the number of pods (`_Level`). An eviction that leaves its domain at
-that level or above does not lower the minimum. A domain takes at most as many replacements as bring it to that level
+The minimum never exceeds a level that follows from the number of pods (`Filling`). An eviction that leaves its domain
+at that level or above does not lower the minimum. A domain takes at most as many replacements as bring it to that level
 plus s. So it is enough that each domain below the level has room for as many pods as it lacks, beside everything of
 others that may land there: its own take no more before one of them can go nowhere else. `contention` proves that.
 
@@ -66,16 +66,11 @@ from typing import Final, NamedTuple, TypeAlias
 from respread.planning.room.demand import Demand, Part, largest_of
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.safety import scored_by_groups
-from respread.planning.search.tally import Tally
-from respread.scheduling.view.node_table import NodeSet, union
+from respread.planning.search.tally import Filling
+from respread.scheduling.view.node_table import NodeSet
 
 _MOST_PARTS: Final = 64
 """In groups with up to this many domains, room is looked for in each, and in as many parts that domains share."""
-_MOST_ON_A_NODE: Final = 16
-"""More replacements than these are not counted on, on a node that a constraint closes at some time."""
-_EITHER: Final = 2
-"""So many domains, of which one has what the other one has not."""
-
 _Domains: TypeAlias = tuple[str | None, ...]
 """A domain of each constraint, the leading one first; None for all that it allows whatever happens."""
 _Parts: TypeAlias = Mapping[_Domains, NodeSet]
@@ -110,84 +105,6 @@ def places_together(
     return tuple(of_waiting), of_evicted
 
 
-class _Level:
-    """The counts of one group, and a bound for its minimum, while replacements come."""
-
-    __slots__ = ("_counts", "_pods", "_taken", "coming", "lowest", "minimum", "tally")
-
-    def __init__(self, tally: Tally) -> None:
-        self.tally = tally
-        self.minimum = tally.minimum
-        self._counts = tally.levels
-        self._pods = sum(count * domains for count, domains in self._counts)
-        self._taken: Counter[str] = Counter()
-        """The pods that are evicted, by domain."""
-        self.coming = 0
-        """The number of replacements without a node that it will count."""
-        self.lowest: int | None = None
-        """The lowest count that an eviction leaves."""
-
-    def is_too_full(self, domain: str | None) -> bool:
-        """Whether a domain has more than the minimum and maxSkew, without the pods that are evicted."""
-        return domain is not None and self.left(domain) > self.minimum + self.tally.max_skew
-
-    def left(self, domain: str) -> int:
-        """Return what the evictions leave in a domain."""
-        return self.tally.count(domain) - self._taken[domain]
-
-    def evict(self, domain: str) -> None:
-        """Count an eviction."""
-        self._taken[domain] += 1
-        left = self.left(domain)
-        self.lowest = left if self.lowest is None else min(left, self.lowest)
-        self._pods -= 1
-
-    def most(self, coming: int) -> int:
-        """Return a bound for the minimum when this many replacements have come."""
-        if self.tally.too_few:
-            return 0
-        return min(self.share(coming), _filled(self._counts, coming))
-
-    def share(self, coming: int) -> int:
-        """Return how many pods each domain has if all have as many, rounded down, when so many have come."""
-        return (self._pods + coming) // max(sum(number for _, number in self._counts), 1)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether no eviction so far can lower the minimum, or it leads to no more excess in the end."""
-        tally = self.tally
-        return (
-            self.lowest is None
-            or tally.soft
-            or tally.max_skew == 1
-            or self.lowest >= self.most(self.coming)
-            or (sum(number for _, number in self._counts) <= _EITHER and not tally.excess)
-        )
-
-    @property
-    def falls(self) -> bool:
-        """Whether an eviction so far leaves less than the minimum."""
-        return self.floor < self.minimum
-
-    @property
-    def floor(self) -> int:
-        """The minimum is never less."""
-        return self.minimum if self.lowest is None else min(self.minimum, self.lowest)
-
-
-def _filled(counts: Sequence[tuple[int, int]], coming: int) -> int:
-    """Return how high a number of pods can bring the minimum if all go where there are fewest."""
-    level, domains, left = counts[0][0] if counts else 0, 0, coming
-    for at, (_, number) in enumerate(counts):
-        domains += number
-        upper = counts[at + 1][0] if at + 1 < len(counts) else None
-        if upper is None or (upper - level) * domains > left:
-            return level + left // domains
-        left -= (upper - level) * domains
-        level = upper
-    return level
-
-
 class _Course:
     """Replacements without a node, and evictions, that may happen in any order.
 
@@ -201,8 +118,8 @@ class _Course:
         self._board = board
         self._coming = (*waiting, *(spot.piece for spot in evicted))
         self._evicted = evicted
-        self._ends: dict[int, _Level | None] = {}
-        self._levels: dict[int, _Level] = {}
+        self._ends: dict[int, Filling | None] = {}
+        self._levels: dict[int, Filling] = {}
         self._first: _Replacements | None = None
         self._known: dict[int, _Replacements] = {}
         """By the number of the piece."""
@@ -233,9 +150,9 @@ class _Course:
         self._needed_by: dict[Hashable, set[_Domains]] = {}
         """The domains in which room is looked for, for those that are alike for room."""
 
-    def _level(self, index: int) -> _Level:
+    def _level(self, index: int) -> Filling:
         if (found := self._levels.get(index)) is None:
-            found = self._levels[index] = _Level(self._board.tallies[index])
+            found = self._levels[index] = Filling(self._board.tallies[index])
         return found
 
     def _these(self, number: int) -> _Replacements:
@@ -368,10 +285,10 @@ class _Course:
         )
         return min(gained, default=maxsize)
 
-    def _end(self, index: int) -> _Level | None:
+    def _end(self, index: int) -> Filling | None:
         """Return a constraint without all that may be evicted; None if it does not count all of them."""
         if index not in self._ends:
-            end = _Level(self._board.tallies[index])
+            end = Filling(self._board.tallies[index])
             end.coming = len(self._coming)
             counted = all(index in self._board.pieces[piece].counted_by for piece in self._coming)
             for spot in self._evicted:
@@ -387,7 +304,7 @@ class _Course:
         """
         feasible = piece.replacement.statically_feasible
         of_levels = [
-            _accepting_nodes(self._level(index), is_limited=index in piece.hard or self._counts_alone(piece, index))
+            self._level(index).accepting_nodes(is_limited=index in piece.hard or self._counts_alone(piece, index))
             for index in own.of_nodes
         ]
         return [reduce(and_, those, feasible) for those in zip(*of_levels, strict=False)] or [feasible]
@@ -401,7 +318,7 @@ class _Course:
         self._keeps_minimums = True
         return True
 
-    def _within(self, parts: _Parts, level: _Level, around: _Level | None, *, counts: bool, leads: bool) -> _Parts:
+    def _within(self, parts: _Parts, level: Filling, around: Filling | None, *, counts: bool, leads: bool) -> _Parts:
         """Return parts of node sets in each of which a constraint may leave the only nodes that it allows, or prefers.
 
         If all of them have nodes that a DoNotSchedule constraint allows whatever happens, these alone. `around` is the
@@ -409,63 +326,20 @@ class _Course:
         """
         nodes = level.tally.domains.nodes
         if not (leads or level.tally.soft):
-            never_closing = _never_closing(level)
+            never_closing = level.never_closing()
             open_ = {(*domains, None): part & never_closing for domains, part in parts.items()}
             if all(open_.values()):
                 return open_
-            if around is not None and (inside := self._inside(around, level)) is not None:
+            if around is not None and (inside := level.inside(around)) is not None:
                 return {
                     (outer, *others, each): part & nodes[each]
                     for (outer, *others), part in parts.items()
                     for each in inside[outer or ""]
                 }
-        needed = self._needed(level, counts=counts)
+        needed = level.needed(counts=counts)
         return {(*domains, each): part & nodes[each] for domains, part in parts.items() for each in needed}
 
-    @staticmethod
-    def _inside(lead: _Level, level: _Level) -> Mapping[str, Sequence[str]] | None:
-        """Return, for each domain of the leading constraint, the domains in it of which one is allowed if it is.
-
-        Return None if the domains are not parts of these, or if it can't be shown.
-        """
-        outer, inner = lead.tally, level.tally
-        coming = level.coming - 1
-        if (
-            outer.soft
-            or inner.soft
-            or outer.too_few
-            or inner.too_few
-            or not _count_the_same(outer, inner)
-            or (level.lowest is not None and level.lowest < level.most(level.coming))
-        ):
-            return None
-        inside: dict[str, list[str]] = {domain: [] for domain in outer.domains.nodes}
-        for domain, nodes in inner.domains.nodes.items():
-            around = outer.domain_of[nodes.bit_length() - 1]
-            if around is None or nodes & ~outer.domains.nodes[around]:
-                return None
-            inside[around].append(domain)
-        number = len(next(iter(inside.values()), ()))
-        most = min(level.most(coming), level.share(coming) - inner.max_skew)
-        for domains in inside.values():
-            is_overfull = any(inner.count(domain) > level.minimum + inner.max_skew for domain in domains)
-            if len(domains) != number or (is_overfull and any(level.left(domain) <= most for domain in domains)):
-                return None
-        fewest = lead.most(lead.coming - 1) // max(number, 1)
-        return {domain: [each for each in within if level.left(each) <= fewest] for domain, within in inside.items()}
-
-    @staticmethod
-    def _needed(level: _Level, *, counts: bool) -> list[str]:
-        """Return the domains of the leading constraint that may be the only ones that it allows, or prefers."""
-        tally = level.tally
-        if tally.too_few and counts:
-            places = {domain: tally.max_skew - level.left(domain) for domain in tally.domains.nodes}
-            allowed = [domain for domain, places in places.items() if places > 0]
-            return allowed if sum(places[domain] for domain in allowed) >= level.coming else []
-        most = level.most(level.coming - counts)
-        return [domain for domain in tally.domains.nodes if level.left(domain) <= most]
-
-    def _reachable(self, level: _Level, *, counts: bool, is_first: bool) -> NodeSet | None:
+    def _reachable(self, level: Filling, *, counts: bool, is_first: bool) -> NodeSet | None:
         """Return the nodes of the domains in which one more replacement may land, besides those before it."""
         tally = level.tally
         nodes: NodeSet = 0
@@ -480,24 +354,6 @@ class _Course:
             if more > 0 or (most > 0 and not is_first):
                 nodes |= there
         return nodes
-
-
-def _never_closing(level: _Level) -> NodeSet:
-    """Return the nodes of the domains that the constraint allows wherever all replacements go."""
-    tally = level.tally
-    most = level.floor + tally.max_skew - level.coming
-    return union(there for domain, there in tally.domains.nodes.items() if tally.count(domain) <= most)
-
-
-def _accepting_nodes(level: _Level, *, is_limited: bool) -> list[NodeSet]:
-    """Return the nodes that a constraint with nodes as its domains allows, or prefers, for one, two or more pods.
-
-    If it `is_limited`, these are as many as maxSkew permits.
-    """
-    by_count = level.tally.nodes_by_count()
-    most = level.floor + level.tally.max_skew - 1 if is_limited else level.floor
-    numbers = max(1, min(_MOST_ON_A_NODE, most + 1 - min(by_count, default=0))) if is_limited else 1
-    return [union(there for count, there in by_count.items() if count <= most - at) for at in range(numbers)]
 
 
 class _Own(NamedTuple):
@@ -539,10 +395,11 @@ class _Replacements(NamedTuple):
         are_apart = bool(replacement.keys_apart_from(sample.namespace, sample.labels))
         own = _own_of(board, piece, (*piece.hard, *piece.soft))
         own_hard = _own_of(board, piece, piece.hard, is_paid_for=True)
+        tallies = board.tallies
         others = frozenset(
             index
-            for index in piece.counted_by
-            if index not in (*piece.hard, *piece.soft) and not any(_implies(board, hard, index) for hard in piece.hard)
+            for index in {*piece.counted_by} - {*piece.hard, *piece.soft}
+            if not any(tallies[hard].implies(tallies[index]) for hard in piece.hard)
         )
         return cls(own, own_hard, others, alike, (alike, piece.counted_by, piece.soft), room, are_apart)
 
@@ -586,28 +443,11 @@ def _without_implied(board: Board, own: Sequence[int]) -> list[int]:
 
     What a ScheduleAnyway constraint prefers matters beside what another one does, even if it can't get worse.
     """
-    kept: list[int] = []
+    tallies, kept = board.tallies, list[int]()
     for index in own:
-        if not any(_implies(board, other, index) for other in kept):
-            kept = [other for other in kept if not _implies(board, index, other)]
+        if not any(tallies[other].implies(tallies[index]) for other in kept):
+            kept = [other for other in kept if not tallies[index].implies(tallies[other])]
             kept.append(index)
-    if any(board.tallies[index].soft for index in kept):
-        return [index for index in own if index in kept or board.tallies[index].soft]
+    if any(tallies[index].soft for index in kept):
+        return [index for index in own if index in kept or tallies[index].soft]
     return kept
-
-
-def _implies(board: Board, one: int, other: int) -> bool:
-    """Whether a DoNotSchedule constraint implies another one: it is as tight for the same pods and domains."""
-    first, second = board.tallies[one], board.tallies[other]
-    return (
-        not first.soft
-        and first.max_skew <= second.max_skew
-        and first.too_few >= second.too_few
-        and _count_the_same(first, second)
-        and ((first.single and second.single) or first.domains.nodes == second.domains.nodes)
-    )
-
-
-def _count_the_same(one: Tally, other: Tally) -> bool:
-    """Whether two constraints count the same pods on the same nodes."""
-    return one.domains.eligible == other.domains.eligible and set(one.group.matched) == set(other.group.matched)
