@@ -39,18 +39,25 @@ class StubApiServer:
     @contextlib.asynccontextmanager
     async def running(self, connections: int = CONNECTIONS) -> AsyncIterator[Requests]:
         """Serve, and yield requests to it over so many connections at most."""
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self.handle)
-        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        try:
-            async with open_requests(nobody_at(f"http://{host}:{port}"), connections=connections) as requests:
-                yield requests
-        finally:
-            await runner.cleanup()
+        async with (
+            served(self.handle) as address,
+            open_requests(nobody_at(address), connections=connections) as requests,
+        ):
+            yield requests
+
+
+@contextlib.asynccontextmanager
+async def served(answer: Answering) -> AsyncIterator[str]:
+    """Have every request to a server of its own answered so, and yield its address."""
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 def nobody_at(server: str) -> ClusterAccess:

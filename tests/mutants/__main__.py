@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--seed", default=random.randrange(10**6), type=int, help="for those; by default another each")
     parser.add_argument("--seconds", default=60, type=float, help="the longest time of tests of a fault (%(default)s)")
     options = parser.parse_args()
-    others = drawn(ROOT / CODE, options.random, options.seed, options.only)  # of the code that is copied now
+    others = drawn(ROOT / CODE, options.random, options.seed, options.only)
     with trials(options.seconds) as tried:
         named = [] if options.only_random else [each for each in FAULTS if options.only in f"{each.file} {each.name}"]
         listed = [_try(tried, each.change(tried.code(each.file))) for each in named]

@@ -48,7 +48,7 @@ FIRST: Final = 40
 _FORKS: Final = multiprocessing.get_context("fork")
 
 Notes = Mapping[str, tuple[float, Sequence[str], str]]
-"""By test. The last is the digest of its file."""
+"""By test. The last is the digest of its file, of what all tests share, and of the files that it enters."""
 
 
 class Trials:

@@ -21,7 +21,7 @@ from respread.kube.events import Event, EventObject, EventRecorder, EventType
 from respread.kube.requests import Requests, open_requests
 from respread.telemetry.logs import configure_logging
 from respread_sandbox import Sandbox
-from tests.integration.stub_api_server import nobody_at
+from tests.integration.stub_api_server import nobody_at, served
 
 
 @pytest.fixture
@@ -245,17 +245,8 @@ class StubApi:
 
     @asynccontextmanager
     async def requests(self) -> AsyncIterator[Requests]:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self.answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        try:
-            async with open_requests(nobody_at(f"http://127.0.0.1:{runner.addresses[0][1]}")) as requests:
-                yield requests
-        finally:
-            await runner.cleanup()
+        async with served(self.answer) as address, open_requests(nobody_at(address)) as requests:
+            yield requests
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from respread.kube.requests import CONNECTIONS, Response, open_requests
 from respread.telemetry.health import HealthReport
 from respread.telemetry.server import ListenAddress, serve_telemetry
 from tests.informer_parts import Parts, page, pod
+from tests.integration.stub_api_server import served
 from tests.plans import plan_cluster
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer, Line
@@ -139,35 +140,28 @@ async def test_the_lease_does_not_wait_for_connections_that_other_requests_use(t
     async def answer(request: web.Request) -> web.StreamResponse:
         if "/leases" not in request.path:
             await asyncio.Event().wait()
-        response = lease.handle(request.method, await request.json() if request.can_read_body else None)
-        return web.Response(body=response.body, status=response.status_code, content_type="application/json")
+        return await lease.answer(request)
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    config = write_kubeconfig(tmp_path / "config", {"token": "t"}, server=f"http://{host}:{port}")
-    find = partial(load_access, kubeconfig=str(config))
-    access = await asyncio.to_thread(find)
-    renewal = Renewal(access, find, time.monotonic)
-    options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes(3))
-    parts = Parts()
-    async with open_requests(access, renewal) as requests:
-        path = "/api/v1/namespaces/{namespace}/pods"
-        reading = [
-            asyncio.create_task(requests.send("GET", path, {"namespace": "shop"}, timeout_seconds=600.0))
-            for _ in range(2 * CONNECTIONS)
-        ]
-        await asyncio.sleep(0.5)
-        async with leadership_of(
-            options, "test", access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
-        ) as leadership:
-            async with asyncio.timeout(60):
-                while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody
-                    await asyncio.sleep(0.1)
-        for each in reading:
-            each.cancel()
-        await asyncio.gather(*reading, return_exceptions=True)
-    await runner.cleanup()
+    async with served(answer) as server:
+        config = write_kubeconfig(tmp_path / "config", {"token": "t"}, server=server)
+        find = partial(load_access, kubeconfig=str(config))
+        access = await asyncio.to_thread(find)
+        renewal = Renewal(access, find, time.monotonic)
+        options = OperatorOptions(lease_namespace="respread", lease_times=LeaseTimes(3))
+        parts = Parts()
+        async with open_requests(access, renewal) as requests:
+            path = "/api/v1/namespaces/{namespace}/pods"
+            reading = [
+                asyncio.create_task(requests.send("GET", path, {"namespace": "shop"}, timeout_seconds=600.0))
+                for _ in range(2 * CONNECTIONS)
+            ]
+            await asyncio.sleep(0.5)
+            async with leadership_of(
+                options, "test", access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
+            ) as leadership:
+                async with asyncio.timeout(60):
+                    while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody
+                        await asyncio.sleep(0.1)
+            for each in reading:
+                each.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)

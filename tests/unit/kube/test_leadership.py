@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,10 @@ class LeaseServer:
         if body["metadata"].get("resourceVersion") != self.lease["metadata"]["resourceVersion"]:
             return self.no(409, "Conflict")
         return self.write(body)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        response = self.handle(request.method, await request.json() if request.can_read_body else None)
+        return web.Response(body=response.body, status=response.status_code, content_type="application/json")
 
     def write(self, body: Mapping[str, Any]) -> Response:
         self.version += 1

@@ -6,8 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from respread.kube.credentials import Endpoint
 from respread.kube.requests import NoResponseError, Requests, open_requests
 from tests.evicting import evict
 from tests.eviction_moves import SPEC
+from tests.integration.stub_api_server import Answering, served
 from tests.worlds import pod
 
 
@@ -60,22 +60,16 @@ def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
     file, server, seconds, looked = tmp_path / "kubeconfig", Server(), [0.0], [0]
 
     async def scenario() -> None:
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", server.answer)
-        runner = web.AppRunner(application)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        write_kubeconfig(file, address, "old")
+        async with served(server.answer) as address:
+            write_kubeconfig(file, address, "old")
 
-        def find() -> ClusterAccess:
-            looked[0] += 1
-            return load_access(kubeconfig=str(file))
+            def find() -> ClusterAccess:
+                looked[0] += 1
+                return load_access(kubeconfig=str(file))
 
-        access = find()
-        async with open_requests(access, Renewal(access, find, lambda: seconds[0])) as requests:
-            await look(requests, address)
-        await runner.cleanup()
+            access = find()
+            async with open_requests(access, Renewal(access, find, lambda: seconds[0])) as requests:
+                await look(requests, address)
 
     async def look(requests: Requests, address: str) -> None:
         async def ask() -> int:
@@ -97,22 +91,15 @@ def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-@asynccontextmanager
-async def served(asked: list[str]) -> AsyncIterator[str]:
-    """Yield the address of an API server with one pod, which records the requests."""
+def recording(asked: list[str]) -> Answering:
+    """Return the answers of an API server with one pod, which records the requests."""
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(f"{request.method} {request.query_string}".strip())
         pod = {"metadata": {"name": "a", "uid": POD.uid}}
         return web.json_response(pod, status=201 if request.method == "POST" else 200)
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    return answer
 
 
 POD = pod("a", "node-1", SPEC)
@@ -134,7 +121,10 @@ async def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, los
         order.append("asked")
         return LOST if lost and order.count("renewed") == 2 else None
 
-    async with served(asked) as server, open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as sender:
+    async with (
+        served(recording(asked)) as server,
+        open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as sender,
+    ):
         answer = await evict(EvictionApi(sender), POD, gate)
     assert order == ["renewed", "renewed", "asked"]  # for the read of the pod and for the eviction, and then the check
     if lost:
@@ -149,7 +139,7 @@ async def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, los
 async def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
     """The kubeconfigs of kind, minikube and kubeadm use client certificates."""
     asked: list[str] = []
-    async with served(asked) as server:
+    async with served(recording(asked)) as server:
         file = tmp_path / "kubeconfig"
         write_kubeconfig(file, server, "")
         async with open_requests(load_access(kubeconfig=str(file))) as requests:
@@ -163,7 +153,7 @@ async def test_a_netrc_entry_is_not_sent_to_the_api_server(tmp_path: Path, monke
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     asked: list[str] = []
-    async with served(asked) as server:
+    async with served(recording(asked)) as server:
         file = tmp_path / "kubeconfig"
         write_kubeconfig(file, server, "ours")
         access = load_access(kubeconfig=str(file))
@@ -184,7 +174,7 @@ async def test_a_hanging_credential_plugin_takes_no_longer_than_the_request_time
         return "Bearer any"
 
     async with (
-        served(asked) as server,
+        served(recording(asked)) as server,
         open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as requests,
     ):
         with pytest.raises(NoResponseError, match="there are no credentials") as raised:

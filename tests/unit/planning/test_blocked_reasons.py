@@ -15,7 +15,7 @@ from immutables import Map
 from respread.api.fields import LabelSelector, Problem
 from respread.api.policy import ClusterPolicySpec, Policy, PriorityThreshold, VictimRules
 from respread.api.reasons import Held, Reason
-from respread.cluster.meta import DO_NOT_DISRUPT, EVICT, PREFER_NO_EVICTION, SAFE_TO_EVICT, OwnerReference
+from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
 from tests.plans import plan_cluster
@@ -35,6 +35,8 @@ class Case(NamedTuple):
 
 
 CORDON = taint("node.kubernetes.io/unschedulable")
+UNKNOWN_VALUE = ", which counts as 'never', the only value there is"
+WITHOUT = "; without it, the pod may be evicted"
 REPLICAS = "no pod in a may be evicted: web-a1-0 and 2 more, because "
 
 
@@ -103,14 +105,22 @@ CASES: Mapping[str, Case] = {
     ),
     **{
         f"the annotation {key}: {value}": Case(
-            pod_fields=annotated(key, value), reason=Reason.PROTECTED_POD, words=[f"{REPLICAS}{words}"]
+            pod_fields=annotated(key, value), reason=Reason.PROTECTED_POD, words=[REPLICAS + "".join(words)]
         )
-        for key, value, words in (
-            (EVICT, "never", f"its annotation {EVICT} says 'never'; without it, the pod may be evicted"),
-            (EVICT, "nope", f"its annotation {EVICT} says 'nope', which counts as 'never', the only value there is; w"),
-            (SAFE_TO_EVICT, "false", f"its annotation {SAFE_TO_EVICT} says 'false'"),
-            (DO_NOT_DISRUPT, "true", f"its annotation {DO_NOT_DISRUPT} says 'true'"),
-            (PREFER_NO_EVICTION, "", f"it has the annotation {PREFER_NO_EVICTION}"),
+        for key, value, *words in (
+            ("respread.dev/evict", "never", "its annotation respread.dev/evict says 'never'", WITHOUT),
+            ("respread.dev/evict", "nope", "its annotation respread.dev/evict says 'nope'", UNKNOWN_VALUE, WITHOUT),
+            (
+                "cluster-autoscaler.kubernetes.io/safe-to-evict",
+                "false",
+                "its annotation cluster-autoscaler.kubernetes.io/safe-to-evict says 'false'",
+            ),
+            ("karpenter.sh/do-not-disrupt", "true", "its annotation karpenter.sh/do-not-disrupt says 'true'"),
+            (
+                "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+                "",
+                "it has the annotation descheduler.alpha.kubernetes.io/prefer-no-eviction",
+            ),
         )
     },
     "a system priority": Case(

@@ -15,7 +15,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
@@ -26,6 +25,7 @@ from respread.kube.requests import open_requests
 from respread.telemetry.health import Check, HealthReport
 from respread.telemetry.server import BusyError, ClientBounds, Exposition, ListenAddress, SecureMetrics, serve_telemetry
 from respread.telemetry.tls import ServedCertificate
+from tests.integration.stub_api_server import served
 from tests.integration.tls_front import Authority
 from tests.unit.kube.test_access import write_kubeconfig
 from tests.unit.kube.test_leadership import LeaseServer
@@ -84,19 +84,6 @@ def with_plugin(folder: Path, server: str) -> Path:
     return path
 
 
-async def serve_lease(server: LeaseServer) -> web.AppRunner:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = server.handle(request.method, await request.json() if request.can_read_body else None)
-        return web.Response(body=response.body, status=response.status_code, content_type="application/json")
-
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return runner
-
-
 async def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) -> None:
     changes: list[bool] = []
     probes: list[float] = []
@@ -117,14 +104,12 @@ async def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) 
         changes.append(leading)
         got.set()
 
-    lease_server = await serve_lease(LeaseServer())
-    host, port = lease_server.addresses[0][:2]
-    access = await asyncio.to_thread(load_access, kubeconfig=str(with_plugin(tmp_path, f"http://{host}:{port}")))
     passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
     async with (
+        served(LeaseServer().answer) as server,
         serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
         aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
-        open_requests(access) as requests,
+        open_requests(await asyncio.to_thread(load_access, kubeconfig=str(with_plugin(tmp_path, server)))) as requests,
     ):
         elector = Elector(requests, ObjectKey("respread", "respread"), "me", times=TIMES, on_change=on_change)
         running = asyncio.create_task(elector.run())
@@ -142,7 +127,6 @@ async def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) 
         for task in (running, *scraping):
             task.cancel()
         await asyncio.gather(running, *scraping, return_exceptions=True)
-    await lease_server.cleanup()
     assert max(probes) < PROBE_SECONDS
     assert 200 in statuses
 
