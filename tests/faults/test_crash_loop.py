@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -46,16 +46,15 @@ class Scheduler:
         """None if it is stopped."""
         self._sandbox = sandbox
         self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scheduler")
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._run, name="scheduler")
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            thread.join()
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._stopping.wait(0.3):
@@ -76,6 +75,16 @@ class Scheduler:
             assert error.status in {404, 409}  # noqa: PT017 - gone, or bound by now
 
 
+@contextmanager
+def deployed(cluster: Sandbox) -> Iterator[tuple[Scheduler, PodWatcher, FaultProxy]]:
+    with Scheduler(cluster) as scheduler, PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])
+        create_deployment(cluster, NAMESPACE, web)
+        wait_for(lambda: all_ready(cluster), "six Ready pods")
+        enforce(cluster)
+        yield scheduler, watcher, proxy
+
+
 def status(sandbox: Sandbox) -> dict[str, Any]:
     return status_and_record(sandbox, STATUS)
 
@@ -89,12 +98,7 @@ def reasons(sandbox: Sandbox) -> set[str]:
 
 
 def test_a_crash_after_every_eviction_causes_no_eviction_loop(cluster: Sandbox, tmp_path: Path) -> None:
-    scheduler = Scheduler(cluster)
-    with scheduler.running(), PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
-        web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])
-        create_deployment(cluster, NAMESPACE, web)
-        wait_for(lambda: all_ready(cluster), "six Ready pods")
-        enforce(cluster)
+    with deployed(cluster) as (_, watcher, proxy):
         for number in range(4):
             replica = Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election")
             with replica:
@@ -113,12 +117,7 @@ def test_a_crash_after_every_eviction_causes_no_eviction_loop(cluster: Sandbox, 
 
 
 def test_a_crash_after_every_eviction_does_not_stop_evictions_that_help(cluster: Sandbox, tmp_path: Path) -> None:
-    scheduler = Scheduler(cluster)
-    with scheduler.running(), PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
-        web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])
-        create_deployment(cluster, NAMESPACE, web)
-        wait_for(lambda: all_ready(cluster), "six Ready pods")
-        enforce(cluster)
+    with deployed(cluster) as (scheduler, watcher, proxy):
         for number, zone in enumerate([RIGHT_ZONE, "zone-c"] * 2):
             # The replacement is bound only once the process is dead. A process that saw it Ready would evict the next
             # pod at once, whose replacement would get the same zone.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.operator_process import REPOSITORY, OperatorProcess, install
+from tests.integration.operator_process import REPOSITORY, LoggingProcess, OperatorProcess, install
 from tests.processes import wait_until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/respread"
@@ -22,33 +20,16 @@ ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles/resp
 HURRIED = ("--lease-seconds", "3")
 
 
-class Laptop:
+class Laptop(LoggingProcess):
     """`respread run` as a user with a kubeconfig starts it."""
 
     def __init__(self, kubeconfig: Path, directory: Path, name: str, *options: str) -> None:
-        self.log = directory / f"{name}.log"
         command = [sys.executable, "-m", "respread.program.main", "run", "--kubeconfig", str(kubeconfig)]
         self.listening = ["--listen-address", "127.0.0.1:0", "--log-format", "json"]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen([*command, *self.listening, *options], stdout=log, stderr=log)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        super().__init__(directory / f"{name}.log", [*command, *self.listening, *options])
 
     def says(self, event: str) -> bool:
         return any(event in line["event"] for line in self.lines())
-
-    def stop(self) -> int:
-        self.process.terminate()
-        return self.process.wait(60)
 
 
 def holder(sandbox: Sandbox, namespace: str) -> str:

@@ -27,9 +27,8 @@ from tests.integration.workloads import (
     constraint,
     create_deployment,
     deployment,
-    pods,
+    leave_in_zone,
     pods_per_domain,
-    scale,
     wait_for_ready_pods,
     wait_until,
 )
@@ -135,12 +134,7 @@ def test_the_container_restores_the_spread_without_capabilities_or_writable_file
     sandbox.create_namespace("shop")
     create_deployment(sandbox, "shop", deployment("web", replicas=9, constraints=[constraint(ZONE, "web")]))
     wait_for_ready_pods(sandbox, "shop", "web", 9)
-    for pod in pods(sandbox, "shop", "web"):  # the scale-down leaves zone-a
-        zone = sandbox.api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")["metadata"]["labels"][ZONE]
-        cost = {"controller.kubernetes.io/pod-deletion-cost": "100" if zone == "zone-a" else "-100"}
-        name = pod["metadata"]["name"]
-        sandbox.api.request("PATCH", f"/api/v1/namespaces/shop/pods/{name}", {"metadata": {"annotations": cost}})
-    scale(sandbox, "shop", "web", 3)
+    assert leave_in_zone(sandbox, "shop", "web", "zone-a") == 3
     skewed = {"zone-a": 3, "zone-b": 0, "zone-c": 0}
     wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == skewed, "all that is left to be in one zone")
     sandbox.apply(json.dumps(policy()))

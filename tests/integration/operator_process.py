@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -52,32 +52,13 @@ def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[st
     }
 
 
-class OperatorProcess:
-    """A running `respread run`."""
+class LoggingProcess:
+    """A process that logs JSON. It is killed when the context ends."""
 
-    def __init__(self, sandbox: Sandbox, directory: Path, *options: str, pod: PodProcess | None = None) -> None:
-        """Start the operator, as in a pod if one is given. It is not ready yet."""
-        self.sandbox = sandbox
-        self.log = directory / f"operator-{time.monotonic_ns()}.log"
-        self._served_at = ""
-        environment = {"PYTHONWARNINGS": "error"}
-        command = [
-            "-m",
-            "respread.program.main",
-            "run",
-            "--listen-address",
-            "127.0.0.1:0",
-            "--leader-election",
-            *options,
-        ]
-        if pod is None:
-            kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
-            place = ["--kubeconfig", str(kubeconfig), "--lease-namespace", "respread-system"]
-            command, environment = [sys.executable, *command, *place], os.environ | environment
-        else:
-            command, environment = pod.command(*command), pod.environment() | environment
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    def __init__(self, log: Path, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        with log.open("w") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
 
     def __enter__(self) -> Self:
         return self
@@ -90,6 +71,30 @@ class OperatorProcess:
     def lines(self) -> list[dict[str, Any]]:
         """Return its log."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def stop(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Stop it, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+
+class OperatorProcess(LoggingProcess):
+    """A running `respread run`."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path, *options: str, pod: PodProcess | None = None) -> None:
+        """Start the operator, as in a pod if one is given. It is not ready yet."""
+        self.sandbox = sandbox
+        self._served_at = ""
+        environment = {"PYTHONWARNINGS": "error"}
+        listening = ["--listen-address", "127.0.0.1:0", "--leader-election"]
+        command = ["-m", "respread.program.main", "run", *listening, *options]
+        if pod is None:
+            kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
+            place = ["--kubeconfig", str(kubeconfig), "--lease-namespace", "respread-system"]
+            command, environment = [sys.executable, *command, *place], os.environ | environment
+        else:
+            command, environment = pod.command(*command), pod.environment() | environment
+        super().__init__(directory / f"operator-{time.monotonic_ns()}.log", command, environment)
 
     def wait_until_ready(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until `/readyz` succeeds."""
@@ -108,11 +113,6 @@ class OperatorProcess:
     def metric(self, series: str) -> float:
         """Return the sum of the samples that a selector such as `name{policy="test"}` matches, 0 if there are none."""
         return sum(sample.value for sample in matching(series, self.get("/metrics")))
-
-    def stop(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """Stop it, and return its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(seconds)
 
     def _is_ready(self) -> bool:
         try:

@@ -88,6 +88,24 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
+def leave_in_zone(sandbox: Sandbox, namespace: str, name: str, zone: str) -> int:
+    """Scale a Deployment down so that all that is left of it is in one zone. Return how many pods these are."""
+    zones = {
+        node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in sandbox.api.get("/api/v1/nodes")["items"]
+    }
+    path, before = f"/api/v1/namespaces/{namespace}/pods", pods(sandbox, namespace, name)
+    staying = [pod for pod in before if zones[pod["spec"]["nodeName"]] == zone]
+    for pod in before:
+        cost = {"controller.kubernetes.io/pod-deletion-cost": "100" if pod in staying else "-100"}
+        sandbox.api.request("PATCH", f"{path}/{pod['metadata']['name']}", {"metadata": {"annotations": cost}})
+    # A ReplicaSet that has replaced a pod has seen all that was written to pods before. It may see a scale-down sooner.
+    gone = next(pod for pod in before if pod not in staying)["metadata"]["name"]
+    sandbox.api.request("DELETE", f"{path}/{gone}?gracePeriodSeconds=0")
+    wait_for_ready_pods(sandbox, namespace, name, len(before))
+    scale(sandbox, namespace, name, len(staying))
+    return len(staying)
+
+
 def pods_per_domain(sandbox: Sandbox, namespace: str, app: str, topology_key: str = ZONE) -> dict[str, int]:
     """Return how many pods of an app each domain with nodes has, without terminating ones, as the scheduler counts."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}

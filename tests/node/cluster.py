@@ -37,6 +37,16 @@ class RealCluster:
         """Wait until a node has the condition Ready."""
         wait_until(lambda: self.is_ready(node), lambda: f"{node.place.name} to be Ready:\n{node.log(KUBELET)}")
 
+    def cordon(self, name: str) -> None:
+        """Cordon a node, and wait until controllers have seen it: they may see an eviction sooner."""
+        self.sandbox.kubectl("cordon", name)
+
+        def tainted() -> bool:
+            taints = self.sandbox.api.get(f"/api/v1/nodes/{name}")["spec"].get("taints", ())
+            return any(taint["key"] == "node.kubernetes.io/unschedulable" for taint in taints)
+
+        wait_until(tainted, f"the taint of {name}")
+
     def is_ready(self, node: RealNode) -> bool:
         """Return whether a node has the condition Ready."""
         return any(

@@ -107,9 +107,10 @@ def test_nodes_with_the_leader_and_with_both_replicas_are_drained(
         node, leader = installed.leader()["spec"]["nodeName"], installed.lease()["holderIdentity"]
         assert [pod["spec"]["nodeName"] for pod in installed.pods()].count(node) == replicas_there
         selector = "--pod-selector=app.kubernetes.io/name=respread"
+        installed.cluster.cordon(node)
         sandbox.kubectl("drain", node, selector, "--ignore-daemonsets", "--timeout=240s")
-        sandbox.kubectl("uncordon", node)
         installed.wait_until_ready()
+        sandbox.kubectl("uncordon", node)
         assert installed.lease()["holderIdentity"] != leader
     assert max(installed.handovers_seconds(since)) <= RELEASED_SECONDS
     rebalance.wait_until_over()

@@ -8,7 +8,8 @@ from typing import Any, Final
 from respread_sandbox import Sandbox
 from respread_sandbox.nodes import MANAGED_NODE_LABEL
 from tests.integration.operator_process import evictions
-from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, pods, scale
+from tests.integration.workloads import ZONE, constraint, create_deployment, deployment
+from tests.integration.workloads import leave_in_zone as leave_in_zone  # noqa: PLC0414  # how mypy marks a re-export
 from tests.integration.workloads import pods_per_domain as pods_per_domain  # noqa: PLC0414  # how mypy marks a re-export
 from tests.node.programs import WORKLOAD_IMAGE
 from tests.processes import wait_until
@@ -58,29 +59,16 @@ def create(sandbox: Sandbox, namespace: str, manifests: Sequence[dict[str, Any]]
         sandbox.kubectl("rollout", "status", f"deployment/{name}", f"--namespace={namespace}", "--timeout=240s")
 
 
-def leave_in_zone(sandbox: Sandbox, namespace: str, name: str, zone: str) -> int:
-    """Scale a Deployment down so that all that is left of it is in one zone. Return how many pods these are."""
-    zones = {
-        node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in sandbox.api.get("/api/v1/nodes")["items"]
-    }
-    staying = 0
-    for pod in pods(sandbox, namespace, name):
-        stays = zones[pod["spec"]["nodeName"]] == zone
-        staying += stays
-        cost = {"controller.kubernetes.io/pod-deletion-cost": "100" if stays else "-100"}
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
-        sandbox.api.request("PATCH", path, {"metadata": {"annotations": cost}})
-    scale(sandbox, namespace, name, staying)
-    return staying
-
-
 def wait_until_only_in(sandbox: Sandbox, namespace: str, name: str, zone: str) -> None:
     """Wait until an app has pods in one zone only."""
 
-    def alone() -> bool:
-        return {each for each, count in pods_per_domain(sandbox, namespace, name).items() if count} == {zone}
+    def there() -> dict[str, int]:
+        return {each: count for each, count in pods_per_domain(sandbox, namespace, name).items() if count}
 
-    wait_until(alone, f"{name} to be in {zone} only")
+    wait_until(
+        lambda: set(there()) == {zone},
+        lambda: f"{name} to be in {zone} only, not {there()} after {evicted(sandbox, namespace)} evictions",
+    )
 
 
 def evicted(sandbox: Sandbox, namespace: str) -> int:

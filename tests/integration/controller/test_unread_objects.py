@@ -22,7 +22,15 @@ from tests.integration.etcd import Etcd
 from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
 from tests.integration.reused_sandbox import ReusedSandbox
-from tests.integration.workloads import ZONE, constraint, deployment, scale, wait_for_ready_pods, wait_until
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    deployment,
+    leave_in_zone,
+    scale,
+    wait_for_ready_pods,
+    wait_until,
+)
 
 QUIET_SECONDS = 3
 DEEP = 5_000
@@ -60,11 +68,7 @@ def scaled_down_to_one_zone(pool: Pool) -> str:
     pool.add_zone("zone-a")
     (small,) = pool.add_zone("zone-b", cpu="1")
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
-    for pod in pool.pods():
-        if pod["spec"]["nodeName"] == small:
-            cheap = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-100"}}}
-            pool.sandbox.api.request("PATCH", path_of(pool, pod["metadata"]["name"]), cheap)
-    scale(pool.sandbox, pool.name, "web", 2)
+    assert leave_in_zone(pool.sandbox, pool.name, "web", "zone-a") == 2
     pool.wait_for(2)
     assert pool.counts() == {"zone-a": 2, "zone-b": 0}
     return small
