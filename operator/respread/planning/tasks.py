@@ -353,9 +353,10 @@ def _owners(parts: Iterable[_Part]) -> Iterator[SelectingOwner]:
             yield from (owner for each in part.samples if (owner := selecting_owner(each)) is not None)
 
 
-def _order(group: SpreadGroup) -> tuple[str, str, int, int, str]:
-    key = group.key
-    return key.topology_key, key.when_unsatisfiable, key.max_skew, key.min_domains, str(key.selector)
+def _order(group: SpreadGroup) -> tuple[str, str, int, int, str, str]:
+    key, nodes = group.key, sorted(group.key.eligibility.node_selector.items())  # a Map has another order elsewhere
+    others = f"{nodes} {replace(key.eligibility, node_selector=Map())}"
+    return key.topology_key, key.when_unsatisfiable, key.max_skew, key.min_domains, str(key.selector), others
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
@@ -373,18 +374,16 @@ def _returning(pods: Sequence[Pod]) -> Iterator[Pod]:
     A ReplicaSet creates a replacement at once. A StatefulSet takes away its highest ordinals when it is scaled down, so
     another one comes back. Of other controllers, that is not known.
     """
-    terminating = [pod for pod in pods if pod.terminating and pod.controller is not None]
-    if not terminating:
-        return
+    owned = [(pod, pod.controller) for pod in pods if pod.controller is not None]
     highest: dict[str, int] = {}
-    for pod in pods:
-        if pod.controller is not None and pod.controller.kind == "StatefulSet" and not pod.terminating:
-            uid = pod.controller.uid
-            highest[uid] = max(ordinal_of(pod.name), highest.get(uid, -1))
-    for pod in terminating:
-        if pod.controller is None or pod.controller.kind in _REPLACING_AT_ONCE:
+    for pod, owner in owned:
+        if not pod.terminating:
+            ordinal = ordinal_of(pod.name)
+            highest[owner.uid] = max(ordinal, highest.get(owner.uid, ordinal))
+    for pod, owner in owned:
+        if not pod.terminating or owner.kind in _REPLACING_AT_ONCE:
             continue
-        if pod.controller.kind != "StatefulSet" or ordinal_of(pod.name) <= highest.get(pod.controller.uid, maxsize):
+        if owner.kind != "StatefulSet" or ordinal_of(pod.name) <= highest.get(owner.uid, maxsize):
             yield pod
 
 
@@ -397,7 +396,7 @@ class HeldPods:
     """Counts these pods for one plan after the other, at the cost of what has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[Task, tuple[_Blocked, _HeldByPolicy]] = {}
+        self._known: dict[tuple[Task, _Blocked], _HeldByPolicy] = {}
 
     def count(self, tasks: Iterable[Task], planned: Plan, groups: Mapping[GroupKey, SpreadGroup]) -> _HeldByPolicy:
         """Return the pods that a blocked group counts in a domain with too many, and that no move is planned for.
@@ -407,7 +406,7 @@ class HeldPods:
         """
         reasons = {each.group: each.reason for each in planned.blocked}
         moved = frozenset(move.pod.uid for move in planned.moves)
-        known: dict[Task, tuple[_Blocked, _HeldByPolicy]] = {}
+        known: dict[tuple[Task, _Blocked], _HeldByPolicy] = {}
         total: dict[str, Counter[Reason]] = {}
         in_tasks: set[GroupKey] = set()
         for task in tasks:
@@ -416,11 +415,9 @@ class HeldPods:
             if not blocked:
                 continue
             if planned.counts_after.keys().isdisjoint(task.cure):
-                found = self._known.get(task)
-                if found is None or found[0] != blocked:
-                    found = blocked, _held(task, dict(blocked), planned, frozenset())
-                known[task] = found
-                held = found[1]
+                if (held := self._known.get((task, blocked))) is None:
+                    held = _held(task, dict(blocked), planned, frozenset())
+                known[task, blocked] = held
             else:
                 held = _held(task, dict(blocked), planned, moved)
             for policy, counts in held.items():
