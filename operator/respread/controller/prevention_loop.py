@@ -154,11 +154,9 @@ class PreventionLoop:
             under_way[task] = term
             task.add_done_callback(under_way.pop)
             task.add_done_callback(lambda _: self._loop.wake())
-        wait_seconds = min(prevention.wait_seconds(now), term.next_unclear() - now)
+        wait_seconds = max(min(prevention.wait_seconds(now), term.next_unclear() - now), self._paused_until - now)
         if len(under_way) >= AT_ONCE:
             wait_seconds = inf  # whichever is answered first wakes us
-        elif now < self._paused_until:
-            wait_seconds = max(wait_seconds, self._paused_until - now)
         return max(0.0, min(wait_seconds, told_seconds, prevention.next_examination() - now))
 
     def _next_request(self, term: _CostTerm, now: float) -> Coroutine[None, None, None] | None:

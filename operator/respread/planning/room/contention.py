@@ -46,7 +46,7 @@ class _Takers:
 
     def __init__(self) -> None:
         self.number = 0
-        self.of_components: Counter[int] = Counter()
+        self.of_components: Counter[int | None] = Counter()
         """The same by component."""
         self.amounts: Counter[str] = Counter()
 
@@ -121,7 +121,7 @@ class Contention:
         self._closed = union(each.may_open for each in waiting)
         """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[float, int, _Kept]] = []
-        self._by_component: dict[int, list[_Kept]] = {}
+        self._by_component: dict[int | None, list[_Kept]] = {}
         """Where others may close nodes. Another pod of the component makes each of these proofs doubtful."""
         self._by_witness: dict[int, list[_Kept]] = {}
         self._witnesses: NodeSet = 0
@@ -312,7 +312,7 @@ class Contention:
         room = [(here, slot) for slot in slots_of(part.nodes) if (here := self._spots(demand, slot))]
         meeting = [takers for nodes, takers in self._takers.items() if nodes & part.nodes]
         rivals = may_close = sum(takers.number for takers in meeting) - 1 + self._opened.number
-        if demand.component >= 0:
+        if demand.component is not None:
             siblings = sum(takers.of_components[demand.component] for takers in meeting) - 1
             may_close = min(siblings, part.siblings)
             rivals -= siblings - may_close

@@ -70,8 +70,8 @@ class Demand(NamedTuple):
     others of their component that may land there. None: any of `sure` will do."""
     is_replacement: bool = False
     """Whether `pod` is the pod that it replaces, and not itself."""
-    component: int = -1
-    """The number of the solution that they belong to, for whose constraints no others count; -1: of none."""
+    component: int | None = None
+    """The number of the solution that they belong to, for whose constraints no others count; None: of none."""
     closing: int = 0
     """How many others may at most take a whole node from each of them, however much room that has. These are of the
     same solution; for pods of none they may be any."""
@@ -105,7 +105,7 @@ class Current:
         self._open: dict[int, NodeSet] = {}
         """By the identity of the replacement."""
 
-    def of(self, demand: Demand, *, component: int = -1, number: int = 1) -> Demand:
+    def of(self, demand: Demand, *, component: int | None = None, number: int = 1) -> Demand:
         """Return so many like a demand of a solution, with what is open to them now."""
         own = self.placement.own(demand.pod)
         open_now = self._open_to(demand.prepared, own)

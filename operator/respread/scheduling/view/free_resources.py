@@ -64,7 +64,7 @@ class FreeAmounts:
         else:
             self.free.pop(slot, None)
         if self._amounts:
-            low, high = (before, after) if before < after else (after, before)
+            low, high = sorted((before, after))
             for position in range(bisect_right(self._amounts, low), bisect_right(self._amounts, high)):
                 self._enough[position] ^= 1 << slot
 
