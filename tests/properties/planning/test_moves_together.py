@@ -33,8 +33,6 @@ from tests.properties.planning.scheduler_model import Kind, SchedulerModel
 from tests.properties.planning.small_worlds import NOW, PLENTY, TINY, Place, World, policy_of, snapshot_of, worlds
 
 PARTS: Final = range(4 if factor() > 1 else 2)
-COUNTED: Final = range(400)
-PASSING: Final = 0.1
 MOST_ROUNDS: Final = 60
 LIMITS: Final = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50, in_flight_per_workload=50)
 

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.lease import leadership_of
+from respread.controller.lease import leadership_of, own_namespace
 from respread.controller.options import OperatorOptions
 from respread.kube.access import Renewal, load_access
 from respread.kube.leadership import Elector, LeaseTimes
@@ -159,6 +159,9 @@ async def test_the_lease_does_not_wait_for_connections_that_other_requests_use(t
             async with leadership_of(
                 options, "test", access, renewal, parts.metrics, parts.informers, may_give_up=lambda: True
             ) as leadership:
+                assert parts.registry.get_sample_value("respread_leader") == 0
+                of = partial(own_namespace, access=access, informers=parts.informers)
+                assert (of(options)(), of(OperatorOptions())()) == ("respread", None), "nothing is listed yet"
                 async with asyncio.timeout(60):
                     while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody
                         await asyncio.sleep(0.1)

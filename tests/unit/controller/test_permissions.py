@@ -159,7 +159,7 @@ async def test_an_expected_permission_is_missing_and_granted_without_any_request
     await world.until(2 * UNUSED_SECONDS)
     assert len(world.permissions.missing) == 2
     world.authorizer.granted.add(("patch", ""))
-    await world.until(world.seconds + DEFAULT_PERMISSIONS_SECONDS + 5)
+    await world.until(world.seconds + 315)
     assert not world.permissions.missing
 
 

@@ -236,6 +236,9 @@ def test_a_namespaced_policys_evictions_count_only_in_its_namespace() -> None:
         after = recalled_group_history({policy: said}, groups, NOW)
         assert after.in_last_hour(group_name(key), NOW) == (9 if counts else 0), policy
         assert after.in_last_hour(group_name(key), NOW + HOUR_SECONDS + 60) == 0, "the future counts as now"
+    less = Recorded(group_evictions=(GroupEvictionCount(group=group_name(key), evictions=3, last=LATEST),))
+    for records in ({"own": said, "another": less}, {"own": less, "another": said}):
+        assert recalled_group_history(records, groups, NOW).in_last_hour(group_name(key), NOW) == 9, "the most"
 
 
 def test_consecutive_failures_survive_a_restart() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from respread.api.status import MAX_UNWORKABLE
+from respread.api.status import MAX_UNWORKABLE, Summary
 from respread.controller.records.history import History
 from respread.controller.reporter import Reconciled, figures_of, outcomes_of
 from respread.planning.audit.auditor import Auditor
@@ -38,6 +38,8 @@ def test_the_status_counts_them_and_has_the_worst_with_cause_and_cure() -> None:
     assert first.cure == "lower minDomains to 2, or add nodes in more domains"
     assert {each.rule for each in outcome.unworkable[1:]} == {"SkewUnreachable"}
     assert msgspec.json.encode(outcome.unworkable)
+    of_none = outcomes_of([default_policy()], reconciled_of(cluster([], []), default_policy()), History(lambda: 0.0))
+    assert of_none["default"].summary == Summary()
 
 
 def test_the_metric_counts_them_by_rule() -> None:

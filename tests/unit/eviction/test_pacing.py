@@ -281,6 +281,8 @@ class TestPerHour:
         moves = [dear[0], victim(3), dear[1]]
         shared, own = cluster_policy(limits(per_hour=2)), cluster_policy(WIDE, "own")
         assert numbers(pace(moves, shared, own, ranks={"own": 0, "default": 1}).now) == [1]
+        paced = pace(moves, shared, own, ranks={"own": 0, "default": 1}, unrestored={group("a")})
+        assert numbers(paced.now) == [1, 3], "what can be restored goes before what can't"
         assert numbers(pace(moves, shared, own, ranks={"own": 1, "default": 0}).now) == [1, 3]
 
     def test_without_per_hour_there_is_no_limit(self) -> None:

@@ -71,8 +71,9 @@ def test_a_move_from_its_eviction_to_its_ready_replacement() -> None:
     assert (stage(ledger), over) == (MovePhase.LEAVING, [])
     ledger, over = ended(ledger, world(going, B, C, web("d", "")), 14)
     assert (stage(ledger), over, ledger.without_node) == (MovePhase.REPLACED, [], frozenset({A.uid}))
-    ledger, over = ended(ledger, world(B, C, web("d", "node-2", ready=False)), 15)
+    ledger, over = ended(ledger, placed := world(B, C, web("d", "node-2", ready=False)), 15)
     assert (stage(ledger), over, ledger.without_node) == (MovePhase.PLACED, [], frozenset())
+    assert ended(ledger, placed, 16)[0] is ledger
     ledger, over = ended(ledger, world(B, C, web("d", "node-2")), 17)
     assert len(ledger) == 0
     (end,) = over
