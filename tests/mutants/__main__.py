@@ -75,7 +75,7 @@ def _print_shares(results: Sequence[Result]) -> float:
         share = len(caught) / max(1, len(those))
         print(
             f"{package or 'all':20} {len(caught):4} of {len(those):4} caught ({share:.1%}), {properties} of these by "
-            "properties only"
+            "properties"
         )
     return share
 

@@ -75,6 +75,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
         ("planning/search/board_builder.py", "_outside", "domains.eligible == placement.table.every → False"),
         ("planning/room/demand.py", "_counted", "not demand.prepared.hard_constraints → False"),
         ("planning/victims/selection.py", "Selection.violated", "each.violated → True"),
+        ("planning/room/preemption.py", "preemptors_among", "preemptor.nodes == placement.table.every → False"),
     ],
     "it only tells pods that come from pods that go": [("planning/search/board.py", "Board.likeness", "1 → 2")],
     "a pod is placed or taken back, never neither": [("planning/search/board.py", "Board.expect", "> → >=")],

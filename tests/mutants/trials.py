@@ -106,7 +106,7 @@ class Trials:
             entering, key=lambda test: (_file(test) not in telling, _is_property(test), len(entering[test][1]))
         )
         first = [test for test in order[:FIRST] if not _is_property(test)]
-        others = sorted(order[len(first) :], key=lambda test: (_is_property(test), entering[test][0]))
+        others = sorted(set(order).difference(first), key=lambda test: entering[test][0] * len(entering[test][1]))
         until = accumulate(entering[test][0] for test in others)
         return first + [test for test, end in zip(others, until, strict=True) if end <= self._most_seconds]
 
