@@ -74,16 +74,15 @@ def _no_eligible_node(subject: Subject) -> Finding | None:
     if not unknown:
         if not nodes.takes(spec):
             return None
-        lacking = f"none of the nodes that take its pods has {_all_of(required)}"
+        lacking, patch = f"none of the nodes that take its pods has {_all_of(required)}", remove(subject)
+        cure = f"label these nodes with {_all_of(required)}, or remove the constraint"
     else:
-        lacking = f"no node has {unknown[0]}, the key of another constraint of the pods"
-    cure = f"label these nodes with {_all_of(required)}, or remove the constraint"
-    if unknown:
+        lacking, patch = f"no node has {unknown[0]}, the key of another constraint of the pods", ()
         cure = "correct the other constraint"
     message = f"no node counts for it: {lacking}"
     if subject.hard:
-        return unsatisfiable(AuditRule.NO_ELIGIBLE_NODE, subject, message, cure, () if unknown else remove(subject))
-    return ineffective(AuditRule.NO_ELIGIBLE_NODE, message, cure, () if unknown else remove(subject))
+        return unsatisfiable(AuditRule.NO_ELIGIBLE_NODE, subject, message, cure, patch)
+    return ineffective(AuditRule.NO_ELIGIBLE_NODE, message, cure, patch)
 
 
 def _one_domain(subject: Subject) -> Finding | None:
