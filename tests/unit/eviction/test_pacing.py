@@ -666,6 +666,7 @@ class TestUnprovenNamespaces:
         left = known.among({"b"})
         assert (dict(left.ready), dict(left.served)) == ({}, {"b": 2})
         assert left.with_eviction("c").served["c"] == 3
+        assert known.among({"a", "b"}) is known
 
 
 @given(some_moves, st.lists(st.integers(1, 3), min_size=20, max_size=20), *[st.integers(1, 4) for _ in range(4)])

@@ -147,6 +147,11 @@ def test_unready_pods_may_be_evicted_after_the_plan_has_used_the_budget() -> Non
     assert isinstance(books.take(web("unready", ready=False)), Free)
     books.give_back(web("unready", ready=False))
     assert isinstance(books.verdict(web("b")), Held)
+    of = budget(allowed=1, current_healthy=2, desired_healthy=2)
+    for used in (book(of), book(of, pods=(web("a"), web("b")), in_flight=(web("b"),))):
+        if isinstance(used.verdict(web("a")), Needs):
+            used.take(web("a"))
+        assert isinstance(used.verdict(web("unready", ready=False)), Held), "one is healthy without the other"
 
 
 class TestInFlight:
@@ -160,9 +165,7 @@ class TestInFlight:
         return verdict.allowed if isinstance(verdict, Needs) else 0
 
     def test_an_eviction_counts_before_the_pod_or_the_budget_shows_it(self) -> None:
-        assert self.allowed(self.of_four, self.pods) == 2
-        assert self.allowed(self.of_four, self.pods, web("a")) == 1
-        assert self.allowed(self.of_four, self.pods, web("a"), web("b")) == 0
+        assert [self.allowed(self.of_four, self.pods, *map(web, sent)) for sent in ("", "a", "ab")] == [2, 1, 0]
 
     def test_an_eviction_counts_from_when_it_is_sent_until_it_has_ended(self) -> None:
         books, allowed = book(self.of_four, pods=self.pods), []

@@ -58,13 +58,10 @@ def test_each_pod_counts_once_and_only_in_domains_with_too_many() -> None:
     assert plan.held_pods == {"default": {Reason.PROTECTED_POD: 2, Reason.TOO_YOUNG: 3}}
 
 
-def test_planned_moves_do_not_count_and_what_they_leave_does() -> None:
+def test_planned_moves_do_not_count_and_what_they_leave_does_unless_they_restore_the_group() -> None:
     plan = plan_of(cluster(two_zones(pods=1), pods({"a1": 6}, WEB)))
     assert len(plan.moves) == 1
     assert plan.held_pods == {"default": {Reason.NO_FEASIBLE_NODE: 5}}
-
-
-def test_nothing_counts_once_a_group_is_restored_by_the_plan() -> None:
     plan = plan_of(cluster(two_zones(), pods({"a1": 6}, WEB)))
     assert plan.moves
     assert plan.held_pods == {}

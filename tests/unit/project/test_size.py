@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 278, 59_391),  # (300, 44,000)
-        ("operator/respread", 190, 41_377),  # (-, 31,000)
+        ("operator", 278, 59_390),  # (300, 44,000)
+        ("operator/respread", 190, 41_376),  # (-, 31,000)
         ("tests", 447, 74_841),  # (-, 75,000)
     ],
 )

@@ -428,18 +428,16 @@ def test_the_reason_explains_a_minimum_of_zero_by_too_few_domains() -> None:
 
 
 def test_anti_affinity_applies_in_both_directions() -> None:
-    lonely = PodSpec(pod_anti_affinity=AFFINITY)
-    nodes = [node("n1", "a"), node("n2", "a")]
-    assert reasons(lonely, nodes, [pod("p", "n1", PodSpec())]) == {
-        "n1": [
-            f"InterPodAffinity: the pod's anti-affinity keeps it from {HOSTNAME} n1, which has pods that match app=web"
-        ],
-        "n2": [],
-    }
-    assert reasons(PodSpec(), nodes, [pod("p", "n1", lonely)]) == {
-        "n1": [f"InterPodAffinity: the anti-affinity of pods in {HOSTNAME} n1 keeps the pod from it"],
-        "n2": [],
-    }
+    lonely, both = (PodSpec(pod_anti_affinity=(*AFFINITY, *more)) for more in ((), (PodAffinityTerm(ZONE, WEB),)))
+    for of, there, why in (
+        (lonely, PodSpec(), f"the pod's anti-affinity keeps it from {HOSTNAME} n1, which has pods that match app=web"),
+        (PodSpec(), lonely, f"the anti-affinity of pods in {HOSTNAME} n1 keeps the pod from it"),
+        (PodSpec(), both, f"the anti-affinity of pods in {HOSTNAME} n1 keeps the pod from it"),
+    ):
+        found = reasons(of, [node("n1", "a"), node("n2", "b")], [pod("p", "n1", there)])
+        assert found == {"n1": [f"InterPodAffinity: {why}"], "n2": []}
+    found = reasons(lonely, [node("n1", "a"), node("n2", "a")], [pod("p", "n1", PodSpec())])
+    assert not found["n2"], "another node of its zone"
 
 
 @pytest.mark.parametrize("namespace", ["default", "elsewhere"])
