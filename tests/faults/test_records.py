@@ -13,6 +13,7 @@ from tests.faults.operators import Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
 from tests.faults.rounds import POLICY, enforce, wait_for
 from tests.faults.stuck import heal, skewed
+from tests.integration.definitions import delete_definitions
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, refused, requests
 from tests.integration.records import record
 from tests.integration.reused_sandbox import lay_out
@@ -107,7 +108,7 @@ def test_a_deleted_record_is_written_again_and_is_deleted_with_its_policy(cluste
 @pytest.fixture
 def without_records(cluster: Sandbox) -> Iterator[Sandbox]:
     """A cluster without the CRDs of records."""
-    cluster.kubectl("delete", "crd", *RECORD_KINDS)
+    delete_definitions(cluster, *RECORD_KINDS)
     yield cluster
     restore_records(cluster)
 
@@ -128,7 +129,7 @@ def test_nothing_is_evicted_without_the_crds_of_records(without_records: Sandbox
         restore_records(cluster)
         operator.wait_until_ready()
         wait_for(lambda: len(evictions(cluster)) == IN_FLIGHT, "the moves to be made")
-        cluster.kubectl("delete", "crd", *RECORD_KINDS)
+        delete_definitions(cluster, *RECORD_KINDS)
         made = len(evictions(cluster))
 
         def said() -> bool:

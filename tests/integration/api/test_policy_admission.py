@@ -32,12 +32,12 @@ from respread.api.structures import write_value
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from respread_sandbox.options import SandboxError
+from tests.integration.definitions import DEFINITIONS
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec, enforces
 from tests.processes import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
 NAMESPACE = "default"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def fields(value: Any, at: str = "spec") -> Iterator[str]:
 
 def test_the_schemas_are_structural(cluster: Sandbox) -> None:
     for plural in PLURALS.values():
-        definition = cluster.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.respread.dev")
+        definition = cluster.api.get(f"{DEFINITIONS}/{plural}.respread.dev")
         conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
         assert conditions["Established"] == "True"
         assert "NonStructuralSchema" not in conditions
@@ -149,12 +149,11 @@ def test_mistakes_that_admission_does_not_detect_are_in_the_ready_condition(
 
 
 def test_a_force_delete_from_an_earlier_version_is_in_the_ready_condition(policies: Sandbox) -> None:
-    definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{PLURALS[CLUSTER]}.respread.dev"
     at = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/eviction/properties/gracePeriodSeconds"
 
     def set_minimum(seconds: int) -> None:
         patch = json.dumps([{"op": "replace", "path": f"{at}/minimum", "value": seconds}])
-        policies.kubectl("patch", "crd", definition.rpartition("/")[2], "--type=json", "-p", patch)
+        policies.kubectl("patch", "crd", f"{PLURALS[CLUSTER]}.respread.dev", "--type=json", "-p", patch)
 
     set_minimum(0)
     force = {"mode": "Enforce", "eviction": {"gracePeriodSeconds": 0}}

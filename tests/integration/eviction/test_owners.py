@@ -19,10 +19,11 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests, Response
 from respread.moves.ledger import Ledger
-from respread_sandbox import ApiError, Sandbox
+from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import group, move
 from tests.fake_requests import PassedOn, Send
+from tests.integration.definitions import DEFINITIONS, wait_until_served
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
@@ -503,18 +504,10 @@ class TestCustomOwners:
 
     @pytest.fixture
     def owned(self, sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
-        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        if not sandbox.api.exists(f"{definitions}/rollouts.example.org"):
-            sandbox.api.request("POST", definitions, ROLLOUTS)
+        if not sandbox.api.exists(f"{DEFINITIONS}/rollouts.example.org"):
+            sandbox.api.request("POST", DEFINITIONS, ROLLOUTS)
         path = f"/apis/example.org/v1/namespaces/{namespace}/rollouts"
-
-        def served() -> bool:
-            try:
-                return sandbox.api.exists(path)
-            except ApiError:  # 429 while its storage is being created
-                return False
-
-        wait_until(served, "the custom resource to be served")
+        wait_until_served(sandbox, "example.org/v1", "rollouts")
         manifest = {"apiVersion": "example.org/v1", "kind": "Rollout", "metadata": {"name": "web"}}
         rollout = sandbox.api.request("POST", path, manifest)
         replica_set = deployment("web", replicas=2) | {"kind": "ReplicaSet"}

@@ -21,12 +21,13 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.stores import PODS
 from respread.handlers.session import open_session
 from respread_sandbox import ApiError, Binaries, Sandbox, SandboxOptions
-from tests.integration.definitions import wait_until_served
+from tests.integration.definitions import delete_definitions, wait_until_served
 from tests.integration.etcd import Etcd
 from tests.integration.watching import Watches, pod, request, running_watches
 from tests.processes import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
+DEFINED = tuple(each.stem for each in CRDS.glob("*.respread.dev.yaml"))
 API_SERVER_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
 
 
@@ -56,7 +57,7 @@ def bare_cluster(binaries: Binaries) -> Iterator[Sandbox]:
 @pytest.fixture
 def own_cluster(bare_cluster: Sandbox) -> Sandbox:
     """The same without our CRDs, which tests may install."""
-    bare_cluster.kubectl("delete", "crd", "--all")
+    delete_definitions(bare_cluster, *DEFINED)
     return bare_cluster
 
 
@@ -341,7 +342,7 @@ async def test_an_object_that_is_missing_in_a_restored_backup_of_etcd_is_removed
     own_cluster = start_sandbox(API_SERVER_ONLY)
     own_cluster.apply(CRDS)
     # An API server that stops before it has established them does not do so when it is back.
-    own_cluster.wait_for_definitions(*(each.stem for each in CRDS.glob("*.respread.dev.yaml")))
+    own_cluster.wait_for_definitions(*DEFINED)
     data, backup = own_cluster.files.directory / "etcd", tmp_path / "backup"
 
     def restart(prepare: Callable[[], object]) -> None:
@@ -462,7 +463,7 @@ async def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluste
     await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "default"))
     async with running_watches(own_cluster.kubeconfig) as watches:
         assert set(watches.informers.policies.policies) == {"default"}
-        await asyncio.to_thread(own_cluster.kubectl, "delete", "crd", "--all")
+        await asyncio.to_thread(delete_definitions, own_cluster, *DEFINED)
         await watches.until(lambda: not watches.informers.policies.policies)
         await watches.until(lambda: "kubectl apply -f crds/" in watches.problems().get("clusterrebalancepolicies", ""))
         await asyncio.to_thread(own_cluster.apply, CRDS)

@@ -18,6 +18,7 @@ from respread_sandbox import Sandbox, SandboxApi
 from tests.api_schemas import LOCATION, write_schemas
 from tests.go_programs import PROGRAMS, find_or_build
 from tests.integration.cli.ui_process import Page
+from tests.integration.definitions import DEFINITIONS, delete_definitions
 from tests.integration.helm import CHART, Helm, helm_for
 from tests.integration.operator_process import OperatorProcess, wait_until_policies_are_served
 from tests.integration.prometheus_operator import define_monitoring
@@ -500,7 +501,7 @@ def test_a_release_is_installed_upgraded_and_uninstalled(helm: Helm, sandbox: Sa
     assert names == ["mine"]  # the CRDs stay, and so do the policies of users
 
 
-DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterrebalancepolicies.respread.dev"
+DEFINITION = f"{DEFINITIONS}/clusterrebalancepolicies.respread.dev"
 
 
 def test_upgrades_bring_the_definitions_of_the_new_version_if_the_release_has_them(
@@ -519,8 +520,8 @@ def test_upgrades_bring_the_definitions_of_the_new_version_if_the_release_has_th
     def is_newer() -> bool:
         return "newer" in sandbox.api.get(DEFINITION)["spec"]["names"]["shortNames"]
 
-    if sandbox.api.exists(DEFINITION):  # kubectl owns the fields of those that another test has applied
-        sandbox.kubectl("delete", "-k", str(ROOT / "crds"))
+    # kubectl owns the fields of those that another test has applied.
+    delete_definitions(sandbox, *(each.stem for each in (CHART / "crds").iterdir()))
     upgrade(CHART)
     upgrade(newer)
     assert not is_newer()  # Helm's own rule for a chart's folder `crds`
@@ -540,15 +541,14 @@ def test_a_first_installation_takes_the_definitions_over_and_deletes_them_only_i
     helm: Helm, sandbox: Sandbox
 ) -> None:
     def exist() -> bool:
-        return any(
-            sandbox.api.exists(f"{DEFINITION.rpartition('/')[0]}/{each.stem}") for each in (CHART / "crds").iterdir()
-        )
+        return any(sandbox.api.exists(f"{DEFINITIONS}/{each.stem}") for each in (CHART / "crds").iterdir())
 
     helm(*INSTALL_SOONER, "--set", "crds.enabled=true", "--take-ownership")
     helm("uninstall", "respread", "-n", NAMESPACE)
     assert exist()
     notes = helm(*INSTALL_SOONER, "--set", "crds.enabled=true,crds.keep=false", "--take-ownership")
     assert "`helm uninstall` deletes the CustomResourceDefinitions" in notes
+    wait_until_policies_are_served(sandbox)  # see delete_definitions
     helm("uninstall", "respread", "-n", NAMESPACE)
     wait_until(lambda: not exist(), "the definitions to be deleted")
 
