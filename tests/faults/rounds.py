@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -80,34 +81,34 @@ def patiently(ask: Callable[[], T]) -> T:
 
 def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
     """Taint or untaint all nodes outside the open zone."""
-    for node in patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]:
-        if node["metadata"]["labels"][ZONE] != OPEN_ZONE:
-            body = {"spec": {"taints": [CLOSED] if closed else None}}
-            path = f"/api/v1/nodes/{node['metadata']['name']}"
-            patiently(lambda path=path, body=body: sandbox.api.request("PATCH", path, body))  # type: ignore[misc]  # no types for defaults
+    taint(sandbox, {name: closed for name, zone in zones_of_nodes(sandbox).items() if zone != OPEN_ZONE})
 
 
-def wait_until_scheduler_sees_open_zones(sandbox: Sandbox) -> None:
-    """Wait until the scheduler has noticed that `close_zones` has opened all zones.
+def taint(sandbox: Sandbox, closed: Mapping[str, bool]) -> None:
+    """Taint or untaint nodes, and wait until the scheduler knows it. Until then it may place pods as before.
 
-    The scheduler receives nodes in the order of their changes. Once it binds a pod to the node that was opened last, it
-    knows all of them.
+    It receives nodes in the order of their changes. Once it binds a pod by a new label of the last one, it knows all.
     """
-    nodes = [node["metadata"] for node in patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]]
-    newest = [node for node in nodes if node["labels"][ZONE] != OPEN_ZONE][-1]
+    nodes = "/api/v1/nodes"
+    for name, is_closed in closed.items():
+        body = {"spec": {"taints": [CLOSED] if is_closed else None}}
+        patiently(lambda name=name, body=body: sandbox.api.request("PATCH", f"{nodes}/{name}", body))  # type: ignore[misc]  # no types for defaults
+    label = {"faults.test/seen": secrets.token_hex(4)}
+    patiently(lambda: sandbox.api.request("PATCH", f"{nodes}/{[*closed][-1]}", {"metadata": {"labels": label}}))
     spec = {
-        "nodeSelector": {HOSTNAME: newest["labels"][HOSTNAME]},
+        "nodeSelector": label,
+        "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "main", "image": "simulated"}],
         "terminationGracePeriodSeconds": 0,
     }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "sees-open-zones-"}, "spec": spec}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "sees-nodes-"}, "spec": spec}
     path = "/api/v1/namespaces/default/pods"
     created = patiently(lambda: sandbox.api.request("POST", path, pod))["metadata"]["name"]
 
     def is_bound() -> bool:
         return "nodeName" in patiently(lambda: sandbox.api.get(f"{path}/{created}"))["spec"]
 
-    wait_for(is_bound, "the scheduler to bind a pod to the node that was opened last")
+    wait_for(is_bound, "the scheduler to bind a pod to the node that was changed last")
     patiently(lambda: sandbox.api.request("DELETE", f"{path}/{created}"))
 
 

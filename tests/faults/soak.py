@@ -39,7 +39,6 @@ from tests.faults.rounds import (
     remove_namespaces,
     set_mode,
     wait_for,
-    wait_until_scheduler_sees_open_zones,
     zones_of_nodes,
 )
 from tests.faults.watcher import PodWatcher
@@ -181,7 +180,6 @@ class Soak:
         """
         set_mode(self._sandbox, "DryRun")
         close_zones(self._sandbox, closed=False)
-        wait_until_scheduler_sees_open_zones(self._sandbox)
         seconds = self._chance.choice((0, 2, 5))
         if seconds:
             self._sandbox.freeze_component("kube-scheduler")

@@ -212,10 +212,14 @@ def consolidate(cluster: Sandbox, take_away: Callable[[Sandbox, str], None]) -> 
     if not is_restored(cluster):
         return
     close_zones(cluster, closed=True)
-    for name, zone in zones_of_pods(cluster):
-        if zone != "zone-a":
-            take_away(cluster, name)
-    wait_for(lambda: pods_per_domain(cluster, NAMESPACE, "web")["zone-a"] == REPLICAS, "the zones to be empty")
+
+    def are_empty() -> bool:
+        for name, zone in zones_of_pods(cluster):
+            if zone != "zone-a":
+                take_away(cluster, name)
+        return pods_per_domain(cluster, NAMESPACE, "web")["zone-a"] == REPLICAS
+
+    wait_for(are_empty, "the zones to be empty")
     close_zones(cluster, closed=False)
 
 

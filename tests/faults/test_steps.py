@@ -17,7 +17,7 @@ import pytest
 from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
-from tests.faults.rounds import CLOSED, enforce, wait_for
+from tests.faults.rounds import enforce, taint, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, is_ready, pods, scale
@@ -46,9 +46,7 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
 
 
 def open_only(sandbox: Sandbox, *names: str) -> None:
-    for name in (IN_A, FULL, EMPTY):
-        taints = None if name in names else [CLOSED]
-        sandbox.api.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}})
+    taint(sandbox, {name: name not in names for name in (IN_A, FULL, EMPTY)})
 
 
 def by_node(sandbox: Sandbox) -> Counter[str]:
