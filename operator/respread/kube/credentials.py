@@ -235,6 +235,9 @@ def _context(endpoint: Endpoint, content: _Content) -> ssl.SSLContext:
     """
     authority, certificate, key = content
     context = ssl.create_default_context(cadata=authority.decode("ascii", errors="replace") if authority else None)
+    context.set_alpn_protocols(["http/1.1"])
+    # urllib3 sets them for each connection, which frees those that another thread copies for its own.
+    context.set_alpn_protocols = lambda alpn_protocols: None  # type: ignore[method-assign]  # noqa: ARG005
     context.verify_flags = (context.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
     if not endpoint.verified:
         context.check_hostname = False
@@ -251,14 +254,8 @@ def _in_file(content: bytes) -> Iterator[str]:
 
     On Linux the file is in memory: there is no folder to write to in a container, and a key should not be on a disk.
     """
-    if sys.platform == "linux":
-        descriptor = os.memfd_create("pem")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            yield f"/proc/self/fd/{descriptor}"
-    else:
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(content)
-            file.flush()
-            yield file.name
+    linux = sys.platform == "linux"
+    with os.fdopen(os.memfd_create("pem"), "wb") if linux else tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}" if linux else file.name

@@ -37,6 +37,16 @@ def test_a_changed_authority_is_trusted_within_a_minute_and_a_removed_one_no_mor
     assert trusted(context) == {new}
 
 
+def test_a_connection_does_not_change_the_context_of_other_threads() -> None:
+    """Python's `ssl` may read what urllib3 sets for each connection after it is freed, and the hello is malformed."""
+    context = TlsContext(Endpoint(server="https://a")).current
+    context.set_alpn_protocols(["h2"])
+    hello = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), hello, server_hostname="a").do_handshake()
+    assert b"http/1.1" in hello.read()
+
+
 def test_an_empty_file_does_not_mean_that_the_authorities_of_the_system_are_trusted(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     file.write_text("\n", encoding="utf-8")
