@@ -321,7 +321,7 @@ async def test_a_write_without_an_answer_may_still_arrive_for_some_time(answer: 
     """The Lease is not released meanwhile, because the late write would overwrite the next leader's status."""
     async with serving(answer) as writing:
         assert not writing.writer.uncertain
-        writing.exclusive_seconds = 0.2
+        writing.exclusive_seconds = 0.2 if answer is hanging else 60.0  # the timeout of the request
         await writing.write((ALL, evicted(1)))
         assert writing.writer.uncertain == uncertain
         writing.seconds += ARRIVAL_SECONDS

@@ -73,7 +73,7 @@ def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
 
     async def look(requests: Requests, address: str) -> None:
         async def ask() -> int:
-            return (await requests.send("GET", "/api", {}, timeout_seconds=5)).status_code
+            return (await requests.send("GET", "/api", {}, timeout_seconds=60)).status_code
 
         seconds[0] += LEAST_INTERVAL_SECONDS
         assert (await ask(), looked[0]) == (200, 1)  # no read while they are good
