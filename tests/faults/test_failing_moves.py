@@ -15,9 +15,8 @@ import pytest
 
 from respread_sandbox import Sandbox
 from respread_sandbox.api import NotFoundError
-from tests.faults import stuck
 from tests.faults.rounds import close_zones, enforce, wait_for, zones_of_nodes
-from tests.faults.stuck import patch
+from tests.faults.stuck import heal, patch, skewed
 from tests.integration.explaining import operator_messages
 from tests.integration.operator_process import OperatorProcess, evictions
 from tests.integration.reused_sandbox import lay_out
@@ -45,14 +44,6 @@ QUIET_SECONDS = 4.0
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
     installed_sandbox.create_namespace(NAMESPACE)
     return lay_out(installed_sandbox, 3, 3, 3)
-
-
-def skewed(cluster: Sandbox, *names: str, broken: bool) -> None:
-    stuck.skewed(cluster, NAMESPACE, *names, replicas=REPLICAS, broken=broken)
-
-
-def heal(cluster: Sandbox) -> None:
-    stuck.heal(cluster, NAMESPACE)
 
 
 def status(cluster: Sandbox) -> dict[str, Any]:
@@ -96,7 +87,7 @@ def test_replacements_that_never_get_ready_cost_a_few_pods_and_later_moves_conti
     cluster: Sandbox, tmp_path: Path
 ) -> None:
     names = [f"web-{number}" for number in range(5)]
-    skewed(cluster, *names, broken=True)
+    skewed(cluster, NAMESPACE, *names, replicas=REPLICAS, broken=True)
     enforce(cluster, limits={"inFlight": IN_FLIGHT, "failuresInARow": FAILURES}, eviction={"readyTimeout": "1s"})
     with OperatorProcess(cluster, tmp_path) as operator:
         wait_for(lambda: holds(cluster, "Paused"), "the policy to be paused")
@@ -117,7 +108,7 @@ def test_replacements_that_never_get_ready_cost_a_few_pods_and_later_moves_conti
         assert_nothing_more_is_evicted(cluster, failed)
 
         def restored() -> bool:
-            heal(cluster)
+            heal(cluster, NAMESPACE)
             return balanced(cluster, *names) and not holds(cluster, "Paused")
 
         wait_for(restored, "the spread to be restored once replacements become Ready", 400)
@@ -130,7 +121,7 @@ def test_replacements_that_never_get_ready_cost_a_few_pods_and_later_moves_conti
 @pytest.mark.parametrize("most", [0, 1])
 def test_a_policy_may_be_paused_by_the_first_failure_or_by_none(cluster: Sandbox, tmp_path: Path, most: int) -> None:
     names = [f"web-{number}" for number in range(3)]
-    skewed(cluster, *names, broken=True)
+    skewed(cluster, NAMESPACE, *names, replicas=REPLICAS, broken=True)
     enforce(cluster, limits={"inFlight": 1, "failuresInARow": most}, eviction={"readyTimeout": "1s"})
     with OperatorProcess(cluster, tmp_path) as operator:
         expected = 1 if most else len(names)
@@ -144,7 +135,7 @@ def test_a_policy_may_be_paused_by_the_first_failure_or_by_none(cluster: Sandbox
 
 
 def test_no_pod_is_evicted_from_a_workload_with_unready_pods(cluster: Sandbox, tmp_path: Path) -> None:
-    skewed(cluster, "web", broken=True)
+    skewed(cluster, NAMESPACE, "web", replicas=REPLICAS, broken=True)
     enforce(cluster, eviction={"readyTimeout": "1s"})
     with OperatorProcess(cluster, tmp_path):
         wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the move to fail")
@@ -157,7 +148,7 @@ def test_no_pod_is_evicted_from_a_workload_with_unready_pods(cluster: Sandbox, t
         scale(cluster, NAMESPACE, "web", REPLICAS)
 
         def restored() -> bool:
-            heal(cluster)
+            heal(cluster, NAMESPACE)
             return balanced(cluster, "web")
 
         wait_for(restored, "the spread to be restored")
@@ -233,7 +224,7 @@ def consolidate(cluster: Sandbox, take_away: Callable[[Sandbox, str], None]) -> 
 def test_a_component_that_works_against_respread_causes_few_evictions(
     cluster: Sandbox, tmp_path: Path, take_away: Callable[[Sandbox, str], None]
 ) -> None:
-    skewed(cluster, "web", broken=False)
+    skewed(cluster, NAMESPACE, "web", replicas=REPLICAS, broken=False)
     limit = 5
     enforce(cluster, limits={"perHourPerGroup": limit})
     with in_the_background(partial(consolidate, cluster, take_away)):

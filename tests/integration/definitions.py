@@ -10,13 +10,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def wait_until_served(sandbox: Sandbox, group_version: str, *resources: str) -> None:
-    """Wait until resources are in the API server's discovery and can be listed. Both come after their definition.
-
-    Args:
-        sandbox: whose API server.
-        group_version: such as `respread.dev/v1alpha1`.
-        resources: in the plural.
-    """
+    """Wait until resources, in the plural, are in discovery and can be listed. Both come after their definition."""
     base = f"/apis/{group_version}"
 
     def served() -> bool:
