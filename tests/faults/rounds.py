@@ -104,8 +104,11 @@ def taint(sandbox: Sandbox, closed: Mapping[str, bool]) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "sees-nodes-"}, "spec": spec}
     path = "/api/v1/namespaces/default/pods"
     created = patiently(lambda: sandbox.api.request("POST", path, pod))["metadata"]["name"]
-    spec_of = lambda: patiently(lambda: sandbox.api.get(f"{path}/{created}"))["spec"]  # noqa: E731 - short
-    wait_for(lambda: "nodeName" in spec_of(), "the scheduler to bind a pod to the node that was changed last")
+
+    def is_bound() -> bool:
+        return "nodeName" in patiently(lambda: sandbox.api.get(f"{path}/{created}"))["spec"]
+
+    wait_for(is_bound, "the scheduler to bind a pod to the node that was changed last")
     patiently(lambda: sandbox.api.request("DELETE", f"{path}/{created}"))
 
 

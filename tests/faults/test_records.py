@@ -43,11 +43,6 @@ def balanced(cluster: Sandbox) -> bool:
     return all(each == {1} for each in counts)
 
 
-def uid_of_policy(cluster: Sandbox) -> str:
-    found: str = cluster.api.get(POLICY_PATH)["metadata"]["uid"]
-    return found
-
-
 def refuse_records(asked: Asked) -> Fault | None:
     return Fault("503") if asked.path.startswith(RECORDS_PATH) and asked.method in {"POST", "PATCH"} else None
 
@@ -91,9 +86,10 @@ def test_a_deleted_record_is_written_again_and_is_deleted_with_its_policy(cluste
     enforce(cluster, limits={"inFlight": IN_FLIGHT})
     with OperatorProcess(cluster, tmp_path) as operator:
         wait_for(lambda: len(record(cluster, POLICY_PATH)["movesInFlight"]) == IN_FLIGHT, "the moves to be recorded")
-        path = f"{RECORDS_PATH}/{uid_of_policy(cluster)}"
+        uid = cluster.api.get(POLICY_PATH)["metadata"]["uid"]
+        path = f"{RECORDS_PATH}/{uid}"
         (owner,) = cluster.api.get(path)["metadata"]["ownerReferences"]
-        assert (owner["name"], owner["uid"]) == (POLICY, uid_of_policy(cluster))
+        assert (owner["name"], owner["uid"]) == (POLICY, uid)
         cluster.api.request("DELETE", path)
         wait_for(lambda: balanced(cluster), "the spread to be restored")
         wait_for(lambda: cluster.api.exists(path), "another record")
