@@ -54,7 +54,7 @@ class Server(FakeRequests):
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         assert (method, path) == ("GET", "/api/v1/namespaces/{namespace}/pods")
         assert names == {"namespace": "shop"}
-        self.selectors.append(options["query"]["labelSelector"])
+        self.selectors.append(options["query"].get("labelSelector", ""))
         body = json.dumps({"metadata": {}, "items": self.pods}).encode()
         await self.lets.wait()
         if self.error is not None:
@@ -113,11 +113,11 @@ async def test_only_pods_that_the_controller_selects_and_owns_count() -> None:
     assert names(await task) == ["its"]
 
 
-@pytest.mark.parametrize("selector", [{"app": "db"}, {"pod-template-hash": ""}])
+@pytest.mark.parametrize("selector", [{"app": "db"}, {"pod-template-hash": ""}, {}])
 async def test_controllers_that_the_label_does_not_distinguish_are_listed_separately(selector: dict[str, str]) -> None:
     server = Server()
     server.lets.set()
-    labels = {"matchLabels": selector}
+    labels = {"matchLabels": selector} if selector else None
     document = {"metadata": {"name": "db", "uid": "uid-db"}, "spec": {"selector": labels}}
     found = msgspec.convert(document, type=ControllerObject)
     assert await PodLists(server).of("shop", reference("db"), found) == ()

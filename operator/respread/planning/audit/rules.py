@@ -51,8 +51,8 @@ def _unknown_topology_key(subject: Subject) -> Finding | None:
     key = subject.key.topology_key
     if key in subject.nodes.values:
         return None
-    like = _ZONES_OF_OLD.get(key) or next(iter(get_close_matches(key, subject.nodes.values, 1, 0.6)), None)
-    if like is not None and like in subject.nodes.values and len(subject.nodes.values[like]) > 1:
+    like = _ZONES_OF_OLD.get(key) or next(iter(get_close_matches(key, subject.nodes.values, 1, 0.6)), "")
+    if len(subject.nodes.values.get(like, ())) > 1:
         cure, patch = f"set topologyKey to {like}", set_field(subject, "topologyKey", like)
     else:
         cure, patch = f"label the nodes with {key}, or remove the constraint", remove(subject)
