@@ -13,7 +13,7 @@ from respread.controller.announcements import Announcements
 from respread.controller.evictions import Evictions
 from respread.controller.follow_up import FollowUp
 from respread.controller.lanes import Lanes
-from respread.controller.permission import Confirmations, Leading, Permission, PolicyReader
+from respread.controller.permission import Confirmations, Leading, Permission, read_versions
 from respread.controller.records.journal import Journal, Recording
 from respread.controller.records.status_writer import ExclusiveRequests, StatusWriter
 from respread.eviction.eviction_api import EvictionApi
@@ -83,7 +83,7 @@ def put_together(
     permission = Permission(
         leading,
         lambda: informers.policies.policies,
-        Confirmations(PolicyReader(requests, clock, kinds=kinds), clock),
+        Confirmations(partial(read_versions, requests, clock, kinds=kinds), clock),
         clock=clock,
         now=lambda: journal.moment().time_of_day,
     )

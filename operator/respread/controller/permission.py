@@ -11,7 +11,7 @@ policies wait for no namespace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from math import inf
@@ -243,38 +243,32 @@ def versions_of(policies: Map[str, Policy]) -> _VersionsByName:
     return Map({name: (policy.uid, policy.generation) for name, policy in policies.items()})
 
 
-class PolicyReader:
-    """Reads the versions of policies."""
+async def read_versions(
+    requests: Requests, clock: Callable[[], float], namespace: str, *, kinds: Iterable[Kind] = POLICY_KINDS
+) -> PolicyVersions:
+    """Return the current versions of the policies of a namespace, or of `EVERYWHERE`, from the API server.
 
-    def __init__(self, requests: Requests, clock: Callable[[], float], *, kinds: Iterable[Kind] = POLICY_KINDS) -> None:
-        self._requests = requests
-        self._clock = clock
-        self._kinds = tuple(kinds)
-
-    async def read(self, namespace: str) -> PolicyVersions:
-        """Return the current versions of a namespace, or of `EVERYWHERE`, from the API server.
-
-        Raises:
-            ListError: they could not be read, or there are too many.
-        """
-        asked_at = self._clock()
-        found: dict[str, tuple[str, int]] = {}
-        for kind in self._kinds:
-            if kind.namespaced is (namespace == EVERYWHERE):
-                continue
-            items = await list_objects(
-                self._requests,
-                kind,
-                _decode,
-                namespace=namespace,
-                page_objects=_PAGE_OBJECTS_OF_NAMESPACE if kind.namespaced else _PAGE_OBJECTS,
-                most_objects=MOST_POLICIES if kind.namespaced else None,
-                timeout_seconds=_TIMEOUT_SECONDS,
-                accept=METADATA_ONLY,  # The specs are not needed: a change of a spec is a new generation.
-            )
-            for metadata in (item.metadata for item in items):
-                found[str(ObjectKey(metadata.namespace, metadata.name))] = (metadata.uid, metadata.generation)
-        return PolicyVersions(Map(found), asked_at)
+    Raises:
+        ListError: they could not be read, or there are too many.
+    """
+    asked_at = clock()
+    found: dict[str, tuple[str, int]] = {}
+    for kind in kinds:
+        if kind.namespaced is (namespace == EVERYWHERE):
+            continue
+        items = await list_objects(
+            requests,
+            kind,
+            _decode,
+            namespace=namespace,
+            page_objects=_PAGE_OBJECTS_OF_NAMESPACE if kind.namespaced else _PAGE_OBJECTS,
+            most_objects=MOST_POLICIES if kind.namespaced else None,
+            timeout_seconds=_TIMEOUT_SECONDS,
+            accept=METADATA_ONLY,  # The specs are not needed: a change of a spec is a new generation.
+        )
+        for metadata in (item.metadata for item in items):
+            found[str(ObjectKey(metadata.namespace, metadata.name))] = (metadata.uid, metadata.generation)
+    return PolicyVersions(Map(found), asked_at)
 
 
 CONFIRM_SECONDS: Final = 1.0
@@ -292,8 +286,9 @@ SLOW_AT_ONCE: Final = 4
 class Confirmations:
     """The last answer for each place, with the time of the request."""
 
-    def __init__(self, reader: PolicyReader, clock: Callable[[], float]) -> None:
-        self._reader = reader
+    def __init__(self, read: Callable[[str], Awaitable[PolicyVersions]], clock: Callable[[], float]) -> None:
+        """`read` reads those of a place, as `read_versions` does."""
+        self._read_place = read
         self._clock = clock
         self._answers: dict[str, PolicyVersions] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -343,7 +338,7 @@ class Confirmations:
             began = self._clock()
             try:
                 async with asyncio.timeout(READING_SECONDS):
-                    self.note(place, await self._reader.read(place))
+                    self.note(place, await self._read_place(place))
             except TimeoutError:
                 _log.info("The policies can't be read in time", namespace=place, limit_seconds=READING_SECONDS)
             except ListError as error:

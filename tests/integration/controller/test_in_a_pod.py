@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from respread_sandbox import Sandbox
+from tests.faults.operators import holder
 from tests.integration.operator_process import OperatorProcess, policy, refused, requests
 from tests.integration.pod_process import UID, PodProcess
 from tests.integration.tls_front import Authority, TlsFront
@@ -19,7 +20,6 @@ from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[3]
 POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/respread-system/leases/respread"
 LACKS = """
 import getpass, json, os, pathlib, tempfile
 def fails(call):
@@ -30,11 +30,6 @@ def fails(call):
 lacking = [fails(call) for call in (getpass.getuser, pathlib.Path.home, tempfile.TemporaryFile)]
 print(json.dumps([os.getuid(), os.getgid(), lacking]))
 """
-
-
-def holder(sandbox: Sandbox) -> str:
-    """Return the identity of the leader, empty if there is none."""
-    return str(sandbox.api.get(LEASE)["spec"].get("holderIdentity", ""))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import yaml
 from respread import __version__
 from respread_sandbox import Sandbox, SandboxApi
 from tests.api_schemas import LOCATION, write_schemas
+from tests.faults.operators import LEASE, NAMESPACE
 from tests.go_programs import PROGRAMS, find_or_build
 from tests.integration.cli.ui_process import Page
 from tests.integration.definitions import DEFINITIONS, delete_definitions
@@ -26,7 +27,6 @@ from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "manifests"
-NAMESPACE = "respread-system"
 POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 LABELS_OF_THE_TOOL = {"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "helm.sh/chart"}
 INSTALL = ("upgrade", "--install", "respread", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
@@ -551,9 +551,6 @@ def test_a_first_installation_takes_the_definitions_over_and_deletes_them_only_i
     wait_until_policies_are_served(sandbox)  # see delete_definitions
     helm("uninstall", "respread", "-n", NAMESPACE)
     wait_until(lambda: not exist(), "the definitions to be deleted")
-
-
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/respread"
 
 
 def test_upgrades_leave_the_lease_to_its_leader_and_uninstalling_deletes_it(

@@ -15,7 +15,6 @@ from respread.controller.permission import (
     READING_SECONDS,
     SLOW_AT_ONCE,
     Confirmations,
-    PolicyReader,
     PolicyVersions,
 )
 from tests.virtual_time import run_in_virtual_time
@@ -23,7 +22,7 @@ from tests.virtual_time import run_in_virtual_time
 QUICK_SECONDS = 0.05
 
 
-class Reader(PolicyReader):
+class Reader:
     """Takes a given number of seconds to read the policies of some namespaces, and little for all others."""
 
     def __init__(self, slow: dict[str, float]) -> None:
@@ -46,7 +45,7 @@ def oldest_answer(reader: Reader, places: list[str], seconds: int, after: int) -
 
     async def run() -> dict[str, float]:
         clock = asyncio.get_running_loop().time
-        confirmations = Confirmations(reader, clock)
+        confirmations = Confirmations(reader.read, clock)
         oldest: dict[str, float] = {}
         asking: set[asyncio.Task[None]] = set()
         for second in range(seconds):
@@ -74,7 +73,7 @@ def test_slow_namespaces_delay_neither_others_nor_the_cluster_policies() -> None
 
 def test_a_place_is_read_once_a_second() -> None:
     async def times() -> list[float]:
-        confirmations, asked = Confirmations(Reader({}), asyncio.get_running_loop().time), set[float]()
+        confirmations, asked = Confirmations(Reader({}).read, asyncio.get_running_loop().time), set[float]()
         for _ in range(10):
             await confirmations.refresh(["shop"])
             asked |= {answer.asked_at for answer in (confirmations.of("shop"),) if answer is not None}

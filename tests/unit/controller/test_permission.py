@@ -19,7 +19,6 @@ from respread.controller.permission import (
     Confirmations,
     Leading,
     Permission,
-    PolicyReader,
     PolicyVersions,
     versions_of,
 )
@@ -44,11 +43,8 @@ AT_NIGHT = msgspec.structs.replace(
 )
 
 
-class NoReader(PolicyReader):
-    """Receives the API server's policies from the tests."""
-
-    def __init__(self) -> None:
-        """Create it without a client."""
+async def read_nothing(place: str) -> PolicyVersions:
+    raise AssertionError(place)
 
 
 class Inputs:
@@ -59,7 +55,7 @@ class Inputs:
         self.policies = Map({"default": ENFORCES})
         self.seconds = 100.0
         self.term = 1
-        self.confirmations = Confirmations(NoReader(), lambda: self.seconds)
+        self.confirmations = Confirmations(read_nothing, lambda: self.seconds)
         self.permission = self.make_permission()
         self.planned = self.permission.planned_for(self.policies, self.seconds)
         self.confirm()
@@ -154,7 +150,7 @@ def test_nothing_is_evicted_for_policies_that_were_not_confirmed_recently(move: 
     held = inputs.permission.why_not(move, inputs.planned)
     assert held is not None
     assert (held.reason, held.message) == (Reason.API_UNAVAILABLE, "the policies could not be read for 5 s")
-    inputs.confirmations = Confirmations(NoReader(), lambda: inputs.seconds)
+    inputs.confirmations = Confirmations(read_nothing, lambda: inputs.seconds)
     fresh = inputs.make_permission()
     assert fresh.why_not(move, fresh.planned_for(inputs.policies, inputs.seconds)) == Held(
         Reason.API_UNAVAILABLE, "the policies could not be read yet"

@@ -13,7 +13,7 @@ from immutables import Map
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS
-from respread.controller.permission import EVERYWHERE, MOST_POLICIES, PolicyReader, PolicyVersions, versions_of
+from respread.controller.permission import EVERYWHERE, MOST_POLICIES, PolicyVersions, read_versions, versions_of
 from respread.kube.listing import ListError
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 
@@ -35,7 +35,7 @@ def read(answer: Answering, *, namespace: str = EVERYWHERE, kinds: Iterable[Kind
 
     async def ask() -> PolicyVersions:
         async with stub.running() as requests:
-            found = await PolicyReader(requests, lambda: 5.0, kinds=kinds).read(namespace)
+            found = await read_versions(requests, lambda: 5.0, namespace, kinds=kinds)
         assert {asked for _, asked in stub.requests} <= {path}  # no other path is requested
         return found
 
