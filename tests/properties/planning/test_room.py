@@ -348,9 +348,19 @@ def test_no_move_that_joins_leaves_a_pod_without_a_node_that_would_have_one() ->
         follows = any(each.spec.pod_affinity for each in (*pending, *unreplaced, *gone))
         assert follows or lost <= before, f"seed {seed}"
     assert found == {
-        "fragile": 194, "joined": 152, "conflicts": 201, "at nodes": 325, "with": 161, "with the replacement of": 40,
-        "nodes": 1106, "sure": 1016, "now": 1028, "may_open": 596, "parts": 70, "closing": 107
-    }  # fmt: skip
+        "fragile": 194,
+        "joined": 152,
+        "conflicts": 201,
+        "at nodes": 325,
+        "with": 161,
+        "with the replacement of": 40,
+        "nodes": 1106,
+        "sure": 1016,
+        "now": 1028,
+        "may_open": 596,
+        "parts": 70,
+        "closing": 107,
+    }
 
 
 def test_pods_with_ports_that_no_longer_look_for_a_node_are_removed_and_others_stay() -> None:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import msgspec
 import pytest
@@ -204,15 +203,13 @@ class Figures(NamedTuple):
     """The moves of the first waves."""
     proven: int
     """The moves that no plan can do without."""
-    all: int
-    """A digest of the plans, with what each move waits for and why groups are blocked."""
 
 
 @pytest.mark.parametrize(
     ("draw", "expected", "expected_looks"),
     [
-        (scarce_world, Figures((7, 31, 0), 121, 87, 121, 965397224), 102_782),
-        (mixed_world, Figures((14, 33, 5), 69, 59, 69, 3042104908), 40_091),
+        (scarce_world, Figures((7, 31, 0), 121, 87, 121), 102_782),
+        (mixed_world, Figures((14, 33, 5), 69, 59, 69), 40_091),
     ],
 )
 def test_plans_come_to_the_same_for_the_same_looks(
@@ -231,7 +228,6 @@ def test_plans_come_to_the_same_for_the_same_looks(
         moves=sum(len(plan.moves) for plan in plans),
         at_once=sum(move.wave == 0 for plan in plans for move in plan.moves),
         proven=sum(plan.lower_bound for plan in plans),
-        all=crc32("".join(map(_shown, plans)).encode()),
     )
     assert found == expected
     assert looks["all"] == expected_looks
@@ -316,23 +312,28 @@ class BusyFigures(NamedTuple):
 
     moves: int
     at_once: int
+    certain: int
+    """The moves whose replacements land where they help whatever happens."""
+    nodes: int
+    """The nodes on which replacements may land."""
+    waiting: int
+    """The moves that wait for something in particular."""
     blocked: tuple[int, ...]
     """The groups for which nothing is planned, by reason."""
     looks: int
-    all: int
 
 
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
-        (0, BusyFigures(11, 5, (2, 18, 5), 508, 3300374427)),
-        (1, BusyFigures(13, 2, (10, 2, 5), 16_172, 4035614805)),
-        (2, BusyFigures(17, 5, (5, 12, 2, 3), 6_943, 1372945247)),
-        (3, BusyFigures(20, 3, (2, 10, 1, 4), 348, 3012251422)),
-        (4, BusyFigures(15, 3, (1, 4, 5, 1, 5), 25_215, 4262304043)),
-        (5, BusyFigures(18, 5, (2, 6, 1, 7), 25_388, 195098119)),
-        (6, BusyFigures(18, 11, (1, 11, 3, 1, 6), 589, 1038078117)),
-        (7, BusyFigures(13, 4, (14, 7, 3, 2), 10_451, 4055728256)),
+        (0, BusyFigures(11, 5, 11, 21, 6, (2, 18, 5), 508)),
+        (1, BusyFigures(13, 2, 13, 18, 7, (10, 2, 5), 16_172)),
+        (2, BusyFigures(17, 5, 17, 26, 9, (5, 12, 2, 3), 6_943)),
+        (3, BusyFigures(20, 3, 19, 44, 11, (2, 10, 1, 4), 348)),
+        (4, BusyFigures(15, 3, 14, 25, 8, (1, 4, 5, 1, 5), 25_215)),
+        (5, BusyFigures(18, 5, 18, 31, 9, (2, 6, 1, 7), 25_388)),
+        (6, BusyFigures(18, 11, 18, 31, 6, (1, 11, 3, 1, 6), 589)),
+        (7, BusyFigures(13, 4, 12, 19, 8, (14, 7, 3, 2), 10_451)),
     ],
 )
 def test_plans_beside_moves_in_flight_and_pending_pods_come_to_the_same(
@@ -341,35 +342,30 @@ def test_plans_beside_moves_in_flight_and_pending_pods_come_to_the_same(
     """Take the figures anew after a change that makes plans better."""
     moves: list[Move] = []
     blocked: Counter[Reason] = Counter()
-    digest = 0
     for seed in BUSY[part::BUSY_PARTS]:
         busy = _Busy.of(seed)
         plan = plan_cluster(busy.snapshot, [WIDE], now=NOW, under_way=busy.under_way)
         moves += plan.moves
         blocked.update(each.reason for each in plan.blocked)
-        digest = crc32(_shown(plan).encode(), digest)
     found = BusyFigures(
         moves=len(moves),
         at_once=sum(move.wave == 0 for move in moves),
+        certain=sum(move.certain for move in moves),
+        nodes=sum(move.nodes for move in moves),
+        waiting=sum(move.waits is not None for move in moves),
         blocked=tuple(blocked[reason] for reason in sorted(blocked)),
         looks=looks["all"],
-        all=digest,
     )
     assert found == expected
 
 
-def _shown(plan: Plan) -> str:
-    moves = [(move.pod.name, move.wave, move.nodes, move.certain, move.waits) for move in plan.moves]
-    return repr((moves, plan.blocked))
-
-
 _SHOW_PLANS = """
 from tests.plans import plan_cluster
-from tests.properties.planning.test_scarce_room import NOW, WIDE, _Busy, _shown
+from tests.properties.planning.test_scarce_room import NOW, WIDE, _Busy
 for seed in (2, 17, 24, 43, 57, 58, 76):
     busy = _Busy.of(seed)
     plan = plan_cluster(busy.snapshot, [WIDE], now=NOW, under_way=busy.under_way)
-    print(_shown(plan))
+    print([(move.pod.name, move.wave, move.nodes, move.certain, move.waits) for move in plan.moves], plan.blocked)
 """
 
 
