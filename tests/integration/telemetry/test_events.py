@@ -1,27 +1,20 @@
-"""Events on a real API server: their form and counts, and failures that are only logged."""
+"""Events on a real API server: their form and counts, and refusals that are only logged."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-import json
-import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from aiohttp import web
 
 from respread.kube.access import load_access
 from respread.kube.events import Event, EventObject, EventRecorder, EventType
-from respread.kube.requests import Requests, open_requests
-from respread.telemetry.logs import configure_logging
+from respread.kube.requests import open_requests
 from respread_sandbox import Sandbox
-from tests.integration.stub_api_server import nobody_at, served
 
 
 @pytest.fixture
@@ -29,18 +22,6 @@ def namespace(api_sandbox: Sandbox) -> str:
     name = f"events-{secrets.token_hex(4)}"
     api_sandbox.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
-
-
-@pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    stream = io.StringIO()
-    configure_logging(stream)
-    yield stream
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def record(kubeconfig: Path, use: Callable[[EventRecorder], Awaitable[None]], **options: Any) -> None:
@@ -195,14 +176,16 @@ def test_a_time_without_microseconds_is_accepted(api_sandbox: Sandbox, namespace
     assert event["series"] == {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
 
 
-def test_a_deleted_event_is_created_again(api_sandbox: Sandbox, namespace: str, log: io.StringIO) -> None:
+def test_a_deleted_event_is_created_again(
+    api_sandbox: Sandbox, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def use(recorder: EventRecorder) -> None:
         recorder.record(evicted(namespace))
         await until(lambda: len(read(api_sandbox, namespace)) == 1)
         events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
         await asyncio.to_thread(api_sandbox.api.request, "DELETE", events)
         recorder.record(evicted(namespace))
-        await until(lambda: "could not be written" in log.getvalue())
+        await until(lambda: "could not be written" in caplog.text)
         recorder.record(evicted(namespace))
         await until(lambda: len(read(api_sandbox, namespace)) == 1)
 
@@ -210,7 +193,7 @@ def test_a_deleted_event_is_created_again(api_sandbox: Sandbox, namespace: str, 
 
 
 def test_without_permission_to_write_events_one_line_is_logged(
-    api_sandbox: Sandbox, namespace: str, log: io.StringIO
+    api_sandbox: Sandbox, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     account = {"metadata": {"name": "nobody"}}
     api_sandbox.api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
@@ -222,77 +205,15 @@ def test_without_permission_to_write_events_one_line_is_logged(
 
     record(kubeconfig, use)
     assert read(api_sandbox, namespace) == []
-    (line,) = [json.loads(line) for line in log.getvalue().splitlines()]
-    assert line["level"] == "warning"
-    assert line["regarding"] == f"Deployment {namespace}/web"
+    (logged,), line = caplog.records, cast("dict[str, Any]", caplog.records[0].msg)
+    assert (logged.levelname, str(line["regarding"])) == ("WARNING", f"Deployment {namespace}/web")
     assert line["error"].startswith("403 events.events.k8s.io is forbidden")
     assert "cannot create resource" in line["error"]
 
 
-class StubApi:
-    """Gives scripted answers to Event requests, which a healthy API server would not give."""
-
-    def __init__(self, *answers: int) -> None:
-        self.answers = list(answers)
-        self.bodies: list[dict[str, Any]] = []
-
-    async def answer(self, request: web.Request) -> web.Response:
-        self.bodies.append(await request.json())
-        status = self.answers.pop(0)
-        return web.json_response(
-            self.bodies[-1] if status == 201 else {"kind": "Status", "code": status}, status=status
-        )
-
-    @asynccontextmanager
-    async def requests(self) -> AsyncIterator[Requests]:
-        async with served(self.answer) as address, open_requests(nobody_at(address)) as requests:
-            yield requests
-
-
-@pytest.mark.parametrize(
-    ("answers", "attempts", "complaint"),
-    [
-        ((201,), 1, ""),
-        ((503, 201), 2, ""),
-        ((429, 201), 2, ""),
-        ((500, 409), 2, ""),
-        ((422,), 1, "422 "),
-        ((503, 503, 503), 3, "503 "),
-    ],
-)
-def test_only_temporary_errors_are_retried(
-    log: io.StringIO, answers: tuple[int, ...], attempts: int, complaint: str
+def test_a_rejected_event_does_not_stop_the_others(
+    api_sandbox: Sandbox, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stub = StubApi(*answers)
-
-    async def run() -> None:
-        async with stub.requests() as requests, EventRecorder(requests, instance="respread-0").writing() as recorder:
-            recorder.record(evicted("shop"))
-            await until(lambda: len(stub.bodies) == attempts)
-            await asyncio.sleep(0.1)
-
-    asyncio.run(run())
-    assert len(stub.bodies) == attempts
-    assert len({body["metadata"]["name"] for body in stub.bodies}) == 1
-    assert complaint in log.getvalue()
-    assert ("could not be written" in log.getvalue()) == bool(complaint)
-
-
-def test_an_unreachable_server_does_not_stop_the_recorder(log: io.StringIO) -> None:
-    async def run() -> None:
-        async with (
-            open_requests(nobody_at("http://127.0.0.1:1")) as requests,
-            EventRecorder(requests, instance="respread-0", queue_size=3).writing() as recorder,
-        ):
-            for n in range(10):
-                recorder.record(evicted("shop", note=str(n)))
-            await asyncio.sleep(0)
-
-    asyncio.run(run())
-    assert "Events are dropped: too many wait to be written" in log.getvalue()
-
-
-def test_a_rejected_event_does_not_stop_the_others(api_sandbox: Sandbox, namespace: str, log: io.StringIO) -> None:
     broken = Event(regarding=deployment(namespace), reason="Broken", action="Break", note=None)  # type: ignore[arg-type]  # as a bug would
 
     async def use(recorder: EventRecorder) -> None:
@@ -301,4 +222,4 @@ def test_a_rejected_event_does_not_stop_the_others(api_sandbox: Sandbox, namespa
         await until(lambda: len(read(api_sandbox, namespace)) == 1)
 
     record(api_sandbox.kubeconfig, use)
-    assert "An Event could not be written" in log.getvalue()
+    assert "An Event could not be written" in caplog.text

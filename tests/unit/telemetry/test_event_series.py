@@ -1,12 +1,19 @@
-"""Repeated Events are counted in a series, and bursts about one object are limited."""
+"""Repeated Events are counted in a series, bursts about one object are limited, and temporary errors are retried."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from aiohttp import web
 
-from respread.kube.events import OBJECT_BURST, REMEMBERED, Event, EventObject, EventType, SeriesBook
+from respread.kube.events import OBJECT_BURST, REMEMBERED, Event, EventObject, EventRecorder, EventType, SeriesBook
+from respread.kube.requests import open_requests
+from tests.integration.stub_api_server import StubApiServer, nobody_at
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -87,10 +94,8 @@ def test_counts_are_written_once_a_minute(book: Book) -> None:
 
 
 def test_the_count_of_an_event_that_is_not_created_yet_is_not_written(book: Book) -> None:
-    book.see(make_event())
-    book.see(make_event())
-    assert book.book.uncounted() == []
-    assert book.book.due(1000) == []
+    assert [book.see(make_event()) for _ in range(2)] == ["new", "counted"]
+    assert book.book.uncounted() == book.book.due(1000) == []
 
 
 def test_a_burst_of_events_about_one_object_is_limited(book: Book) -> None:
@@ -136,3 +141,76 @@ def test_the_most_recent_events_are_kept_up_to_a_limit() -> None:
 def test_each_new_event_has_a_unique_name(book: Book) -> None:
     seen = [book.book.see(make_event(note=str(n)), time=START, now_seconds=0) for n in range(3)]
     assert len({series.name for series in seen if series is not None and series.name.startswith("web.")}) == 3
+
+
+@asynccontextmanager
+async def recording(*answers: int, **options: Any) -> AsyncIterator[tuple[EventRecorder, list[Any]]]:
+    """Yield a recorder and the bodies of its requests, which get these answers."""
+    stub, left = StubApiServer(), iter(answers)
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"kind": "Status"}, status=next(left))
+
+    stub.on("POST", "", answer)
+    stub.on("PATCH", "", answer)
+    async with (
+        stub.running() as requests,
+        EventRecorder(requests, instance="respread-0", **options).writing() as recorder,
+    ):
+        yield recorder, stub.bodies
+
+
+async def until(number: int, bodies: Sequence[Any]) -> None:
+    async with asyncio.timeout(90):
+        while len(bodies) < number:  # noqa: ASYNC110 - the server sets no asyncio.Event
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts", "complaint"),
+    [
+        ((201,), 1, ""),
+        ((503, 201), 2, ""),
+        ((429, 201), 2, ""),
+        ((500, 409), 2, ""),
+        ((422,), 1, "422 "),
+        ((503, 503, 503), 3, "503 "),
+    ],
+)
+async def test_only_temporary_errors_are_retried(
+    caplog: pytest.LogCaptureFixture, answers: tuple[int, ...], attempts: int, complaint: str
+) -> None:
+    async with recording(*answers) as (recorder, bodies):
+        recorder.record(make_event())
+        await until(attempts, bodies)
+        await asyncio.sleep(0.1)
+    assert len(bodies) == attempts
+    assert len({body["metadata"]["name"] for body in bodies}) == 1
+    assert complaint in caplog.text
+    assert ("could not be written" in caplog.text) == bool(complaint)
+
+
+@pytest.mark.parametrize("count_interval_seconds", [0.1, 600.0])
+async def test_counts_are_written_when_they_are_due_or_at_the_end(count_interval_seconds: float) -> None:
+    async with recording(201, 200, count_interval_seconds=count_interval_seconds) as (recorder, bodies):
+        recorder.record(make_event())
+        await until(1, bodies)
+        for _ in range(3):
+            recorder.record(make_event())
+        if count_interval_seconds < 1:
+            await until(2, bodies)
+        else:
+            await asyncio.sleep(0.3)
+            assert len(bodies) == 1
+    assert [body.get("series", {}).get("count", 1) for body in bodies] == [1, 4]
+
+
+async def test_an_unreachable_server_does_not_stop_the_recorder(caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        open_requests(nobody_at("http://127.0.0.1:1")) as requests,
+        EventRecorder(requests, instance="respread-0", queue_size=3).writing() as recorder,
+    ):
+        for n in range(10):
+            recorder.record(make_event(note=str(n)))
+        await asyncio.sleep(0)
+    assert "Events are dropped: too many wait to be written" in caplog.text
