@@ -79,6 +79,18 @@ def patiently(ask: Callable[[], T]) -> T:
             time.sleep(0.1)
 
 
+def outage(sandbox: Sandbox, what: str, seconds: float) -> None:
+    """Kill kube-apiserver or etcd, and start it again.
+
+    So does the scheduler. One that goes on lists all pods, and may place one before it has seen where the others are.
+    """
+    for component in ("kube-scheduler", what):
+        sandbox.stop_component(component)
+    time.sleep(seconds)
+    for component in (what, "kube-scheduler"):
+        sandbox.start_component(component)
+
+
 def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
     """Taint or untaint all nodes outside the open zone."""
     taint(sandbox, {name: closed for name, zone in zones_of_nodes(sandbox).items() if zone != OPEN_ZONE})

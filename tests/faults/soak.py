@@ -33,6 +33,7 @@ from tests.faults.rounds import (
     create,
     enforce,
     look_at,
+    outage,
     patiently,
     random_workloads,
     remove,
@@ -173,11 +174,7 @@ class Soak:
         remove_namespaces(self._sandbox, [each.namespace for each in hard])
 
     def _open_zones(self) -> None:
-        """Open the zones, and stop the scheduler for a moment, so that pods stay Pending.
-
-        Nothing is evicted before the scheduler has seen that they are open. Otherwise it would place the first
-        replacements as if they were closed.
-        """
+        """Open the zones, and stop the scheduler for a moment, so that pods stay Pending."""
         set_mode(self._sandbox, "DryRun")
         close_zones(self._sandbox, closed=False)
         seconds = self._chance.choice((0, 2, 5))
@@ -266,9 +263,7 @@ class Soak:
             case "status":
                 write_status(self._sandbox, POLICY, random_status(self._chance))
             case "kube-apiserver" | "etcd":
-                self._sandbox.stop_component(what)
-                time.sleep(self._chance.uniform(0.1, 2))
-                self._sandbox.start_component(what)
+                outage(self._sandbox, what, self._chance.uniform(0.1, 2))
         time.sleep(self._chance.uniform(0.1, 1.5))
         self._start(replicas)
 

@@ -20,7 +20,7 @@ from respread.moves.codec import group_name
 from respread_sandbox import Sandbox
 from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy
-from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
+from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, outage, remove, wait_for
 from tests.faults.watcher import App, PodWatcher
 from tests.integration.records import status_and_record, write_record
 from tests.integration.reused_sandbox import ReusedSandbox, lay_out
@@ -301,9 +301,7 @@ def test_a_restart_of_the_control_plane_causes_no_unnecessary_eviction(cluster: 
     for _ in range(2):
         before = cluster.evicted(workloads)
         wait_for(lambda seen=before: cluster.evicted(workloads) > seen or balanced(cluster.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
-        cluster.sandbox.stop_component(what)
-        time.sleep(1)
-        cluster.sandbox.start_component(what)
+        outage(cluster.sandbox, what, 1)
     cluster.wait_until_balanced(workloads)
     time.sleep(2)
     assert cluster.evicted_by_now(workloads) == fewest(workloads)
