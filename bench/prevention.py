@@ -23,7 +23,7 @@ from respread.cluster.meta import POD_DELETION_COST, OwnerReference
 from respread.cluster.objects import Namespace, Node
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.state import ClusterState
-from respread.lean_process import relax_garbage_collection
+from respread.lean_process import prepare_for_long
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.prevention import CostPlanner, View
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, default=5_000)
     parser.add_argument("--changes", type=int, default=500)
     options = parser.parse_args()
-    relax_garbage_collection()  # as the operator does
+    prepare_for_long()  # as the operator does
     rng = random.Random(1)
     state = make_state(options.pods, options.nodes, options.workloads, rng)
     spread_index, policies = SpreadIndex(), PolicyIndex([ENABLED])

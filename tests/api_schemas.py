@@ -17,12 +17,7 @@ _TEXT_OR_NUMBER: Final = {"io.k8s.apimachinery.pkg.api.resource.Quantity"}
 
 
 def write_schemas(openapi: Mapping[str, Any], folder: Path) -> int:
-    """Write a schema for each kind, and return how many. Each rejects fields that the server does not know.
-
-    Args:
-        openapi: the answer of `/openapi/v2`.
-        folder: for the schemas.
-    """
+    """Write a schema for each kind in an answer of `/openapi/v2`, which rejects other fields. Return how many."""
     definitions = {name: _schema(name, each) for name, each in openapi["definitions"].items()}
     (folder / DEFINITIONS).write_text(json.dumps({"definitions": definitions}), encoding="utf-8")
     kinds = 0

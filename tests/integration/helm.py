@@ -17,12 +17,7 @@ Helm: TypeAlias = Callable[..., str]
 
 
 def helm_for(sandbox: Sandbox, home: Path) -> Helm:
-    """Return Helm for the sandbox's cluster. It is built first if it is not in the cache.
-
-    Args:
-        sandbox: the sandbox.
-        home: an empty folder for its files.
-    """
+    """Return Helm for the sandbox's cluster, with its files in a folder. It is built if it is not in the cache."""
     program = find_or_build(PROGRAMS["helm"])
 
     def run(*arguments: str) -> str:

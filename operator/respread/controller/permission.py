@@ -33,7 +33,6 @@ from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
-
 OLD_SECONDS: Final = 20.0
 """A move may be sent until this long after it was planned. An older one is planned again."""
 CONFIRMED_SECONDS: Final = 5.0
@@ -136,7 +135,7 @@ class Permission:
         if (held := self.of_policy(policies.get(move.policy), move.policy)) is not None:
             return held
         namespace, there = move.pod.namespace, self._by_place(policies)
-        if any(_changed(there.get(place), planned.by_place.get(place)) for place in (EVERYWHERE, namespace)):
+        if any(there.get(place) != planned.by_place.get(place) for place in (EVERYWHERE, namespace)):
             return Held(Reason.IN_MOTION, "the policies have changed since it was planned")
         if (age := self._clock() - planned.at) > OLD_SECONDS:
             return Held(Reason.IN_MOTION, f"it was planned {age:.0f} s ago, and is planned again")
@@ -186,21 +185,12 @@ class Permission:
     def _by_place(self, policies: Policies) -> Mapping[str, PoliciesThere]:
         """Return the policies by place, computed once while none changes."""
         if policies is not self._seen[0]:
-            self._seen = (policies, _by_place(policies))
+            found: dict[str, dict[str, Policy]] = {}
+            for name, policy in policies.items():
+                found.setdefault(policy.namespace, {})[name] = policy
+            there = {place: PoliciesThere(its := Map(named), versions_of(its)) for place, named in found.items()}
+            self._seen = (policies, there)
         return self._seen[1]
-
-
-def _changed(now: PoliciesThere | None, planned: PoliciesThere | None) -> bool:
-    if now is planned:
-        return False
-    return now is None or planned is None or now.policies != planned.policies
-
-
-def _by_place(policies: Policies) -> Mapping[str, PoliciesThere]:
-    found: dict[str, dict[str, Policy]] = {}
-    for name, policy in policies.items():
-        found.setdefault(policy.namespace, {})[name] = policy
-    return {place: PoliciesThere(there := Map(named), versions_of(there)) for place, named in found.items()}
 
 
 EVERYWHERE: Final = ""

@@ -26,7 +26,7 @@ from respread.handlers.informer import Informer, Informers
 from respread.handlers.session import open_session
 from respread.kube.access import AccessError, ClusterAccess, Renewal
 from respread.kube.retry import Retry
-from respread.lean_process import relax_garbage_collection
+from respread.lean_process import prepare_for_long
 from respread.telemetry.health import SILENT_SECONDS, WatchHealth
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -234,7 +234,7 @@ async def run_operator(
     on_signal = (stop if signalled is None else signalled).set
     _listen_for_signals(on_signal)
     quieten_kopf()
-    relax_garbage_collection()
+    prepare_for_long()
     policies = [informer.kind for informer in informers.all if informer.kind in POLICY_KINDS]
     if not await _before(stop, wait_until_installed(policies, renewal.access, informers.health)):
         return

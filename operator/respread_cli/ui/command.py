@@ -19,7 +19,7 @@ import msgspec
 
 from respread.kube.access import DEFAULT_KUBECONFIG
 from respread.kube.kubeconfig import contexts_in, current_context
-from respread.lean_process import relax_garbage_collection
+from respread.lean_process import prepare_for_long
 from respread.program.command_line import ENVIRONMENT, CommandError, CommandWithExamples, Example
 from respread_cli.options import planning_inputs
 from respread_cli.read.cluster_view import ClusterOptions
@@ -137,7 +137,7 @@ async def _serve(guard: Guard, listener: socket.socket, shown: _Shown, ready: Ca
         engine = contexts.open()
         with closing(PageServer(engine, guard, arrived, contexts)) as server:
             await server.first()
-            relax_garbage_collection()  # Otherwise a look at everything that was read takes seconds now and then.
+            prepare_for_long()  # Otherwise a look at everything that was read takes seconds now and then.
             async with listening(server, listener):
                 ready()
                 await server.follow()

@@ -25,12 +25,7 @@ RECORDS: Final = "rebalancepolicyrecords.respread.dev.yaml"
 
 
 def incompatible(name: str, new: Path) -> str:
-    """Return crdify's complaints about a definition that replaces the golden one; empty if there are none.
-
-    Args:
-        name: the file of the golden definition.
-        new: the file of the new definition.
-    """
+    """Return crdify's complaints about a file that replaces the golden one of a name; empty if there are none."""
     done = subprocess.run(
         [
             find_or_build(PROGRAMS["crdify"]),

@@ -32,13 +32,7 @@ class OtherWriter:
     """Changes the costs of an app's pods repeatedly while the context lasts."""
 
     def __init__(self, sandbox: Sandbox, app: str, cost: Callable[[dict[str, Any]], str | None]) -> None:
-        """Prepare a writer, which starts with the context.
-
-        Args:
-            sandbox: the cluster.
-            app: the app whose pods it patches.
-            cost: returns the cost to set for a pod, None for no cost.
-        """
+        """Prepare a writer of what `cost` returns for a pod; None is no cost. It starts with the context."""
         self._sandbox, self._app, self._cost = sandbox, app, cost
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)

@@ -1,4 +1,4 @@
-"""A process imports only what it uses, because imports cost CPU at the start, and memory in every replica."""
+"""A process imports only what it uses, because imports cost CPU and memory, and returns the memory that it frees."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import textwrap
 from importlib import import_module
 from pathlib import Path
+from platform import libc_ver
 
 import pytest
 
@@ -79,5 +80,19 @@ def test_certificate_authorities_are_hidden_only_from_imports() -> None:
             import ssl
             assert not ssl.create_default_context().get_ca_certs()
         assert dict(os.environ) == before
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.skipif(libc_ver()[0] != "glibc", reason="only glibc keeps large buffers")
+def test_large_buffers_are_returned_when_they_are_freed() -> None:
+    code = """
+        import os
+        from respread.lean_process import prepare_for_long
+        prepare_for_long()
+        bytes(1 << 22)  # By default, glibc takes smaller ones from the heap from now on.
+        small = [kept for _, kept in [(b"x" * (1 << 19), bytearray(4000)) for _ in range(100)]]
+        pages = int(open("/proc/self/statm").read().split()[1])
+        assert pages * os.sysconf("SC_PAGE_SIZE") < 40_000_000, pages
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
