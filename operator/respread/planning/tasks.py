@@ -331,7 +331,7 @@ def _task(violated: Violated, labels: frozenset[Labels], parts: Sequence[_Part],
         else:
             protected.append((pod, held))
     pods = tuple(pod for pod, _ in judged)
-    groups = tuple(sorted(violated.groups, key=_order))
+    groups = tuple(sorted(violated.groups, key=_order) if len(violated.groups) > 1 else violated.groups)
     return Task(
         groups=groups,
         cure={key: violated.cure[key] for group in groups if (key := group.key) in violated.cure},
