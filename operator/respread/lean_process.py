@@ -61,9 +61,8 @@ def prepare_for_long() -> None:
     By default, all young objects are examined after every 700 new ones. This happens every few watch events and takes a
     quarter of their CPU time. Objects that the cluster state drops are freed at once by reference counting, because
     they have no cycles. At the end of the process nothing is examined, which would take seconds with 150,000 pods.
-    Imported objects are permanent, so they are not examined either. After it has mapped and freed the first large
-    buffers, such as pages of lists, glibc takes others from the heap (mallopt(3)), where they leave holes: 5 to 8
-    MiB with 6,000 pods.
+    Imported objects are permanent, so they are not examined either. Once it has freed some large buffers, such as pages
+    of lists, glibc takes others from the heap (mallopt(3)), where they leave holes: 5 to 8 MiB with 6,000 pods.
     """
     import ctypes  # noqa: PLC0415 - commands that end soon don't need it
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import random
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import requests
@@ -77,6 +80,26 @@ def patiently(ask: Callable[[], T]) -> T:
             if refused or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+@contextmanager
+def in_the_background(step: Callable[[], None]) -> Iterator[Counter[str]]:
+    """Repeat an action of another component until the context ends; yield a function that counts the repetitions."""
+    stopping = threading.Event()
+    taken = Counter[str]()
+
+    def go_on() -> None:
+        while not stopping.wait(0.2):
+            step()
+            taken["steps"] += 1
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        stopping.set()
+        thread.join()
 
 
 def outage(sandbox: Sandbox, what: str, seconds: float) -> None:

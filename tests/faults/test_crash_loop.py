@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from respread_sandbox import ApiError, Sandbox
 from respread_sandbox.components import SCHEDULER
 from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
-from tests.faults.rounds import enforce, wait_for
+from tests.faults.rounds import enforce, in_the_background, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration.records import status_and_record
 from tests.integration.reused_sandbox import lay_out
@@ -45,24 +44,14 @@ class Scheduler:
         self.zone: str | None = FULL_ZONE
         """None if it is stopped."""
         self._sandbox = sandbox
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="scheduler")
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(0.3):
-            if (zone := self.zone) is None:
-                continue
-            for pod in pods(self._sandbox, NAMESPACE):
-                if "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
-                    self._bind(pod["metadata"]["name"], zone)
+    def bind_all(self) -> None:
+        """Bind every pod that has no node."""
+        if (zone := self.zone) is None:
+            return
+        for pod in pods(self._sandbox, NAMESPACE):
+            if "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
+                self._bind(pod["metadata"]["name"], zone)
 
     def _bind(self, name: str, zone: str) -> None:
         nodes = self._sandbox.api.get("/api/v1/nodes")["items"]
@@ -77,7 +66,8 @@ class Scheduler:
 
 @contextmanager
 def deployed(cluster: Sandbox) -> Iterator[tuple[Scheduler, PodWatcher, FaultProxy]]:
-    with Scheduler(cluster) as scheduler, PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+    scheduler = Scheduler(cluster)
+    with in_the_background(scheduler.bind_all), PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
         web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])
         create_deployment(cluster, NAMESPACE, web)
         wait_for(lambda: all_ready(cluster), "six Ready pods")

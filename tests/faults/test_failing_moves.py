@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from respread_sandbox import Sandbox
 from respread_sandbox.api import NotFoundError
-from tests.faults.rounds import close_zones, enforce, wait_for, zones_of_nodes
+from tests.faults.rounds import close_zones, enforce, in_the_background, wait_for, zones_of_nodes
 from tests.faults.stuck import heal, patch, skewed
 from tests.integration.explaining import operator_messages
 from tests.integration.operator_process import OperatorProcess, evictions
@@ -152,26 +151,6 @@ def test_no_pod_is_evicted_from_a_workload_with_unready_pods(cluster: Sandbox, t
             return balanced(cluster, "web")
 
         wait_for(restored, "the spread to be restored")
-
-
-@contextmanager
-def in_the_background(step: Callable[[], None]) -> Iterator[Counter[str]]:
-    """Repeat an action of another component until the context ends; yield a function that counts the repetitions."""
-    stopping = threading.Event()
-    taken = Counter[str]()
-
-    def go_on() -> None:
-        while not stopping.wait(0.2):
-            step()
-            taken["steps"] += 1
-
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    try:
-        yield taken
-    finally:
-        stopping.set()
-        thread.join()
 
 
 def is_restored(cluster: Sandbox) -> bool:

@@ -88,13 +88,16 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
+def labels_of_nodes(sandbox: Sandbox) -> dict[str, dict[str, str]]:
+    """Return the labels of each node."""
+    return {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}
+
+
 def leave_in_zone(sandbox: Sandbox, namespace: str, name: str, zone: str) -> int:
     """Scale a Deployment down so that all that is left of it is in one zone. Return how many pods these are."""
-    zones = {
-        node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in sandbox.api.get("/api/v1/nodes")["items"]
-    }
-    path, before = f"/api/v1/namespaces/{namespace}/pods", pods(sandbox, namespace, name)
-    staying = [pod for pod in before if zones[pod["spec"]["nodeName"]] == zone]
+    nodes, before = labels_of_nodes(sandbox), pods(sandbox, namespace, name)
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    staying = [pod for pod in before if nodes[pod["spec"]["nodeName"]][ZONE] == zone]
     for pod in before:
         cost = {"controller.kubernetes.io/pod-deletion-cost": "100" if pod in staying else "-100"}
         sandbox.api.request("PATCH", f"{path}/{pod['metadata']['name']}", {"metadata": {"annotations": cost}})
@@ -108,7 +111,7 @@ def leave_in_zone(sandbox: Sandbox, namespace: str, name: str, zone: str) -> int
 
 def pods_per_domain(sandbox: Sandbox, namespace: str, app: str, topology_key: str = ZONE) -> dict[str, int]:
     """Return how many pods of an app each domain with nodes has, without terminating ones, as the scheduler counts."""
-    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}
+    nodes = labels_of_nodes(sandbox)
     counts = Counter({labels[topology_key]: 0 for labels in nodes.values() if topology_key in labels})
     for pod in pods(sandbox, namespace, app):
         if "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:

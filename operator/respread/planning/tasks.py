@@ -374,12 +374,13 @@ def _returning(pods: Sequence[Pod]) -> Iterator[Pod]:
     A ReplicaSet creates a replacement at once. A StatefulSet takes away its highest ordinals when it is scaled down, so
     another one comes back. Of other controllers, that is not known.
     """
+    if not any(pod.terminating for pod in pods):
+        return
     owned = [(pod, pod.controller) for pod in pods if pod.controller is not None]
     highest: dict[str, int] = {}
     for pod, owner in owned:
         if not pod.terminating:
-            ordinal = ordinal_of(pod.name)
-            highest[owner.uid] = max(ordinal, highest.get(owner.uid, ordinal))
+            highest[owner.uid] = max(ordinal := ordinal_of(pod.name), highest.get(owner.uid, ordinal))
     for pod, owner in owned:
         if not pod.terminating or owner.kind in _REPLACING_AT_ONCE:
             continue

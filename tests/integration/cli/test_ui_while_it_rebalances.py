@@ -20,6 +20,7 @@ from tests.integration.workloads import (
     constraint,
     create_deployment,
     deployment,
+    labels_of_nodes,
     pods,
     pods_per_domain,
     scale,
@@ -62,7 +63,7 @@ def page(cluster: Sandbox) -> Iterator[Page]:
 
 def keep_in_zone_a(sandbox: Sandbox) -> None:
     """Let a scale-down to 5 pods leave 3 pods in zone-a and one in each other zone."""
-    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}
+    nodes = labels_of_nodes(sandbox)
     kept = set()
     for pod in pods(sandbox, NAMESPACE, "web"):
         zone = nodes[pod["spec"]["nodeName"]][ZONE]
