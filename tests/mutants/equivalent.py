@@ -26,6 +26,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
                 "((ended.outcome is Outcome.IMPROVED))"
             ),
         ),
+        ("planning/audit/subject.py", "KnownNodes._find_nested", 'next(iter(outside)) or "" → ((next(iter(outside))))'),
         ("planning/search/together.py", "_Course._within", 'outer or "" → ((outer))'),
         (
             "eviction/owners/last_look.py",
@@ -60,9 +61,32 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
     ],
     "from the sixteenth time on the wait is the longest": [("holds/other_evictions.py", "", "1000 → 10 * 1000")],
     "the last order is as good a name as the first": [("planning/search/search.py", "_Patterns.__call__", "min → max")],
+    "only the first is used": [("planning/audit/rules.py", "_unknown_topology_key", "1 → 2")],
+    "the message of the next scale-up does not say how many are Pending": [
+        ("planning/audit/limit_rules.py", "limited", "1 → 2")
+    ],
+    "minima below the least that can be allow no more pods": [
+        ("planning/audit/limit_rules.py", "_minima", "max → min"),
+        ("planning/audit/limit_rules.py", "_minima", "1 → 2"),
+    ],
     "only the order of the numbers matters": [("planning/solving.py", "Memory.note_search", "1 → 2")],
     "what is found without it is the same: it only saves the look": [
         ("planning/victims/policies.py", "NamespacePolicies.governance", "found is None → True"),
+        (
+            "planning/audit/auditor.py",
+            "Auditor._without_room",
+            (
+                "(self._foresees_room or each.waiting[1]) and not each.findings and key.when_unsatisfiable == "
+                '"DoNotSchedule" and each.group.skew >= key.max_skew → ((self._foresees_room or each.waiting[1]) and '
+                '(not each.findings) and (key.when_unsatisfiable == "DoNotSchedule"))'
+            ),
+        ),
+        (
+            "planning/audit/auditor.py",
+            "Auditor._take_over",
+            "old is node or _looks(old) == _looks(node) → ((_looks(old) == _looks(node)))",
+        ),
+        ("planning/search/search.py", "_Patterns.__call__", "(found := self._patterns.get(step)) is None → True"),
         (
             "planning/search/search.py",
             "best_path",

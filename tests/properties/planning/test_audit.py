@@ -128,7 +128,7 @@ def pending(world: World, shapes: list[int], others: list[tuple[int, int]], chan
 
 
 def test_two_nested_constraints_hold_what_an_exhaustive_search_can_place() -> None:
-    for nodes in ((1, 1), (1, 2), (1, 3), (2, 2), (1, 1, 2)):
+    for nodes in ((1, 1), (1, 2), (1, 3), (2, 2), (1, 1, 2), (0, 1), (0, 2)):
         for pods, outer, inner, zero in product(range(1, 8), (1, 2), (1, 2), (False, True)):
             levels = Level(outer, False), Level(inner, zero)
             assert can_hold(pods, nodes, *levels) == _placeable(pods, nodes, *levels), (nodes, pods, levels)

@@ -37,6 +37,8 @@ from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec, taint
 
 CORDON: dict[str, Any] = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
+IN_A = Map({ZONE: "a"})
+EACH = {"a1": 1, "b1": 1, "c1": 1}
 EVEN = {"a1": 2, "b1": 2, "c1": 2}
 
 
@@ -44,8 +46,8 @@ def zones(**of_c: Any) -> list[Node]:
     return [node("a1", "a"), node("b1", "b"), node("c1", "c", **of_c)]
 
 
-def affinity(*values: str) -> NodeSelector:
-    wanted = NodeSelectorRequirement(key=ZONE, operator="In", values=values)
+def affinity(*values: str, key: str = ZONE, operator: Any = "In") -> NodeSelector:
+    wanted = NodeSelectorRequirement(key=key, operator=operator, values=values)
     return NodeSelector((NodeSelectorTerm(match_expressions=(wanted,)),))
 
 
@@ -53,7 +55,6 @@ class Case(NamedTuple):
     """A workload of pods with the label app=web, and what the audit says about its first constraint."""
 
     of: PodSpec
-    rule: AuditRule | None
     placed: Mapping[str, int] = EVEN
     waiting: int = 0
     nodes: Sequence[Node] = ()
@@ -61,222 +62,261 @@ class Case(NamedTuple):
     words: str = ""
     patch: tuple[str, Any] | None = None
     """The path below the constraint, and the value, of the last operation; None for a removed constraint."""
+    rule: AuditRule | None = None
 
 
 SOFT: dict[str, Any] = {"when": "ScheduleAnyway"}
 NEAR = (PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="web"))),)
-CASES: Mapping[str, Case] = {
-    "an even workload": Case(spec(constraint()), None),
-    "one replica of a common template": Case(spec(constraint()), None, {"a1": 1}),
-    "a soft constraint with a large maxSkew, which is scored all the same": Case(
-        spec(constraint(max_skew=12, **SOFT)), None
-    ),
-    "as many domains as minDomains": Case(spec(constraint(min_domains=3)), None),
-    "few pods that wait for more domains, as minDomains is meant": Case(
-        spec(constraint(HOSTNAME, min_domains=5)), None, {"a1": 1, "b1": 1, "c1": 1}
-    ),
-    "an empty node pool that an autoscaler fills": Case(
-        spec(constraint(), node_selector=Map(pool="gpu")), None, {}, waiting=3
-    ),
-    "a cordoned node of a zone with others": Case(
-        spec(constraint()), None, nodes=[*zones(), node("c2", "c", **CORDON)]
-    ),
-    "a cordoned zone that does not count": Case(
-        spec(constraint(node_taints_policy="Honor")), None, {"a1": 3, "b1": 3}, nodes=zones(**CORDON)
-    ),
-    "a key that no node has": Case(
-        spec(constraint("rack")), AuditRule.UNKNOWN_TOPOLOGY_KEY, {}, waiting=6, words="no node has the label rack"
-    ),
-    "a key of old": Case(
-        spec(constraint("failure-domain.beta.kubernetes.io/zone")),
-        AuditRule.UNKNOWN_TOPOLOGY_KEY,
-        {},
-        waiting=2,
-        patch=("topologyKey", ZONE),
-    ),
-    "a mistyped key of a soft constraint": Case(
-        spec(constraint("topology.kubernetes.io/zones", **SOFT)),
-        AuditRule.UNKNOWN_TOPOLOGY_KEY,
-        words="scores no node by it",
-        patch=("topologyKey", ZONE),
-    ),
-    "the key of another constraint that no node has": Case(
-        spec(constraint(), constraint("rack")),
-        AuditRule.NO_ELIGIBLE_NODE,
-        {},
-        waiting=6,
-        words="no node has rack, the key of another constraint",
-    ),
-    "a soft constraint beside one whose key no node has": Case(
-        spec(constraint(**SOFT), constraint("rack", **SOFT)), AuditRule.NO_ELIGIBLE_NODE
-    ),
-    "no selector": Case(
-        spec(constraint(selector=None)),
-        AuditRule.SELECTOR_MATCHES_NOTHING,
-        words="has no labelSelector",
-        patch=("labelSelector", {"matchLabels": {"app": "web"}}),
-    ),
-    "an empty selector": Case(
-        spec(constraint(selector={})), AuditRule.SELECTOR_MATCHES_NOTHING, words="has an empty labelSelector"
-    ),
-    "a soft constraint without a selector": Case(
-        spec(constraint(selector=None, **SOFT)), AuditRule.SELECTOR_MATCHES_NOTHING
-    ),
-    "a selector of nobody": Case(
-        spec(constraint(selector={"app": "wbe"})),
-        AuditRule.SELECTOR_MATCHES_NOTHING,
-        words="app=wbe does not match the pods that have it, so it counts no pod",
-        patch=("labelSelector", {"matchLabels": {"app": "web"}}),
-    ),
-    "a selector of others": Case(
-        spec(constraint(selector={"app": "other"})),
-        AuditRule.SELECTOR_MISSES_OWN_PODS,
-        words="so it counts only other pods",
-    ),
-    "matchLabelKeys with a label of each pod": Case(
-        spec(constraint(match_label_keys=("apps.kubernetes.io/pod-index",))),
-        AuditRule.KEY_PER_POD,
-        words="each pod counts only itself",
-        patch=("matchLabelKeys", None),
-    ),
-    "a nodeSelector for one zone": Case(
-        spec(constraint(), node_selector=Map({ZONE: "a"})),
-        AuditRule.ONE_DOMAIN,
-        {"a1": 12},
-        words="nodeSelector only allows a",
-    ),
-    "affinity for one zone": Case(
-        spec(constraint(), node_affinity=affinity("a")), AuditRule.ONE_DOMAIN, {"a1": 12}, words="affinity allow nodes"
-    ),
-    "a cluster in one zone": Case(
-        spec(constraint()), AuditRule.ONE_DOMAIN, {"a1": 4}, nodes=[node("a1", "a"), node("a2", "a")]
-    ),
-    "one zone without taints": Case(
-        spec(constraint(node_taints_policy="Honor")),
-        AuditRule.ONE_DOMAIN,
-        {"a1": 4},
-        nodes=[node("a1", "a"), node("b1", "b", taints=(taint(),))],
-        words="tolerations allow",
-    ),
-    "a key that only one node has": Case(
-        spec(constraint("rack")),
-        AuditRule.ONE_DOMAIN,
-        {"a1": 6},
-        nodes=[node("a1", "a", labels={"rack": "r1"}), *zones()[1:]],
-        words="2 more nodes take the pods, without the label rack; label these nodes with rack, or remove it",
-    ),
-    "the key of another constraint that only one node has": Case(
-        spec(constraint(**SOFT), constraint("rack", **SOFT)),
-        AuditRule.ONE_DOMAIN,
-        {"a1": 6},
-        nodes=[node("a1", "a", labels={"rack": "r1"}), *zones()[1:]],
-        words="label these nodes with rack, or remove the pods' constraint for rack",
-    ),
-    "anti-affinity that does what the constraint would": Case(
-        spec(constraint(), pod_anti_affinity=NEAR),
-        AuditRule.DUPLICATE,
-        {"a1": 1, "b1": 1, "c1": 1},
-        words="so it has nothing to do; remove it",
-    ),
-    "anti-affinity that leaves too few domains": Case(
-        spec(constraint(), pod_anti_affinity=NEAR),
-        AuditRule.DUPLICATE,
-        {"a1": 1, "b1": 1, "c1": 1},
-        waiting=3,
-        words="too few domains for 6 pods; remove the anti-affinity",
-    ),
-    "a soft constraint beside anti-affinity": Case(
-        spec(constraint(**SOFT), pod_anti_affinity=NEAR), AuditRule.DUPLICATE, {"a1": 1, "b1": 1}
-    ),
-    "anti-affinity to others": Case(
-        spec(constraint(), pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="other"))),)),
-        None,
-    ),
-    "anti-affinity for nodes": Case(
-        spec(constraint(), pod_anti_affinity=(PodAffinityTerm(HOSTNAME, NEAR[0].label_selector),)), None
-    ),
-    "affinity that keeps all pods in one zone": Case(
-        spec(constraint(), pod_affinity=NEAR),
-        AuditRule.CONTRADICTION,
-        {"a1": 1},
-        waiting=5,
-        words="affinity keeps all of them in the same topology.kubernetes.io/zone, and the others stay empty, so 5 "
-        "pods of 6 can't be placed; remove it, or the affinity",
-    ),
-    "affinity that keeps all pods on one node": Case(
-        spec(constraint(), pod_affinity=(PodAffinityTerm(HOSTNAME, NEAR[0].label_selector),)),
-        AuditRule.CONTRADICTION,
-        {"a1": 1},
-        waiting=5,
-    ),
-    "affinity of pods that are in several zones": Case(spec(constraint(), pod_affinity=NEAR), None),
-    "as large a maxSkew as there are pods": Case(
-        spec(constraint(max_skew=12)), AuditRule.SKEW_UNREACHABLE, {"a1": 12}, patch=("maxSkew", 1)
-    ),
-    "minDomains above the number of zones": Case(
-        spec(constraint(min_domains=4)),
-        AuditRule.TOO_FEW_DOMAINS,
-        {"a1": 1, "b1": 1, "c1": 1},
-        waiting=3,
-        words="minDomains is 4 and there are only 3 domains (a, b, c), so the minimum counts as 0, each domain may "
-        "have 1 pod, and 3 pods of 6 can't be placed",
-        patch=("minDomains", 3),
-    ),
-    "minDomains in a zone alone": Case(
-        spec(constraint(min_domains=2), node_selector=Map({ZONE: "a"})),
-        AuditRule.TOO_FEW_DOMAINS,
-        {"a1": 1},
-        waiting=2,
-        patch=("minDomains", None),
-    ),
-    "pods that were placed when there were more zones": Case(
-        spec(constraint(min_domains=4)), AuditRule.TOO_FEW_DOMAINS, when="NextRollout", words="at the next rollout"
-    ),
-    "a cordoned zone with waiting pods": Case(
-        spec(constraint()),
-        AuditRule.UNAVAILABLE_DOMAINS,
-        {"a1": 1, "b1": 1},
-        waiting=4,
-        nodes=zones(**CORDON),
-        words="c counts but can't take the pods (c1 is cordoned)",
-        patch=("nodeTaintsPolicy", "Honor"),
-    ),
-    "a cordoned zone before a rollout": Case(
-        spec(constraint()), AuditRule.UNAVAILABLE_DOMAINS, nodes=zones(**CORDON), when="NextRollout"
-    ),
-    "a node of the control plane": Case(
-        spec(constraint(HOSTNAME)),
-        AuditRule.UNAVAILABLE_DOMAINS,
-        {"a1": 1, "b1": 1},
-        nodes=zones(taints=(taint("node-role.kubernetes.io/control-plane"),)),
-        when="NextScaleUp",
-        words="no room for more than 2 pods",
-        patch=("nodeTaintsPolicy", "Honor"),
-    ),
-    "affinity that the constraint ignores": Case(
-        spec(constraint(node_affinity_policy="Ignore"), node_selector=Map({ZONE: "a"})),
-        AuditRule.UNAVAILABLE_DOMAINS,
-        {"a1": 1},
-        waiting=2,
-        patch=("nodeAffinityPolicy", "Honor"),
-    ),
-    "zones of different size with constraints for zones and nodes": Case(
-        spec(constraint(HOSTNAME), constraint()),
-        AuditRule.CONTRADICTION,
-        {"a1": 2, "b1": 1, "b2": 1, "b3": 1},
-        waiting=4,
-        nodes=[node("a1", "a"), *(node(f"b{number}", "b") for number in (1, 2, 3))],
-        words="9 pods can't be placed so that both topology.kubernetes.io/zone (maxSkew 1) and kubernetes.io/hostname",
-        patch=("maxSkew", 3),
-    ),
-    "a soft constraint that a hard one makes needless": Case(
-        spec(constraint(**SOFT), constraint()), AuditRule.DUPLICATE, words="the same constraint as DoNotSchedule"
-    ),
-    "a soft constraint beside a hard one with a larger maxSkew": Case(
-        spec(constraint(**SOFT), constraint(max_skew=2)), None
-    ),
-    "a DaemonSet, whose pods have their node": Case(spec(constraint(HOSTNAME), pinned_to_node=True), None),
+RACK, GPU = (node("a1", "a", labels={key: value}) for key, value in (("rack", "r1"), ("pool", "gpu")))
+TAINTED = node("b1", "b", taints=(taint(),))
+UNEVEN: dict[str, Any] = {
+    "placed": {"a1": 2, "b1": 1, "b2": 1, "b3": 1},
+    "waiting": 4,
+    "nodes": [node("a1", "a"), *(node(f"b{number}", "b") for number in (1, 2, 3))],
 }
+TERMS_OF_OTHERS: Mapping[str, dict[str, Any]] = {
+    "to others": {"label_selector": LabelSelector(match_labels=Map(app="other"))},
+    "for nodes": {"topology_key": HOSTNAME},
+    "to pods of one revision": {"match_label_keys": ("pod-template-hash",)},
+    "to pods of other revisions": {"mismatch_label_keys": ("pod-template-hash",)},
+    "to pods of a namespace": {"namespaces": ("shop",)},
+    "to pods of namespaces": {"namespace_selector": LabelSelector()},
+}
+CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
+    None: {
+        "an even workload": Case(spec(constraint())),
+        "one replica of a common template": Case(spec(constraint()), {"a1": 1}, nodes=[node("a1", "a")]),
+        "a soft constraint with a large maxSkew, which is scored all the same": Case(
+            spec(constraint(max_skew=12, **SOFT))
+        ),
+        "as many domains as minDomains": Case(spec(constraint(min_domains=3))),
+        "few pods that wait for more domains, as minDomains is meant": Case(
+            spec(constraint(HOSTNAME, min_domains=5)), EACH
+        ),
+        "an empty node pool that an autoscaler fills": Case(
+            spec(constraint(), node_selector=Map(pool="gpu"), pod_affinity=NEAR), {}, waiting=3
+        ),
+        "a cordoned node of a zone with others": Case(spec(constraint()), nodes=[*zones(), node("c2", "c", **CORDON)]),
+        "a cordoned zone that does not count": Case(
+            spec(constraint(node_taints_policy="Honor")), {"a1": 3, "b1": 3}, nodes=zones(**CORDON)
+        ),
+        "matchLabelKeys without a label of each pod that has it": Case(
+            spec(constraint(match_label_keys=("statefulset.kubernetes.io/pod-name", "app")))
+        ),
+        **{
+            f"anti-affinity {name}": Case(
+                spec(constraint(), pod_anti_affinity=(msgspec.structs.replace(NEAR[0], **fields),))
+            )
+            for name, fields in TERMS_OF_OTHERS.items()
+        },
+        "anti-affinity of pods that may go to nodes without a zone": Case(
+            spec(constraint(**SOFT), pod_anti_affinity=NEAR), {"a1": 1, "b1": 1}, nodes=[*zones(), node("d1")]
+        ),
+        "anti-affinity beside two soft constraints": Case(
+            spec(constraint(**SOFT), constraint(HOSTNAME, **SOFT), pod_anti_affinity=NEAR), {"a1": 1, "b1": 1}
+        ),
+        "affinity of pods for whose only zone another has to come": Case(
+            spec(constraint(min_domains=2), pod_affinity=NEAR), {"a1": 1}, waiting=1, nodes=[node("a1", "a", **CORDON)]
+        ),
+        "affinity of pods that are in several zones": Case(spec(constraint(), pod_affinity=NEAR)),
+        **{
+            f"a soft constraint beside {name}": Case(spec(constraint(**SOFT), *others))
+            for name, others in {
+                "a hard one with a larger maxSkew": [constraint(max_skew=2)],
+                "a hard one with minDomains": [constraint(min_domains=2)],
+                "a hard one for nodes": [constraint(HOSTNAME)],
+                "two hard and another soft one": [constraint(), constraint(HOSTNAME), constraint(HOSTNAME, **SOFT)],
+            }.items()
+        },
+        **{
+            f"zones of different size, the constraint for which {name}": Case(
+                spec(constraint(HOSTNAME), other), **UNEVEN
+            )
+            for name, other in (("is soft", constraint(**SOFT)), ("counts others", constraint(selector={"app": "x"})))
+        },
+        "a DaemonSet, whose pods have their node": Case(spec(constraint(HOSTNAME), pinned_to_node=True)),
+    },
+    AuditRule.UNKNOWN_TOPOLOGY_KEY: {
+        "a key that no node has": Case(spec(constraint("rack")), {}, waiting=6, words="no node has the label rack"),
+        "a key of old": Case(
+            spec(constraint("failure-domain.beta.kubernetes.io/zone")), nodes=zones()[:2], patch=("topologyKey", ZONE)
+        ),
+        "a mistyped key of a soft constraint": Case(
+            spec(constraint(f"{ZONE}s", **SOFT)), words="scores no node by it", patch=("topologyKey", ZONE)
+        ),
+        "a mistyped key of nodes in one zone": Case(
+            spec(constraint(f"{ZONE}s")),
+            nodes=zones()[:1],
+            words="label the nodes with topology.kubernetes.io/zones, or",
+        ),
+    },
+    AuditRule.NO_ELIGIBLE_NODE: {
+        **{
+            f"no node for the pods has the {'key' if len(constraints) == 1 else 'keys'}": Case(
+                spec(*constraints, node_selector=Map(pool="gpu")),
+                nodes=[node("a1", labels={"pool": "gpu"}), node("b1", "b")],
+                words=f"none of the nodes that take its pods has {lacking}; label these nodes with {lacking}",
+            )
+            for constraints, lacking in (
+                ((constraint(),), ZONE),
+                ((constraint(), constraint(HOSTNAME)), f"all of {HOSTNAME}, {ZONE}"),
+            )
+        },
+        "the key of another constraint that no node has": Case(
+            spec(constraint(), constraint("rack")), words="no node has rack, the key of another constraint"
+        ),
+        "a soft constraint beside one whose key no node has": Case(
+            spec(constraint(**SOFT), constraint("rack", **SOFT))
+        ),
+    },
+    AuditRule.SELECTOR_MATCHES_NOTHING: {
+        "no selector": Case(
+            spec(constraint(selector=None)),
+            words="has no labelSelector",
+            patch=("labelSelector", {"matchLabels": {"app": "web"}}),
+        ),
+        "an empty selector": Case(spec(constraint(selector={})), words="has an empty labelSelector"),
+        "a soft constraint without a selector": Case(spec(constraint(selector=None, **SOFT))),
+        "a selector of nobody": Case(
+            spec(constraint(selector={"app": "wbe"})),
+            words="app=wbe does not match the pods that have it, so it counts no",
+        ),
+    },
+    AuditRule.SELECTOR_MISSES_OWN_PODS: {
+        "a selector of others": Case(spec(constraint(selector={"app": "other"})), words="so it counts only other pods")
+    },
+    AuditRule.KEY_PER_POD: {
+        "matchLabelKeys with a label of each pod": Case(
+            spec(constraint(match_label_keys=("apps.kubernetes.io/pod-index",))), patch=("matchLabelKeys", None)
+        ),
+        "matchLabelKeys with a label of each pod and others": Case(
+            spec(constraint(match_label_keys=("apps.kubernetes.io/pod-index", "app"))),
+            patch=("matchLabelKeys", ["app"]),
+        ),
+    },
+    AuditRule.ONE_DOMAIN: {
+        "a nodeSelector for one zone": Case(
+            spec(constraint(), node_selector=IN_A), {"a1": 12}, words="nodeSelector only allows a"
+        ),
+        "affinity for one zone": Case(
+            spec(constraint(), node_affinity=affinity("a")), {"a1": 2}, words="affinity allow nodes"
+        ),
+        "a cluster in one zone": Case(spec(constraint()), {"a1": 4}, nodes=[node("a1", "a"), node("a2", "a")]),
+        "a pool of nodes in one zone": Case(
+            spec(constraint(), node_selector=Map(pool="gpu")),
+            {"a1": 4},
+            nodes=[GPU, *zones()[1:]],
+            words="or affinity allow",
+        ),
+        "one zone without taints": Case(
+            spec(constraint(node_taints_policy="Honor")),
+            {"a1": 4},
+            nodes=[*zones()[:1], TAINTED],
+            words="tolerations allow",
+        ),
+        "a key that only one node has": Case(
+            spec(constraint("rack")), {"a1": 6}, nodes=[RACK, *zones()[1:]], words="nodes with rack, or remove it"
+        ),
+        "the key of another constraint that only one node has": Case(
+            spec(constraint(**SOFT), constraint("rack", **SOFT)),
+            {"a1": 6},
+            nodes=[RACK, node("b1", "b")],
+            words="1 more node takes the pods, without the label rack; label these nodes with rack, or remove the",
+        ),
+    },
+    AuditRule.DUPLICATE: {
+        "anti-affinity that does what the constraint would": Case(
+            spec(constraint(), pod_anti_affinity=NEAR), EACH, words="so it has nothing to do; remove it"
+        ),
+        "anti-affinity that leaves too few domains": Case(
+            spec(constraint(), pod_anti_affinity=NEAR), EACH, waiting=3, words="for 6 pods; remove the anti-affinity"
+        ),
+        "a soft constraint beside anti-affinity": Case(
+            spec(constraint(**SOFT), pod_anti_affinity=NEAR), {"a1": 1, "b1": 1}
+        ),
+        "a soft constraint that a hard one makes needless": Case(
+            spec(constraint(**SOFT), constraint()), words="the same constraint as DoNotSchedule"
+        ),
+    },
+    AuditRule.CONTRADICTION: {
+        "affinity that keeps all pods in one zone": Case(
+            spec(constraint(), pod_affinity=NEAR),
+            {"a1": 1},
+            waiting=5,
+            words="and the others stay empty, so 5 pods of 6 can't",
+        ),
+        "affinity that keeps all pods on one node": Case(
+            spec(constraint(), pod_affinity=(PodAffinityTerm(HOSTNAME, NEAR[0].label_selector),)), {"a1": 1}, waiting=5
+        ),
+        "zones of different size with constraints for zones and nodes": Case(
+            spec(constraint(HOSTNAME), constraint()),
+            **UNEVEN,
+            words="9 pods can't be placed so that both topology.kubernetes.io/zone (maxSkew 1) and kubernetes.io/",
+            patch=("maxSkew", 3),
+        ),
+        "zones of different size with minDomains for nodes": Case(
+            spec(constraint(), constraint(HOSTNAME, max_skew=2, min_domains=5)), **{**UNEVEN, "waiting": 1}
+        ),
+    },
+    AuditRule.SKEW_UNREACHABLE: {
+        "as large a maxSkew as there are pods": Case(
+            spec(constraint(max_skew=2), pod_affinity=NEAR), {"a1": 2}, patch=("maxSkew", 1)
+        )
+    },
+    AuditRule.TOO_FEW_DOMAINS: {
+        "minDomains above the number of zones": Case(
+            spec(constraint(min_domains=4)),
+            EACH,
+            waiting=3,
+            words="only 3 domains (a, b, c), so the minimum counts as 0, each domain may have 1 pod, and 3 pods",
+            patch=("minDomains", 3),
+        ),
+        "minDomains in a zone alone": Case(
+            spec(constraint(min_domains=2), node_selector=IN_A), {"a1": 1}, waiting=2, patch=("minDomains", None)
+        ),
+        "pods that were placed when there were more zones": Case(
+            spec(constraint(min_domains=4)), when="NextRollout", words="at the next rollout"
+        ),
+        "pods that may go to one of the zones and wait for something else": Case(
+            spec(constraint(min_domains=4)), {"a1": 1, "b1": 1}, waiting=4, when="NextRollout"
+        ),
+    },
+    AuditRule.UNAVAILABLE_DOMAINS: {
+        "cordoned zones with waiting pods": Case(
+            spec(constraint()),
+            {"a1": 1, "b1": 1, "d1": 1},
+            waiting=4,
+            nodes=[*zones(**CORDON), node("d1", "d", **CORDON)],
+            words="c, d count but can't take the pods (c1 is cordoned)",
+            patch=("nodeTaintsPolicy", "Honor"),
+        ),
+        "a cordoned zone before a rollout": Case(
+            spec(constraint()), nodes=zones(**CORDON), when="NextRollout", words="Honor, or make them take pods"
+        ),
+        "a node of the control plane": Case(
+            spec(constraint(HOSTNAME)),
+            {"a1": 1, "b1": 1},
+            nodes=zones(taints=(taint("node-role.kubernetes.io/control-plane"),)),
+            when="NextScaleUp",
+            words="no room for more than 2 pods",
+            patch=("nodeTaintsPolicy", "Honor"),
+        ),
+        **{
+            f"{which} that the constraint ignores": Case(
+                spec(constraint(node_affinity_policy="Ignore"), **{which: in_a}),
+                {"a1": 1},
+                waiting=2,
+                patch=("nodeAffinityPolicy", "Honor"),
+            )
+            for which, in_a in (("node_selector", IN_A), ("node_affinity", affinity("a")))
+        },
+    },
+}
+CASES = {name: case._replace(rule=rule) for rule, cases in CASES_BY_RULE.items() for name, case in cases.items()}
+
+KEEPS_PENDING = {AuditRule.CONTRADICTION, AuditRule.TOO_FEW_DOMAINS, AuditRule.UNAVAILABLE_DOMAINS}
+"""The rules about which pods can't be placed, beside those about keys if the constraint is a hard one."""
+OF_KEYS = {AuditRule.UNKNOWN_TOPOLOGY_KEY, AuditRule.NO_ELIGIBLE_NODE}
 LABELS = Map({"app": "web", "apps.kubernetes.io/pod-index": "0"})
 
 
@@ -306,8 +346,23 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
     assert (None if found is None else found.finding.rule) == case.rule
     if found is not None:
         assert [each.name for each in found.workloads] == ["web"]
-        assert found.finding.when == case.when
+        is_hard = case.of.topology_spread_constraints[0].when_unsatisfiable == "DoNotSchedule"
+        keeps_pending = case.rule in KEEPS_PENDING or (is_hard and case.rule in OF_KEYS)
+        assert found.finding.state == ("Unsatisfiable" if keeps_pending else "Ineffective")
+        if case.rule not in OF_KEYS:
+            assert found.finding.when == case.when
         assert case.words in f"{found.finding.message}; {found.finding.cure}"
+
+
+@pytest.mark.parametrize(
+    "of",
+    [spec(constraint(), pod_affinity=NEAR), spec(constraint(min_domains=4)), spec(constraint(HOSTNAME), constraint())],
+)
+def test_other_pods_that_a_constraint_counts_may_be_anywhere(of: PodSpec) -> None:
+    nodes, labels = [*zones(), node("c2", "c"), node("c3", "c")], Map(app="web", of="others")
+    own = pods({"a1": 2}, of)
+    assert audited(nodes, [*own, *pods({"a1": 7}, spec(), labels=labels, prefix="other")], of) is None
+    assert audited(nodes, [*own, *pods({"a1": 7}, of, labels=labels, prefix="other")], of) is not None
 
 
 def room_found(
@@ -338,6 +393,8 @@ def test_a_full_domain_that_counts_keeps_pods_pending_although_others_have_room(
     assert (later.when, "a scale-up leaves one Pending" in later.message) == ("NextScaleUp", True)
     assert room_found(uneven, room={"c": 1}, foresees=False) == []
     assert len(room_found(uneven, room={"c": 1}, waiting=1, foresees=False)) == 1
+    (first,) = room_found({"a1": 1, "b1": 1}, room={"c": 0}, waiting=2, min_domains=4)
+    assert first.rule is AuditRule.TOO_FEW_DOMAINS, "what else is found decides"
 
 
 @pytest.mark.parametrize(
@@ -361,7 +418,7 @@ def found_now(nodes: Sequence[Node], there: Sequence[Pod], **others: Any) -> dic
     """Return what the audit finds by topologyKey, with what it knows of room."""
     snapshot = cluster(nodes, there, **others)
     found = Auditor().update(snapshot, spread_of(snapshot), Predictor(ClusterView()))
-    return {key.topology_key: each.finding for key, findings in found.items() for each in findings}
+    return {key.topology_key: each.finding for key, (each,) in found.items()}
 
 
 def test_constraints_that_allow_no_node_together_are_found_although_each_alone_does() -> None:
@@ -369,6 +426,7 @@ def test_constraints_that_allow_no_node_together_are_found_although_each_alone_d
     nodes = [node(name, name[0], labels={"type": name[1:]}) for name in ("aspot", "bspot", "cspot", "cod")]
     stuck = pods({"cspot": 1}, of, labels=Map({"app": "web", ZONE: "c"}))  # As the API server labels placed pods.
     assert found_now(nodes, pods({"aspot": 1, "cod": 1}, of)) == {}
+    assert found_now(nodes, [*pods({"aspot": 1}, of), pod("new", "", of)]) == {}, "it may go to cod"
     found = found_now(nodes, [*stuck, *(pod(f"new-{number}", "", of) for number in range(5))])
     assert {(key, each.rule, each.when) for key, each in found.items()} == {
         (key, AuditRule.CONTRADICTION, "Now") for key in (ZONE, "type")
@@ -390,25 +448,32 @@ def test_a_domain_that_takes_no_pod_for_another_reason_than_room_has_another_cur
     with_volumes = spec(constraint(), stateful_claims=("data",))
     owner = OwnerReference("apps/v1", "StatefulSet", "web", "uid-web")
     there = [pod(f"web-{number}", on, with_volumes, controller=owner) for number, on in enumerate(("a1", ""))]
-    for second in (here, {"storage_class_name": "zonal"}):
+    anywhere = {"volume_name": "other", "bind_completed": True}
+    for second in (here, {"storage_class_name": "zonal"}, anywhere):
         claims = [
             PersistentVolumeClaim(namespace="default", name=f"data-web-{number}", **fields)
             for number, fields in enumerate((here, second))
         ]
-        volumes = {"persistentvolumes": [volume], "persistentvolumeclaims": claims, "storageclasses": [zonal]}
-        found = found_now(zones(), there, **volumes)[ZONE]
-        assert (found.rule, found.when, found.patch[-1].value) == (AuditRule.FULL_DOMAINS, "Now", "ScheduleAnyway")
-        assert found.cure.startswith("use volumes that nodes in b, c can reach, or ")
+        disks = [volume, PersistentVolume(name="other")]
+        volumes = {"persistentvolumes": disks, "persistentvolumeclaims": claims, "storageclasses": [zonal]}
+        assert found_now(zones(), there[:1], **volumes) == {}, "where the volume of one more pod would be is not known"
+        by_key = found_now(zones(), there, **volumes)
+        assert set(by_key) == (set() if second is anywhere else {ZONE})
+        for found in by_key.values():
+            assert (found.rule, found.when, found.patch[-1].value) == (AuditRule.FULL_DOMAINS, "Now", "ScheduleAnyway")
+            assert found.cure.startswith("use volumes that nodes in b, c can reach, or ")
     other = PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="other")))
-    near_other = spec(constraint(min_domains=2), constraint(HOSTNAME, **SOFT), pod_affinity=(other,))
-    there = [*pods({"a1": 1}, spec(), prefix="other", labels=Map(app="other")), *pods({"a1": 1}, near_other)]
-    found = found_now(zones(), [*there, pod("late", "", near_other)])[ZONE]
-    assert found.cure.startswith("change the pods' affinity to other pods, which keeps them from b, c")
-    assert [each.path.rpartition("/")[2] for each in found.patch] == ["topologyKey", "whenUnsatisfiable", "minDomains"]
+    for key, patch in ((HOSTNAME, ["topologyKey", "whenUnsatisfiable", "minDomains"]), (ZONE, ["topologyKey", "0"])):
+        near_other = spec(constraint(min_domains=2), constraint(key, **SOFT), pod_affinity=(other,))
+        there = [*pods({"a1": 1}, spec(), prefix="other", labels=Map(app="other")), *pods({"a1": 1}, near_other)]
+        found = found_now(zones(), [*there, pod("late", "", near_other)])[ZONE]
+        assert found.cure.startswith("change the pods' affinity to other pods, which keeps them from b, c")
+        assert [each.path.rpartition("/")[2] for each in found.patch] == patch
     with_port = spec(constraint(), host_ports=(HostPort("TCP", 80),))
     taken = pods({"c1": 1}, spec(host_ports=(HostPort("TCP", 80),)), prefix="other", labels=Map(app="other"))
     there = [*pods({"a1": 1, "b1": 1}, with_port), *taken]
-    found = found_now([*zones(), node("a2", "a")], [*there, pod("late", "", with_port)])[ZONE]
+    without_port = pod("other-late", "", spec(constraint()))
+    found = found_now([*zones(), node("a2", "a")], [*there, pod("late", "", with_port), without_port])[ZONE]
     assert found.cure.startswith("add nodes in c, because each takes only one pod with the port")
 
 
@@ -481,10 +546,37 @@ def test_the_patch_cures_it(case: Case) -> None:
     assert all(each is None or each.rule is not case.rule for each in found_after)
 
 
+def rules(of: PodSpec, nodes: KnownNodes | None = None, replicas: int | None = None) -> list[AuditRule | None]:
+    """Return the rules by which something is found in the manifest of a workload with the label app=web."""
+    found = [judge(each) for each in subjects_of("shop", Template(Map(app="web"), of), nodes, replicas)]
+    return [None if each is None else each.rule for each in found]
+
+
 def test_a_manifest_is_judged_without_a_cluster() -> None:
-    of = spec(constraint(selector={"app": "wbe"}), constraint(HOSTNAME, max_skew=5), node_selector=Map({ZONE: "a"}))
-    found = [judge(each) for each in subjects_of("shop", Template(Map(app="web"), of), replicas=4)]
-    assert [each and each.rule for each in found] == [AuditRule.SELECTOR_MISSES_OWN_PODS, AuditRule.SKEW_UNREACHABLE]
+    in_a: list[dict[str, Any]] = [{"node_selector": IN_A}, {"node_affinity": affinity("a")}]
+    of = spec(constraint(selector={"app": "wbe"}), constraint(HOSTNAME, max_skew=5), constraint("rack"), **in_a[0])
+    assert rules(of, replicas=4) == [AuditRule.SELECTOR_MISSES_OWN_PODS, AuditRule.SKEW_UNREACHABLE, None]
+    assert [rules(spec(constraint(), **fields)) for fields in in_a] == [[AuditRule.ONE_DOMAIN]] * 2
+    near = [rules(spec(constraint(), **{which: NEAR}), replicas=4) for which in ("pod_anti_affinity", "pod_affinity")]
+    assert near == [[AuditRule.DUPLICATE], [AuditRule.CONTRADICTION]]
+
+
+@pytest.mark.parametrize("nodes", [None, KnownNodes(Map()), KnownNodes(cluster(zones(), ()).nodes)])
+@pytest.mark.parametrize(
+    ("of", "rule"),
+    [
+        (spec(constraint(), pod_affinity=NEAR), None),
+        (spec(constraint(), pod_anti_affinity=NEAR), AuditRule.DUPLICATE),
+        (spec(constraint(**SOFT), node_affinity=affinity("a", "b")), None),
+        (spec(constraint(), node_affinity=affinity("a", operator="NotIn")), None),
+        (spec(constraint(), node_affinity=affinity("gpu", key="pool")), None),
+        (spec(constraint(min_domains=2), node_affinity=affinity("a")), None),
+    ],
+)
+def test_without_replicas_only_what_holds_for_any_number_is_found(
+    of: PodSpec, rule: AuditRule | None, nodes: KnownNodes | None
+) -> None:
+    assert rules(of, nodes) == [rule]
 
 
 def test_only_what_has_changed_is_audited_again() -> None:
@@ -533,8 +625,14 @@ def test_a_constraint_that_keeps_pods_pending_now_is_unsatisfiable_even_if_viola
 
 
 def test_pods_can_only_be_selected_by_labels_that_stay() -> None:
-    labels = Map({"tier": "back", "pod-template-hash": "123", "version": "7", ZONE: "a"})
-    of = spec(constraint(selector=LabelSelector(match_labels=Map(app="x"))))
-    (found,) = (judge(each) for each in subjects_of("shop", Template(labels, of)))
+    passing = {"pod-template-hash": "123", "version": "7", ZONE: "a"}
+    of = spec(constraint(selector={"app": "x"}, match_label_keys=("track",)))
+    (subject,) = subjects_of("shop", Template(Map(passing, tier="back", track="canary"), of))
+    found = judge(subject)
     assert found is not None
+    assert found.message == "its labelSelector app=x does not match the pods that have it"
     assert found.patch[-1].value == {"matchLabels": {"tier": "back"}}
+    (subject,) = subjects_of("shop", Template(Map(passing), of))
+    without_any = judge(subject)
+    assert without_any is not None
+    assert (without_any.cure, without_any.patch) == ("give the pods labels, and select them", ())

@@ -36,6 +36,7 @@ class Case(NamedTuple):
 
 CORDON = taint("node.kubernetes.io/unschedulable")
 UNKNOWN_VALUE = ", which counts as 'never', the only value there is"
+DESCHEDULER = "descheduler.alpha.kubernetes.io"
 WITHOUT = "; without it, the pod may be evicted"
 REPLICAS = "no pod in a may be evicted: web-a1-0 and 2 more, because "
 
@@ -75,16 +76,10 @@ CASES: Mapping[str, Case] = {
         reason=Reason.UNKNOWN_REPLACEMENT,
         words=["where a replacement for web-a1-0 would land is not known", "scheduler, fancy,"],
     ),
-    "scheduling gates": Case(
-        of=spec(constraint(), has_scheduling_gates=True),
-        reason=Reason.UNKNOWN_REPLACEMENT,
-        words=["web-a1-0", "scheduling gates"],
-    ),
-    "dynamic resources": Case(
-        of=spec(constraint(), has_resource_claims=True),
-        reason=Reason.UNKNOWN_REPLACEMENT,
-        words=["web-a1-0", "dynamic resources"],
-    ),
+    **{
+        words: Case(of=spec(constraint(), **{f: True}), reason=Reason.UNKNOWN_REPLACEMENT, words=["web-a1-0", words])
+        for f, words in (("has_scheduling_gates", "scheduling gates"), ("has_resource_claims", "dynamic resources"))
+    },
     "no controller": Case(
         pod_fields={"controller": None},
         reason=Reason.BARE_POD,
@@ -105,24 +100,22 @@ CASES: Mapping[str, Case] = {
     ),
     **{
         f"the annotation {key}: {value}": Case(
-            pod_fields=annotated(key, value), reason=Reason.PROTECTED_POD, words=[REPLICAS + "".join(words)]
+            pod_fields=annotated(key, value),
+            reason=Reason.PROTECTED_POD,
+            words=[f"{REPLICAS}its annotation {key} says '{value}'{words}"],
         )
-        for key, value, *words in (
-            ("respread.dev/evict", "never", "its annotation respread.dev/evict says 'never'", WITHOUT),
-            ("respread.dev/evict", "nope", "its annotation respread.dev/evict says 'nope'", UNKNOWN_VALUE, WITHOUT),
-            (
-                "cluster-autoscaler.kubernetes.io/safe-to-evict",
-                "false",
-                "its annotation cluster-autoscaler.kubernetes.io/safe-to-evict says 'false'",
-            ),
-            ("karpenter.sh/do-not-disrupt", "true", "its annotation karpenter.sh/do-not-disrupt says 'true'"),
-            (
-                "descheduler.alpha.kubernetes.io/prefer-no-eviction",
-                "",
-                "it has the annotation descheduler.alpha.kubernetes.io/prefer-no-eviction",
-            ),
+        for key, value, words in (
+            ("respread.dev/evict", "never", WITHOUT),
+            ("respread.dev/evict", "nope", UNKNOWN_VALUE + WITHOUT),
+            ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false", ""),
+            ("karpenter.sh/do-not-disrupt", "true", ""),
         )
     },
+    "an annotation of any value": Case(
+        pod_fields=annotated(f"{DESCHEDULER}/prefer-no-eviction", ""),
+        reason=Reason.PROTECTED_POD,
+        words=[f"{REPLICAS}it has the annotation {DESCHEDULER}/prefer-no-eviction"],
+    ),
     "a system priority": Case(
         of=spec(constraint(), priority=2_000_000_000),
         reason=Reason.PRIORITY_TOO_HIGH,

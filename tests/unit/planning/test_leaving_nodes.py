@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
@@ -19,7 +20,7 @@ from respread.planning.plan import Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
 from tests.spreads import spread_of
-from tests.worlds import NOW, cluster, constraint, node, pods, spec, taint
+from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pods, spec, taint
 
 WEB = spec(constraint())
 LEAVING: list[dict[str, Any]] = [
@@ -118,6 +119,11 @@ def test_the_zone_of_a_deleted_only_node_is_not_eligible(fields: dict[str, Any])
     nodes = [node("a1", "a"), node("b1", "b"), node("c1", "c", **fields)]
     assert reasons(nodes, {"a1": 4, "b1": 2, "c1": 2}) == [Reason.NODE_LEAVING]
     assert planned(cluster(nodes, pods({"a1": 6, "b1": 2, "c1": 2}, WEB))).moves
+    # Each constraint closes other nodes, and a soft one none.
+    several = [constraint(), constraint(HOSTNAME, max_skew=3), constraint("type", when="ScheduleAnyway")]
+    more = [*nodes, node("a2", "a"), node("b2", "b"), node("b3", "b", labels={"type": "x"}, unschedulable=True)]
+    nodes = [msgspec.structs.replace(each, labels=Map({"type": "y", **each.labels})) for each in more]
+    assert reasons(nodes, {"a1": 2, "a2": 2, "b1": 1, "b2": 1, "c1": 2}, spec(*several)) == [Reason.NODE_LEAVING]
 
 
 def test_a_node_whose_drain_has_stopped_does_not_hide_another() -> None:

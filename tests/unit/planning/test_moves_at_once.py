@@ -427,6 +427,13 @@ def test_pods_go_before_those_that_wait_for_their_budget() -> None:
     plan = plan_cluster(cluster(zones("abc", 1), web, poddisruptionbudgets=budgets), [POLICY], now=NOW)
     assert at_once(plan) == (4, 20)
     assert [move.wave for move in plan.moves] == [*[0] * 4, *range(1, 17)]
+    labels = Map(app="api", part="one")  # It goes first, and takes the budget of the workload that comes first.
+    of = spec(constraint(selector=Map(app="api")), node_selector=Map(pool="api"))
+    in_cluster = [*web, *pods({"a0": 2}, of, labels=labels, prefix="api")]
+    nodes = [*zones("ab", 1, labels={"pool": "api"}), *zones("c", 1)]
+    beside = plan_cluster(cluster(nodes, in_cluster, poddisruptionbudgets=budgets), [POLICY], now=NOW)
+    now = Counter(move.pod.labels["app"] + move.pod.labels["part"] for move in beside.moves if move.wave == 0)
+    assert now == {"apione": 1, "webother": 3}
 
 
 @pytest.mark.parametrize(

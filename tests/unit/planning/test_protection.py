@@ -118,16 +118,8 @@ def test_victims_are_ordered_by_readiness_deletion_cost_priority_and_age() -> No
 @pytest.mark.parametrize(
     ("text", "cost"),
     [
-        ("0", 0),
-        ("-12", -12),
-        ("2147483647", 2147483647),
-        ("-2147483648", -2147483648),
-        ("2147483648", 0),
-        ("+1", 0),
-        ("01", 0),
-        ("1.5", 0),
-        ("", 0),
-        ("٣", 0),
+        *((str(number), number) for number in (0, -12, 2147483647, -2147483648)),
+        *dict.fromkeys(("2147483648", "+1", "01", "1.5", "", "٣"), 0).items(),
     ],
 )
 def test_deletion_costs_are_parsed_as_in_kubernetes(text: str, cost: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from immutables import Map
 
 from respread.planning.placement import Placement
 from respread.planning.room.book import simulated
@@ -55,10 +56,12 @@ def test_the_replacement_of_a_pod_counts_that_is_terminating_already(placement: 
 
 def test_room_is_given_back_also_if_something_fails(placement: Placement, group: SpreadGroup) -> None:
     prepared, slots = placement.prepare(THERE[0]), placement.table.slot_of
+    large = placement.prepare(pod("large", "", spec(requests=Map(cpu=32_000))))  # two on c1, and one on b1
     before = placement.view.mark()
 
     def fail() -> None:
         with simulated(placement, [group]) as simulation:
+            assert simulation.roomiest(large, 1 << slots["c1"] | 1 << slots["b1"]) == slots["c1"]
             for _ in range(2):
                 simulation.place(THERE[0], slots["c1"])
             assert simulation.roomiest(prepared, 1 << slots["c1"] | 1 << slots["b1"]) == slots["b1"]

@@ -60,31 +60,31 @@ def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundr
 
 
 def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budget allows two searches per plan. In the order of the plan, greedy namespaces would use all of it.
-
-    So it is while nodes change, after which no solution is valid.
-    """
-    given: list[tuple[str, int]] = []
+    """Each search is hard and uses all that it is given. One that got less is made again by the next plan."""
+    given: list[tuple[str, int, int]] = []
     find = Finder.find
 
     def watched(self: Finder, tasks: tuple[Task, ...], search_budget: SearchBudget, *others: Any) -> Solution:
-        given.append((tasks[0].namespace, search_budget._most))
-        found = find(self, tasks, search_budget, *others)
-        for _ in range(max(search_budget._most - search_budget.spent, 0)):
-            search_budget.spend()  # a hard search uses its whole budget
-        return found
+        given.append((tasks[0].namespace, search_budget._most, search_budget._reserve))
+        search_budget.draw_reserve()
+        search_budget.spend(search_budget._most)
+        return find(self, tasks, SearchBudget(1000), *others)._replace(proven=False)
 
     monkeypatch.setattr(Finder, "find", watched)
-    planner = Planner(limits=solving.SearchLimits(of_one=100, of_small=100, of_all=200, reserve=0))
-    searched: list[set[str]] = []
-    for _ in range(3):
+    small, large = solving.SMALL_PODS, solving.SMALL_PODS + 1
+    sizes = {("a", "web"): small, ("a", "api"): 2, ("b", "web"): large, ("c", "web"): 2, ("d", "web"): large}
+    snapshot = cluster(NODES, [pod for of, size in sizes.items() for pod in app(*of, size)])
+    spread, setting = spread_of(snapshot), PolicySetting((policy(in_flight=10),))
+    planner = Planner(limits=solving.SearchLimits(of_one=30, of_small=50, of_all=95, reserve=60))
+    for searches in (
+        [("a", 50, 60), ("b", 30, 0), ("c", 15, 0), ("d", 0, 0), ("a", 0, 0)],
+        [("d", 30, 0), ("a", 50, 60), ("c", 15, 0)],
+        [("c", 50, 60)],
+        [],
+    ):
         given.clear()
-        snapshot = world(a_greedy=10, b=1, c=1, d=1)
-        setting = PolicySetting(policies=(policy(in_flight=10),))
-        planner.plan(snapshot, spread_of(snapshot), setting, now=NOW)
-        searched.append({namespace for namespace, most in given if most > 0})
-    assert [len(each) for each in searched[:2]] == [2, 2]
-    assert set().union(*searched[:2]) == {"a_greedy", "b", "c", "d"}
+        planner.plan(snapshot, spread, setting, now=NOW)
+        assert given == searches
 
 
 def test_each_namespace_is_served_once_before_any_is_served_twice() -> None:

@@ -98,7 +98,7 @@ def _limit_found(subject: Subject, nodes: KnownNodes, when: When, pending: int, 
 def contradiction(subject: Subject) -> Finding | None:
     """Find two constraints, such as of zones and nodes, that no placement of the pods can meet together."""
     nodes, pods = subject.nodes, subject.pods
-    if nodes is None or pods is None or not FEWEST <= pods <= _MOST_PODS or not subject.limits_own_pods_alone:
+    if nodes is None or pods is None or not FEWEST <= pods <= _MOST_PODS or not subject.only_own:
         return None
     for position, other in enumerate(subject.keys):
         comparable = other.when_unsatisfiable == "DoNotSchedule" and other.selector == subject.key.selector

@@ -209,7 +209,7 @@ def _duplicate(subject: Subject) -> Finding | None:
     """Find a ScheduleAnyway constraint beside a DoNotSchedule one that leaves only domains with equally many pods."""
     key = subject.key
     soft = [each for each in subject.keys if each.when_unsatisfiable == "ScheduleAnyway"]
-    if len(soft) > 1 or not subject.counts_own_pods:
+    if len(soft) > 1:
         return None
     for other in subject.keys:
         if (
@@ -252,7 +252,7 @@ def _against_affinity(subject: Subject) -> Finding | None:
     """Find a constraint of pods that affinity to each other keeps in one domain, so that the others stay empty."""
     key, pods, nodes = subject.key, subject.pods, subject.nodes
     together = any(_is_about(term, subject, HOSTNAME) for term in subject.template.spec.pod_affinity)
-    if not together or pods is None or pods <= key.max_skew or not subject.limits_own_pods_alone:
+    if not together or pods is None or pods <= key.max_skew or not subject.only_own:
         return None
     if len(subject.counts) > 1 or (nodes is not None and len(nodes.domains(key).nodes) <= 1):
         return None
@@ -277,7 +277,6 @@ def _is_about(term: PodAffinityTerm, subject: Subject, *finer: str) -> bool:
     same_keys = constraint is not None and set(term.match_label_keys) <= set(constraint.match_label_keys)
     return (
         term.topology_key in {subject.key.topology_key, *finer}
-        and subject.counts_own_pods
         and same_keys
         and not term.mismatch_label_keys
         and not term.namespaces

@@ -55,11 +55,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the pods that have it count. An empty selector counts no pod (`countPodsMatchSelector`)."""
         return counts_own(self.key, self.template)
 
-    @property
-    def limits_own_pods_alone(self) -> bool:
-        """Whether the pods that have it are those that it counts."""
-        return self.only_own and self.counts_own_pods
-
 
 def counts_own(key: GroupKey, template: Template) -> bool:
     """Return whether a constraint counts pods of a template."""

@@ -106,7 +106,7 @@ def _assess_one(board: Board, spot: Spot, before: Sequence[int]) -> Assessment |
 def _landings(board: Board, evicted: Spot) -> tuple[Landing, ...]:
     """Return where the replacement of a pod that was just evicted may land, whether the pod still exists then or not.
 
-    Return none if it may be left without a node.
+    Return none if it may be left without a node. On the board, terminations may be finished then.
     """
     piece = evicted.piece
     if board.pieces[piece].when_gone:
@@ -115,13 +115,11 @@ def _landings(board: Board, evicted: Spot) -> tuple[Landing, ...]:
     held = feasible_nodes(board, piece)
     if not held:
         return ()
-    mark = board.mark()
     landings = landings_of(board, piece, held)
     board.finish_terminations()
     gone = feasible_nodes(board, piece)
     if gone != held:
         landings = united(landings, landings_of(board, piece, gone)) if gone else ()
-    board.revert(mark)
     return landings
 
 
