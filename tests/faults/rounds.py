@@ -83,13 +83,13 @@ def patiently(ask: Callable[[], T]) -> T:
 
 
 @contextmanager
-def in_the_background(step: Callable[[], None]) -> Iterator[Counter[str]]:
-    """Repeat an action of another component until the context ends; yield a function that counts the repetitions."""
+def in_the_background(step: Callable[[], None], every_seconds: float = 0.2) -> Iterator[Counter[str]]:
+    """Repeat an action of another component until the context ends; yield the count of the repetitions."""
     stopping = threading.Event()
     taken = Counter[str]()
 
     def go_on() -> None:
-        while not stopping.wait(0.2):
+        while not stopping.wait(every_seconds):
             step()
             taken["steps"] += 1
 

@@ -6,17 +6,18 @@ import json
 import math
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from respread.prevention.contests import WAIT, WAIT_IF_REPLACING
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
+from tests.faults.rounds import in_the_background
 from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
 from tests.integration.prevention_cluster import COST, RIGHT, all_ready, costs, create, excess, patches
 from tests.integration.records import record
@@ -28,37 +29,24 @@ PERIOD_SECONDS = 1.0
 """How often the other writer changes the pods. Karpenter does so once a minute."""
 
 
-class OtherWriter:
-    """Changes the costs of an app's pods repeatedly while the context lasts."""
+def other_writer(
+    sandbox: Sandbox, app: str, cost: Callable[[dict[str, Any]], str | None]
+) -> AbstractContextManager[object]:
+    """Return a context in which the costs of an app's pods become what `cost` returns, each time; None is none."""
 
-    def __init__(self, sandbox: Sandbox, app: str, cost: Callable[[dict[str, Any]], str | None]) -> None:
-        """Prepare a writer of what `cost` returns for a pod; None is no cost. It starts with the context."""
-        self._sandbox, self._app, self._cost = sandbox, app, cost
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+    def write() -> None:
+        for pod in pods(sandbox, "shop", app):
+            name, wanted = pod["metadata"]["name"], cost(pod)
+            if pod["metadata"].get("annotations", {}).get(COST) == wanted:
+                continue
+            path = f"/api/v1/namespaces/shop/pods/{name}?fieldManager=karpenter"
+            try:
+                sandbox.api.request("PATCH", path, {"metadata": {"annotations": {COST: wanted}}})
+            except ApiError as error:
+                if error.status != 404:  # the pod was deleted in the meantime
+                    raise
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(PERIOD_SECONDS):
-            for pod in pods(self._sandbox, "shop", self._app):
-                wanted = self._cost(pod)
-                if pod["metadata"].get("annotations", {}).get(COST) != wanted:
-                    self._write(pod["metadata"]["name"], wanted)
-
-    def _write(self, name: str, cost: str | None) -> None:
-        path = f"/api/v1/namespaces/shop/pods/{name}?fieldManager=karpenter"
-        try:
-            self._sandbox.api.request("PATCH", path, {"metadata": {"annotations": {COST: cost}}})
-        except ApiError as error:
-            if error.status != 404:  # the pod was deleted in the meantime
-                raise
+    return in_the_background(write, PERIOD_SECONDS)
 
 
 @pytest.fixture
@@ -106,7 +94,7 @@ def test_costs_that_another_writer_keeps_removing_are_written_less_often(cluster
         create(cluster, "calm", 6)
         wait_until(lambda: all_ready(cluster, {"web": 9, "calm": 6}, ranked=True), "all pods to be ranked")
         begun = time.monotonic()
-        with OtherWriter(cluster, "web", lambda _pod: None):
+        with other_writer(cluster, "web", lambda _pod: None):
             wait_until(lambda: max(patches(cluster).values()) >= 3, "a third attempt")
             wait_until(lambda: condition(cluster).get("status") == "True", "the policy to say so")
             written = patches(cluster)
@@ -132,7 +120,7 @@ def test_costs_that_another_writer_keeps_removing_are_written_less_often(cluster
 
 def test_a_new_leader_continues_the_wait(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
-    with OtherWriter(cluster, "web", lambda _pod: None):
+    with other_writer(cluster, "web", lambda _pod: None):
         with OperatorProcess(cluster, tmp_path) as operator:
             operator.wait_until_ready()
             create(cluster, "web", 6)
@@ -163,7 +151,7 @@ def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path
         # Before that, a patch may cross with one of the other writer, and is repeated without a loss.
         wait_until(lambda: all_ready(cluster, {"web": 9}, ranked=True), "all pods to be ranked")
         begun = time.monotonic()
-        with OtherWriter(cluster, "web", empties_a_zone):
+        with other_writer(cluster, "web", empties_a_zone):
             wait_until(lambda: "karpenter" in condition(cluster).get("message", ""), "the policy to name it")
             written, seconds = patches(cluster), time.monotonic() - begun
         assert max(written.values()) <= 1 + math.floor(math.log2(seconds / WAIT.first_seconds + 1))
