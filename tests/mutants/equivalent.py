@@ -10,6 +10,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
         ("moves/ledger.py", "_is_leaving", "pod is not None and pod.uid == entry.uid → ((pod is not None))")
     ],
     "the condition is for mypy: what it excludes does not occur": [
+        ("moves/entry.py", "certain_at", "entry.doubted_at is None → False"),
         (
             "moves/following.py",
             "end_of",
@@ -56,6 +57,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
         ("eviction/pacing.py", "_HourShares.__init__", "tally.left_in_hour or 0 → ((tally.left_in_hour))"),
     ],
     "what it forgets does not come again: it only saves memory": [
+        ("eviction/owners/last_look.py", "", "4096 → 10 * 4096"),
         ("controller/records/status_writer.py", "RecordWriter.keep", "uid in uids → True"),
         ("spread/index.py", "SpreadIndex.update", "not in → in"),
     ],
@@ -100,10 +102,27 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
         ("planning/room/demand.py", "_counted", "not demand.prepared.hard_constraints → False"),
         ("planning/victims/selection.py", "Selection.violated", "each.violated → True"),
         ("planning/room/preemption.py", "preemptors_among", "preemptor.nodes == placement.table.every → False"),
+        (
+            "scheduling/filters/node_affinity.py",
+            "prepare",
+            (
+                "not spec.node_selector and spec.node_affinity is None and not spec.pinned_to_node and "
+                "added_affinity is None → False"
+            ),
+        ),
     ],
     "it only tells pods that come from pods that go": [("planning/search/board.py", "Board.likeness", "1 → 2")],
     "a pod is placed or taken back, never neither": [("planning/search/board.py", "Board.expect", "> → >=")],
     "a domain with as many pods as the limit lacks none": [("spread/counts.py", "_below", "< → <=")],
+    "it is an estimate of memory": [
+        ("scheduling/view/pod_index.py", "PodIndex.tally", "1 → 2"),
+        ("scheduling/view/pod_index.py", "PodIndex._new_bucket", "1 → 2"),
+    ],
+    "then all steps are alike": [
+        ("eviction/pacing.py", "_HourShares.precedence", "False → True"),
+        ("eviction/pacing.py", "_HourShares.precedence", "0 → 1"),
+        ("eviction/pacing.py", "_HourShares.precedence", "0.0 → 1.0"),
+    ],
     "without domains no pod is above any minimum": [("spread/counts.py", "_least", "0 → 1")],
     "what is asked for comes in thousandths and bytes": [
         ("planning/solving.py", "Solver._rivals", "0 → 1"),

@@ -387,7 +387,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
     def judged(self, snapshot: ClusterSnapshot, now: float) -> tuple[Ledger, Judged]:
         """Return what became of the replacements that are to stay Ready, as far as that is decided."""
         found, draft = judged(self.steadying, snapshot, now), self._draft()
-        decided = found.uids if self.steadying else frozenset()
+        decided = found.uids
         for entry in self.steadying:
             if entry.uid in decided:
                 draft.keep(msgspec.structs.replace(entry, phase=MovePhase.OVER, ended=None))

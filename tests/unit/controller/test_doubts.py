@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from math import inf
 from operator import ge
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,8 +199,9 @@ def test_a_move_in_doubt_that_is_chosen_again_and_not_sent_stays_in_doubt() -> N
     assert leader.counted == (1, 1)
 
 
-def test_a_move_in_doubt_that_the_watch_shows_to_be_made_counts_for_good() -> None:
-    leader = Leader(recorded(sent(30), 30.0), sent(30))
+@pytest.mark.parametrize("in_flight", [sent(30), sent(30).not_wanted(MOVE)], ids=["goes on", "ends at once"])
+def test_a_move_in_doubt_that_the_watch_shows_to_be_made_counts_for_good(in_flight: Ledger) -> None:
+    leader = Leader(recorded(sent(30), 30.0), in_flight)
     leader.observe(cluster([], []))
     assert not leader.doubts_it
     assert leader.counted == (1, 1)

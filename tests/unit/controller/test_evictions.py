@@ -70,6 +70,10 @@ def pods_with(spec: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {}, "items": listed}
 
 
+def disrupted(is_so: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": "DisruptionTarget", "status": is_so}]}}
+
+
 class Cluster:
     """Two pods of a ReplicaSet, one policy, and an API server with them."""
 
@@ -467,8 +471,11 @@ async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
         (answering({"kind": "Status", "metadata": {}}, status=500), False, 1, True),
         (dropping, False, 1, True),
         (answering(pods_with({})["items"][0]), True, 1, True),
+        (answering({"metadata": {"name": "a", "uid": A.uid, "deletionTimestamp": "x"}}), False, 1, False),
+        (answering({"metadata": {"name": "a", "uid": A.uid}, **disrupted("True")}), False, 1, False),
+        (answering({"metadata": {"name": "a", "uid": A.uid}, **disrupted("False")}), False, 0, False),
     ],
-    ids=["there", "replaced", "gone", "unread", "lost", "chosen again"],
+    ids=["there", "replaced", "gone", "unread", "lost", "chosen again", "going", "disrupted", "no longer"],
 )
 async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
     found: Answering, *, is_chosen_again: bool, counted: int, doubts: bool

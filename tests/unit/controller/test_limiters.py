@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from immutables import Map
 
 from respread.api.decoding import decode_policy
@@ -47,10 +48,14 @@ def test_a_policy_that_was_never_valid_limits_as_far_as_it_can_be_decoded() -> N
 def test_a_move_counts_for_its_policy_and_for_those_for_all_that_select_its_pod() -> None:
     databases = policy("databases", podSelector={"matchLabels": {"app": "database"}}, limits={"perHour": 3})
     moves = [move(pod(app, "a1", SPEC, labels=Map(app=app)), policy="all") for app in ("web", "database")]
-    limiters = Limiters().of(Map({"all": policy(), "databases": databases}))
+    own = decode_policy(
+        "RebalancePolicy", {"metadata": {"name": "own", "namespace": "default", "uid": "own"}, "spec": {}}
+    )
+    moves.append(msgspec.structs.replace(moves[0], pod=msgspec.structs.replace(moves[0].pod, uid="x"), policy=own.name))
+    limiters = Limiters().of(Map({"all": policy(), "databases": databases, own.name: own}))
     bound = bounding(moves, limiters, cluster([], [each.pod for each in moves]))
-    assert [set(bound.of(each)) for each in moves] == [{"all"}, {"all", "databases"}]
-    assert [bound.hourly(each) for each in moves] == [(), ("databases",)]
+    assert [set(bound.of(each)) for each in moves] == [{"all"}, {"all", "databases"}, {"all", own.name}]
+    assert [bound.hourly(each) for each in moves] == [(), ("databases",), ()]
 
 
 def test_the_counts_of_an_invalid_policy_stay_in_its_record() -> None:

@@ -108,7 +108,8 @@ def test_a_pod_without_a_grace_period_gets_a_second_unless_the_policy_says_other
 ) -> None:
     of = pod("a", "node-1", PodSpec(stops_without_grace=not own))
     _, stub = evict_with(answering({}, status=201), of=of, grace_period_seconds=of_policy)
-    assert stub.bodies[-1]["deleteOptions"].get("gracePeriodSeconds") == sent
+    options = {} if sent is None else {"gracePeriodSeconds": sent}
+    assert stub.bodies[-1]["deleteOptions"] == {"preconditions": {"uid": of.uid}, **options}
 
 
 def test_the_message_of_a_huge_answer_is_shortened() -> None:

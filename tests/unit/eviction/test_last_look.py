@@ -106,6 +106,7 @@ def test_the_owners_of_those_controllers_are_known_that_were_read_last() -> None
     top, deployment = TopOwners(), OwnerReference("apps/v1", "Deployment", "web", "uid-deployment")
     for number in (*range(MOST_REMEMBERED), 0, MOST_REMEMBERED):
         top.note(f"uid-{number}", deployment)
+    top.note("uid-1", None)
     for number, is_known in ((0, True), (1, False), (2, True), (MOST_REMEMBERED, True)):
         owner = OwnerReference("apps/v1", "ReplicaSet", "web", f"uid-{number}")
         assert top.of(pod("web-0", "node-1", SPEC, controller=owner)) == (deployment if is_known else owner)

@@ -48,9 +48,9 @@ def listed(*pods: Pod, revision: str = "v1") -> list[dict[str, Any]]:
 
 def controller(replicas: int, name: str = "web-1", **fields: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "generation": 2, **fields.pop("metadata", {})},
+        "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1, **fields.pop("metadata", {})},
         "spec": {"replicas": replicas, **fields.pop("spec", {})},
-        "status": {"observedGeneration": 2, "replicas": replicas, **fields.pop("status", {})},
+        "status": {"observedGeneration": 1, "replicas": replicas, **fields.pop("status", {})},
     }
 
 
@@ -96,10 +96,6 @@ class TestMissingPods:
     def test_a_missing_pod_holds_the_move(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B)), known=(A, B))
         assert words(held) == "InMotion: ReplicaSet web-1 has 2 pods and wants 3: a replacement is still to come"
-
-    def test_a_terminating_pod_counts_as_missing(self) -> None:
-        going = watched("c", "node-3", deletion_timestamp=NOW)
-        assert "a replacement is still to come" in words(at_rest(reading(controller(3), listed(A, B, going))))
 
     def test_a_pod_that_respread_evicted_is_not_missing(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B)), known=(A, B), leaving={C.uid}, unreplaced=1)
@@ -161,18 +157,15 @@ class TestOutdatedPlan:
     ("changes", "reason"),
     [
         ({"metadata": {"deletionTimestamp": "2026-11-21T09:00:00Z"}}, Reason.UNKNOWN_REPLACEMENT),
-        ({"status": {"observedGeneration": 1}}, Reason.IN_MOTION),
+        ({"status": {"observedGeneration": 0}}, Reason.IN_MOTION),
     ],
 )
 def test_a_controller_that_is_deleted_or_behind_its_generation_holds_the_move(
     changes: dict[str, Any], reason: Reason
 ) -> None:
     held = at_rest(reading(controller(3, **changes), listed(*ALL)))
-    assert held is not None
-    assert held.reason is reason
     deployed = at_rest(reading(controller(3), listed(*ALL), deployment=controller(3, "web", **changes)))
-    assert deployed is not None
-    assert deployed.reason is reason
+    assert [words(each).partition(":")[0] for each in (held, deployed)] == [reason, reason]
 
 
 STABLE = {"replicas": 3, "updatedReplicas": 3, "currentPodHash": "6d", "stableRS": "6d"}
@@ -182,17 +175,11 @@ class TestRollout:
     """An Argo Rollout is at rest if its template is rolled out completely."""
 
     def check(self, *, wanted: int = 3, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
-        rollout = controller(wanted, "web", spec=spec or {}, status={**STABLE, "observedGeneration": "2", **status})
+        rollout = controller(wanted, "web", spec=spec or {}, status={**STABLE, "observedGeneration": "1", **status})
         return at_rest(reading(controller(3), listed(*ALL), rollout=rollout))
 
-    def test_a_complete_rollout_allows_the_move(self) -> None:
-        assert self.check() is None
-
-    def test_an_old_observed_generation_holds_the_move(self) -> None:
-        assert words(self.check(observedGeneration="1")).startswith("InMotion: Rollout web has changed")
-
-    @pytest.mark.parametrize("observed", ["", "6d5f7c9b4", "-1", "²", "9" * 5000])
-    def test_a_missing_observed_generation_holds_the_move(self, observed: str) -> None:
+    @pytest.mark.parametrize("observed", ["0", "", "6d5f7c9b4", "-1", "²", "9" * 5000])
+    def test_an_old_or_missing_observed_generation_holds_the_move(self, observed: str) -> None:
         assert words(self.check(observedGeneration=observed)).startswith("InMotion: Rollout web has changed")
 
     def test_a_canary_holds_the_move(self) -> None:
@@ -236,14 +223,11 @@ class TestCloneSet:
     @pytest.mark.parametrize("strategy", [{"partition": 2}, {"partition": "50%"}, {"paused": True}])
     def test_a_clone_set_that_keeps_an_older_revision_is_protected(self, strategy: dict[str, Any]) -> None:
         held = self.check({"updateStrategy": strategy}, updatedReplicas=1, updateRevision="web-2")
-        assert held is not None
-        assert held.reason is Reason.PROTECTED_POD
+        assert words(held).startswith("ProtectedPod: ")
 
     def test_a_clone_set_with_claim_templates_holds_the_move(self) -> None:
         held = self.check({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]})
-        assert held is not None
-        assert held.reason is Reason.UNKNOWN_REPLACEMENT
-        assert "CloneSet web-1 has volumeClaimTemplates" in held.message
+        assert words(held).startswith("UnknownReplacement: CloneSet web-1 has volumeClaimTemplates")
 
 
 class TestDeployment:
@@ -267,10 +251,8 @@ class TestDeployment:
         assert words(held) == "InMotion: Deployment web is being rolled out: 3 of its pods are of an older template"
 
     def test_a_rollout_paused_in_progress_is_protected(self) -> None:
-        held = self.check(0, paused=True)
-        assert held is not None
-        assert held.reason is Reason.PROTECTED_POD
-        assert "resume it, or roll it back" in held.message
+        held = words(self.check(0, paused=True))
+        assert (held.partition(":")[0], held[-28:]) == ("ProtectedPod", ": resume it, or roll it back")
 
     def test_a_scale_up_holds_the_move(self) -> None:
         assert "wants 5 pods and has told its ReplicaSet web-1 3" in words(self.check(3, wanted=5))
@@ -324,10 +306,8 @@ class TestStatefulSet:
     def test_with_on_delete_only_the_pod_itself_matters(self) -> None:
         on_delete = {"updateStrategy": {"type": "OnDelete"}}
         assert self.check("112", of=2, spec=on_delete) is None
-        held = self.check("112", of=0, spec=on_delete)
-        assert held is not None
-        assert held.reason is Reason.PROTECTED_POD
-        assert "at revision v2 instead of v1" in held.message
+        held = words(self.check("112", of=0, spec=on_delete))
+        assert held.startswith("ProtectedPod: StatefulSet db would bring it back at revision v2 instead of v1")
 
     def test_without_a_rolling_update_block_current_replicas_says_how_many_stay(self) -> None:
         rolling = {"updateStrategy": {"type": "RollingUpdate"}}
@@ -382,14 +362,15 @@ class TestOrderedReady:
             1: {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}
         }
         held = self.check(2, broken)
-        assert held is not None
-        assert held.reason is Reason.REPLACEMENT_WOULD_WAIT
-        assert "recreates db-2 only when all lower ordinals are Ready and available, and db-1 is not Ready" in words(
-            held
+        assert words(held) == (
+            "ReplacementWouldWait: StatefulSet db (podManagementPolicy OrderedReady) recreates db-2 only when all "
+            "lower ordinals are Ready and available, and db-1 is not Ready"
         )
         assert self.check(1, broken) is None
         assert self.check(0, broken) is None
         assert self.check(2, broken, podManagementPolicy="Parallel") is None
+        strange = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "True"}]}
+        assert "db-1 is not Ready" in words(self.check(2, {1: {"status": strange}}))
 
     def test_a_lower_ordinal_must_be_available_too(self) -> None:
         assert "has not been Ready for minReadySeconds, 30 s, yet" in words(self.check(2, minReadySeconds=30))

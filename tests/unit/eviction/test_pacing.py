@@ -221,6 +221,8 @@ class TestPerHour:
         assert paced.held[0].held.message == (
             "limits.perHour of policy default is 3, and 3 evictions were made within the last hour"
         )
+        paced = pace([victim(1), victim(2)], cluster_policy(limits(per_hour=1)))
+        assert paced.held[0].held.message.endswith("is 1, and 1 eviction was made within the last hour")
 
     def test_old_evictions_are_forgotten_after_an_hour(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 1000).with_evictions(["default", "other"], 2000)
@@ -644,6 +646,10 @@ class TestUnprovenNamespaces:
         assert len(paced.now) == 2
         assert "in namespace greedy the last replacement was not Ready" in paced.held[0].held.message
         assert len(pace(self.greedy, self.policy, standings=failed.with_end("greedy", ready=True)).now) == 10
+        assert len(pace(self.greedy, cluster_policy(limits(in_flight=2)), standings=failed).now) == 1
+        others = tuple(victim(number, namespace="fine") for number in (20, 21))
+        beside = failed.with_end("fine", ready=True)
+        assert len(pace(self.greedy, self.policy, standings=beside, in_flight=others).now) == 2
 
     def test_a_step_larger_than_the_share_is_made_if_the_share_is_free(self) -> None:
         failed = Standings().with_end("greedy", ready=False)
@@ -667,6 +673,7 @@ class TestUnprovenNamespaces:
         assert (dict(left.ready), dict(left.served)) == ({}, {"b": 2})
         assert left.with_eviction("c").served["c"] == 3
         assert known.among({"a", "b"}) is known
+        assert not known.among({"c"}).served
 
 
 @given(some_moves, st.lists(st.integers(1, 3), min_size=20, max_size=20), *[st.integers(1, 4) for _ in range(4)])

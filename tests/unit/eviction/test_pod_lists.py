@@ -115,12 +115,12 @@ async def test_only_pods_that_the_controller_selects_and_owns_count() -> None:
 
 @pytest.mark.parametrize("selector", [{"app": "db"}, {"pod-template-hash": ""}, {}])
 async def test_controllers_that_the_label_does_not_distinguish_are_listed_separately(selector: dict[str, str]) -> None:
-    server = Server()
+    server = Server(listed("db-0", "db", **selector), listed("other", "c"))
     server.lets.set()
     labels = {"matchLabels": selector} if selector else None
     document = {"metadata": {"name": "db", "uid": "uid-db"}, "spec": {"selector": labels}}
     found = msgspec.convert(document, type=ControllerObject)
-    assert await PodLists(server).of("shop", reference("db"), found) == ()
+    assert names(await PodLists(server).of("shop", reference("db"), found)) == ["db-0"]
     assert server.selectors == [",".join(f"{key}={value}" for key, value in selector.items())]
 
 

@@ -120,7 +120,7 @@ def test_limits_of_another_policy_are_named_with_it() -> None:
     moved = pod("web-1", "node-1", SPEC, namespace="shop", labels=Map(app="web"))
     limits = PresentLimits(snapshot=cluster([], [moved]), limiters=(Limiter.of(whole), Limiter.of(own)), now=0.0)
     found = limits.remaining([lot(policy="shop/own", now=2)])
-    assert str(found["shop/own"].bound) == "inFlight 1 of policy all"
+    assert (str(found["shop/own"].bound), found["shop/own"].used) == ("inFlight 1 of policy all", 0.0)
     assert "all" not in found
 
 
@@ -158,6 +158,7 @@ def test_no_more_is_possible_than_is_left_and_budgets_allow() -> None:
     assert remaining(lot(now=30, in_flight=2), trust=Trust()).used == 0.4
     made = EvictionHistory().with_evictions(["default"], 9_900.0, 2)
     assert remaining(lot(now=30, in_flight=2), limits=limited(per_hour=4), history=made).used == 0.5
+    assert remaining(lot(now=30, in_flight=2), limits=limited(per_hour=0)).used == 1.0
 
 
 def test_moves_are_counted_by_workload_with_budget_and_times() -> None:

@@ -38,8 +38,8 @@ class Server(FakeRequests):
     def __init__(
         self,
         uid: str = POD.uid,
-        quotas: Sequence[dict[str, Any]] = (),
-        limit_ranges: Sequence[dict[str, Any]] = (),
+        quotas: Sequence[dict[str, Any]] | int = (),
+        limit_ranges: Sequence[dict[str, Any]] | int = (),
         answer: str = "",
         code: int = 200,
     ) -> None:
@@ -53,7 +53,10 @@ class Server(FakeRequests):
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         del options
         self.read.append(f"{method} {path.format(**names)}")
-        body: dict[str, Any] = {"items": list(self.rules.get(path.rpartition("/")[2], ()))}
+        rules = self.rules.get(path.rpartition("/")[2], ())
+        if isinstance(rules, int):
+            return Response(status_code=rules, body=b"{}")
+        body: dict[str, Any] = {"items": list(rules)}
         if "/pods/" in path:
             body = {**SHOWN, "metadata": {**SHOWN["metadata"], "uid": self.uid}}
             if self.body:
@@ -64,7 +67,14 @@ class Server(FakeRequests):
 
 
 def why_not(
-    server: Server, template: bytes, *, listed: bool = True, kept: bool = True, of: Pod = POD, **controller: Any
+    server: Server,
+    template: bytes,
+    *,
+    listed: bool = True,
+    kept: bool = True,
+    of: Pod = POD,
+    rules: VictimRules | None = None,
+    **controller: Any,
 ) -> Held | None:
     """Return the result of the last look at a template, for a pod that the list of pods contains and shows, or not."""
     given = {
@@ -80,7 +90,7 @@ def why_not(
         documents={POD.uid: msgspec.Raw(json.dumps(SHOWN).encode())} if kept else {},
     )
     replacements = Replacements(server, lambda: 0.0, 2.0, ComingReplacements())
-    return asyncio.run(replacements.why_not(move(of), reading, Ledger(), VictimRules()))
+    return asyncio.run(replacements.why_not(move(of), reading, Ledger(), rules or VictimRules()))
 
 
 def test_a_pod_that_the_list_left_out_is_read_by_itself() -> None:
@@ -90,7 +100,11 @@ def test_a_pod_that_the_list_left_out_is_read_by_itself() -> None:
     assert not any("/pods/" in each for each in server.read)
     assert why_not(server, template, kept=False) is None
     assert server.read.count(f"GET /api/v1/namespaces/default/pods/{POD.name}") == 1
-    for gone in (why_not(Server("another"), template, kept=False), why_not(server, template, listed=False, kept=False)):
+    for gone in (
+        why_not(Server("another"), template, kept=False),
+        why_not(Server(answer="{}", code=404), template, kept=False),
+        why_not(server, template, listed=False, kept=False),
+    ):
         assert gone is not None
         assert gone.reason is Reason.IN_MOTION
 
@@ -111,6 +125,11 @@ def test_a_full_quota_has_room_for_what_is_created_after_the_pod_is_deleted(kind
     of = pod("web-1", "node-1", SPEC, controller=OwnerReference("apps/v1", kind, "web", "uid-web"))
     held = why_not(Server(quotas=[quota]), json.dumps(TEMPLATE).encode(), of=of)
     assert (held and held.reason) is reason
+    for code, why in ((403, ""), (500, "the LimitRanges and ResourceQuotas of namespace default could not be read")):
+        for server in (Server(quotas=code), Server(limit_ranges=code)):
+            held = why_not(server, json.dumps(TEMPLATE).encode(), of=of)
+            assert ("" if held is None else held.message).startswith(why)
+            assert (held is None) is (code == 403)
 
 
 @pytest.mark.parametrize(("kind", "refuses"), [("Container", True), ("PersistentVolumeClaim", False)])
@@ -134,17 +153,13 @@ def test_a_pod_of_a_stateful_set_is_compared_with_the_revision_that_it_gets(
 ) -> None:
     """The newest template has another node selector. With partition 9, the pod is created again at the current one."""
     of = pod("web-1", "node-1", SPEC, controller=OwnerReference("apps/v1", kind, "web", "uid-web"))
-    newest = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "nodeSelector": {"disk": "ssd"}}}
-    server = Server()
-    held = why_not(
-        server,
-        json.dumps(newest).encode(),
-        of=of,
-        spec={"updateStrategy": {"rollingUpdate": {"partition": 9}}},
-        status={"currentRevision": current, "updateRevision": "web-2"},
-    )
+    newest = json.dumps({**TEMPLATE, "spec": {**TEMPLATE["spec"], "nodeSelector": {"disk": "ssd"}}}).encode()
+    server, status = Server(), {"currentRevision": current, "updateRevision": "web-2"}
+    states: dict[str, Any] = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 9}}}, "status": status}
+    held = why_not(server, newest, of=of, **states)
     assert any("/controllerrevisions/web-1" in each for each in server.read) is reads
     assert (held is not None) is holds
+    assert why_not(server, newest, of=of, rules=VictimRules(changed_pods="Evict"), **states) is None
 
 
 def test_an_answer_that_is_no_object_holds_the_move() -> None:

@@ -186,6 +186,11 @@ KATA = {"overhead": {"cpu": "1"}, "nodeSelector": {"kata": "yes"}, "tolerations"
         ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "high"}, False),
         ({"priorityClassName": "high", "priority": 9}, {"priorityClassName": "low", "priority": 9}, True),
         ({"initContainers": [{"name": "proxy", "resources": {"requests": {"cpu": "2"}}}]}, {}, False),
+        (
+            {"initContainers": [{"name": "own", "resources": {**LIMITED, "requests": {"cpu": "1"}}}]},
+            {"initContainers": [{"name": "own", "resources": LIMITED}]},
+            False,
+        ),
         (tolerating("node.kubernetes.io/memory-pressure"), {}, False),
         (tolerating("node.kubernetes.io/memory-pressure", "NoExecute"), {}, True),
         (tolerating("node.kubernetes.io/memory-pressure", operator="Equal"), {}, True),

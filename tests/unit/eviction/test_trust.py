@@ -54,6 +54,7 @@ def test_an_old_outcome_says_nothing_any_more(ready: bool, seconds: float) -> No
         (3, 1.0, [0.5], FEW << 3),
         (3, 1.0, [0.6], FEW << 1),
         (4, 30.0, [29.5], FEW << 2),
+        (5, 30.0, [29.5], FEW << 5),
         (8, 30.0, [29.0] * 40, FEW << 8),
         (8, 30.0, [31.0] * 2, FEW << 4),
         (8, 30.0, [31.0] * 4, FEW),

@@ -34,6 +34,9 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
+FAILING = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
+
+
 def write_kubeconfig(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
     document = {
         "clusters": [
@@ -52,54 +55,36 @@ def write_kubeconfig(path: Path, user: dict[str, Any], **cluster: Any) -> Path:
     return path
 
 
-def authorization(*, kubeconfig: Path) -> str | None:
-    return asyncio.run(load_access(kubeconfig=str(kubeconfig)).authorization())
-
-
-def test_the_current_context_is_used(tmp_path: Path) -> None:
-    access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "secret"})))
-    assert (access.endpoint.server, access.endpoint.namespace) == ("https://one.example:6443", "default")
+@pytest.mark.parametrize(
+    ("context", "server", "namespace"),
+    [(None, "https://one.example:6443", "default"), ("second", "https://two.example/k8s/two", "shop")],
+)
+@pytest.mark.parametrize("named_by", ["option", "variable", "home"])
+def test_a_kubeconfig_has_precedence_over_the_service_account_if_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named_by: str, context: str | None, server: str, namespace: str
+) -> None:
+    config = str(write_kubeconfig(tmp_path / named_by / ".kube" / "config", {"token": "secret"}))
+    if named_by != "home":
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    if named_by == "variable":
+        monkeypatch.setenv("KUBECONFIG", config)
+    access = load_access(kubeconfig=config if named_by == "option" else None, context=context)
+    assert (access.endpoint.server, access.endpoint.namespace) == (server, namespace)
     assert asyncio.run(access.authorization()) == "Bearer secret"
 
 
-def test_another_context_can_be_selected(tmp_path: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
-    access = load_access(kubeconfig=str(config), context="second")
-    assert (access.endpoint.server, access.endpoint.namespace) == ("https://two.example/k8s/two", "shop")
-
-
-def test_the_files_of_the_kubeconfig_variable_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "config", {"token": "secret"})))
-    assert load_access(context="second").endpoint.server == "https://two.example/k8s/two"
-
-
-def test_the_home_directory_is_the_default(tmp_path: Path) -> None:
-    write_kubeconfig(tmp_path / "home" / ".kube" / "config", {"token": "secret"})
-    assert load_access().endpoint.server == "https://one.example:6443"
-
-
-def test_a_given_kubeconfig_has_precedence_over_the_service_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
-    assert load_access(kubeconfig=str(config)).endpoint.server == "https://one.example:6443"
-
-
-def test_a_token_file_is_read_without_its_line_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("user", "value"),
+    [
+        ({"tokenFile": "token"}, "Bearer from-file"),
+        ({"username": "me", "password": "secret"}, "Basic bWU6c2VjcmV0"),
+        ({}, None),  # with a client certificate
+    ],
+)
+def test_a_user_has_a_token_a_password_or_neither(tmp_path: Path, user: dict[str, Any], value: str | None) -> None:
     (tmp_path / "token").write_text("from-file\n", encoding="utf-8")
-    config = write_kubeconfig(tmp_path / "config", {"tokenFile": str(tmp_path / "token")})
-    assert authorization(kubeconfig=config) == "Bearer from-file"
-
-
-def test_a_password_is_basic_authentication(tmp_path: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", {"username": "me", "password": "secret"})
-    assert authorization(kubeconfig=config) == "Basic bWU6c2VjcmV0"
-
-
-def test_a_client_certificate_needs_no_header(tmp_path: Path) -> None:
-    assert authorization(kubeconfig=write_kubeconfig(tmp_path / "config", {})) is None
+    access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", user)))
+    assert asyncio.run(access.authorization()) == value
 
 
 def test_a_user_may_impersonate_another_one(tmp_path: Path) -> None:
@@ -166,12 +151,6 @@ def test_the_proxy_of_the_environment_is_the_fallback(
     assert load_access(kubeconfig=str(config)).proxy == proxy
 
 
-def test_the_error_names_a_proxy_that_is_not_supported(tmp_path: Path) -> None:
-    config = write_kubeconfig(tmp_path / "config", {"token": "t"}, **{"proxy-url": "socks5://proxy.example:1080"})
-    with pytest.raises(AccessError, match="proxies of the scheme socks5 are not supported: name an http or https"):
-        load_access(kubeconfig=str(config))
-
-
 def test_an_exec_plugin_is_called_again_once_its_token_expires(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(
@@ -196,24 +175,6 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
     assert asyncio.run(ask()) == ["Bearer token-2"] * 3
 
 
-def test_the_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token, namespace = tmp_path / "token", tmp_path / "namespace"
-    token.write_text("first", encoding="utf-8")
-    namespace.write_text("respread", encoding="utf-8")
-    shutil.copy(certifi.where(), tmp_path / "ca.crt")  # any valid authority
-    seconds = [0.0]
-    find = partial(find_service_account, tmp_path, lambda: seconds[0])
-    monkeypatch.setattr(access_module, "find_service_account", find)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    access = load_access()
-    assert (access.endpoint.server, access.endpoint.namespace) == ("https://10.0.0.1:443", "respread")
-    token.write_text("second", encoding="utf-8")
-    assert asyncio.run(access.authorization()) == "Bearer first"
-    seconds[0] += 61
-    assert asyncio.run(access.authorization()) == "Bearer second"
-
-
 @pytest.mark.parametrize(
     ("host", "server"),
     [
@@ -222,14 +183,22 @@ def test_the_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: 
         ("demo.hcp.example", "https://demo.hcp.example:443"),
     ],
 )
-def test_the_api_server_of_a_pod_has_an_address_of_either_family_or_a_name(
+def test_a_pod_reaches_an_api_server_with_an_address_of_either_family_or_a_name_by_its_token_of_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, server: str
 ) -> None:
     for name in ("token", "namespace"):
-        (tmp_path / name).write_text("x", encoding="utf-8")
+        (tmp_path / name).write_text("first", encoding="utf-8")
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")  # any valid authority
+    seconds = [0.0]
+    find = partial(find_service_account, tmp_path, lambda: seconds[0])
+    monkeypatch.setattr(access_module, "find_service_account", find)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    assert find_service_account(tmp_path)[0].server == server
+    access = load_access()
+    assert (access.endpoint.server, access.endpoint.namespace, access.in_cluster) == (server, "first", True)
+    (tmp_path / "token").write_text("second", encoding="utf-8")
+    for seconds[0], value in ((0.0, "Bearer first"), (61.0, "Bearer second")):
+        assert asyncio.run(access.authorization()) == value
 
 
 def test_without_a_cluster_the_error_says_which_options_to_set() -> None:
@@ -249,13 +218,6 @@ def test_the_error_names_a_file_that_is_not_a_kubeconfig(tmp_path: Path, text: s
     file.write_text(text, encoding="utf-8")
     with pytest.raises(AccessError, match="broken"):
         load_access(kubeconfig=str(file))
-
-
-def test_the_error_names_a_failing_exec_plugin(tmp_path: Path) -> None:
-    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
-    config = write_kubeconfig(tmp_path / "config", {"exec": command})
-    with pytest.raises(AccessError, match="exec plugin of the user user gave no credentials"):
-        load_access(kubeconfig=str(config))
 
 
 def test_the_error_in_a_pod_without_a_token_names_what_is_missing(
@@ -312,6 +274,12 @@ def test_certificate_authorities_may_be_inline(tmp_path: Path) -> None:
         ({"client-certificate-data": "%%%", "client-key-data": "%%%"}, {}, "not base64"),
         ({}, {"certificate-authority": "absent.crt"}, "no such file: .*absent.crt"),
         ({"token": 5}, {}, "Expected `str . null`, got `int`"),
+        (
+            {"token": "t"},
+            {"proxy-url": "socks5://proxy.example:1080"},
+            "scheme socks5 are not supported: name an http or",
+        ),
+        ({"exec": FAILING}, {}, "exec plugin of the user user gave no credentials"),
     ],
 )
 def test_the_error_says_what_is_wrong_in_a_kubeconfig(

@@ -15,7 +15,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.moves.entry import LONGEST_SECONDS, Ended, MovePhase, Outcome
-from respread.moves.following import ReplacementPods, followed
+from respread.moves.following import EXCHANGED_SECONDS, ReplacementPods, followed
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
@@ -106,8 +106,12 @@ def test_the_replacement_of_a_move_that_has_ended_is_not_that_of_one_sent_by_an_
     ledger, over = ended(ledger, world(C, d), 3)
     assert over == []
     assert ledger.unreplaced("uid-web", {C.uid, d.uid}) == 1
-    _, over = ended(ledger, world(C, d, e), 4)
+    ledger, over = ended(ledger, world(C, d, e), 4)
     assert [each.replacement for each in over] == [e]
+    assert ledger.exchanged("uid-web") == {A.uid: d.uid, B.uid: e.uid}
+    ledger = ledger.sent(move(C), world(C, d, e), 60)
+    ledger, _ = ended(ledger, world(d, e, web("f", "node-2")), 1 + EXCHANGED_SECONDS)
+    assert set(ledger.exchanged("uid-web")) == {B.uid, C.uid}, "the first is too long ago"
 
 
 def test_pods_that_were_evicted_with_other_pods_beside_them_are_not_replaced_by_the_same_one() -> None:

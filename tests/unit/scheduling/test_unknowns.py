@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, Workload
-from respread.cluster.pod import Pod, PodSpec
-from respread.cluster.state import ClusterSnapshot
+from respread.api.fields import LabelSelector
+from respread.cluster.meta import ObjectKey, OwnerReference
+from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, Unread, Workload
+from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec
+from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Unknown
@@ -85,6 +86,35 @@ def test_the_claims_of_a_new_pod_are_unknown_before_it_has_a_name() -> None:
     assert named is not None
     assert named.message == "the new pod gets claims of its own, which do not exist yet"
     assert unknown(pod("", "", PodSpec(ephemeral_volumes=("scratch",))), snapshot) is not None
+
+
+EVERYWHERE = PodSpec(pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(), namespace_selector=LabelSelector()),))
+HERE = PodSpec(pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(Map(app="db"))),))
+
+
+@pytest.mark.parametrize(
+    ("resource", "key", "of", "matters"),
+    [
+        ("namespaces", ObjectKey("", "default"), PodSpec(), True),
+        ("namespaces", ObjectKey("", "other"), HERE, False),
+        ("namespaces", ObjectKey("", "other"), EVERYWHERE, True),
+        ("persistentvolumes", ObjectKey("", "default"), PodSpec(), False),
+        ("pods", ObjectKey("default", "db"), PodSpec(), False),
+        ("pods", ObjectKey("default", "db"), HERE, True),
+        ("pods", ObjectKey("other", "db"), HERE, False),
+        ("pods", ObjectKey("other", "db"), EVERYWHERE, True),
+        ("services", ObjectKey("default", "db"), PodSpec(), True),
+        ("services", ObjectKey("other", "db"), PodSpec(), False),
+        ("services", ObjectKey("default", "db"), spec(constraint(ZONE)), False),
+    ],
+)
+def test_an_object_that_cannot_be_read_matters_to_pods_that_depend_on_it(
+    resource: str, key: ObjectKey, of: PodSpec, *, matters: bool
+) -> None:
+    state = ClusterState(world())
+    state.note_unread(resource, [(key, Unread(fault="what it says", node_name="n1", labels_read=False))])
+    found = unknown(pod("new", "", of), state.snapshot)
+    assert (found is not None and found.subject == "UnreadObject") is matters
 
 
 def test_a_profile_with_unknown_plugins_allows_no_prediction() -> None:

@@ -181,6 +181,10 @@ def test_a_node_with_more_allocatable_takes_more_pods() -> None:
     state.replace("nodes", [node("n1", pods=2)])
     view.advance(state.snapshot)
     assert feasible(view, PodSpec()) == ["n1"]
+    for allocatable, nodes in ((Map(pods=2, gpu=1), ["n1"]), (Map(pods=2), [])):
+        state.replace("nodes", [msgspec.structs.replace(node("n1"), allocatable=allocatable)])
+        view.advance(state.snapshot)
+        assert feasible(view, PodSpec(requests=Map(gpu=1))) == nodes
 
 
 def test_leftovers_of_earlier_snapshots_are_dropped() -> None:

@@ -190,10 +190,8 @@ class ListedPod(msgspec.Struct, frozen=True):
         return next((each for each in self.status.conditions if each.type == "Ready" and each.status == "True"), None)
 
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
-        """Return whether it has been Ready for this many seconds (`IsPodAvailable`), running and not being deleted."""
-        if self.metadata.deletion_timestamp is not None or self.status.phase != "Running":
-            return False
-        if (ready := self.ready) is None:
+        """Return whether it is running and has been Ready for this many seconds (`IsPodAvailable`)."""
+        if self.status.phase != "Running" or (ready := self.ready) is None:
             return False
         if min_ready_seconds <= 0:
             return True

@@ -203,7 +203,7 @@ def _of_view(
     there = {each.metadata.uid: each for each in active if each.metadata.uid not in leaving}
     staying = [each for each in known if not each.terminating and not each.finished and each.uid not in leaving]
     watched = {each.uid: each for each in staying}
-    if pod.uid not in there or there[pod.uid].spec.node_name != pod.node_name:
+    if pod.uid not in there:
         return Held(Reason.IN_MOTION, "it is not where it was when the plan was made")
     new = [each.metadata.name for uid, each in there.items() if uid not in watched and uid not in arrived]
     differing = new if len(new) > expected else []
