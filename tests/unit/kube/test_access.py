@@ -183,7 +183,7 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
         ("demo.hcp.example", "https://demo.hcp.example:443"),
     ],
 )
-def test_a_pod_reaches_an_api_server_with_an_address_of_either_family_or_a_name_by_its_token_of_now(
+def test_the_api_server_of_a_pod_has_an_address_of_either_family_or_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, server: str
 ) -> None:
     for name in ("token", "namespace"):
