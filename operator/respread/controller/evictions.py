@@ -224,7 +224,7 @@ class Evictions:
         The API server evicts such pods, so a budget that was deleted since the plan must be noticed here.
         """
         policy = batch.planned_for.policies.get(move.policy)
-        if policy is None or policy.spec.victims.budget != "Required":
+        if policy is None:
             return None
         now: Mapping[str, PodDisruptionBudget] = self._current().disruption_budgets.get(move.pod.namespace) or {}
         still = [each for each in planned if (found := now.get(each.name)) and found.selector == each.selector]

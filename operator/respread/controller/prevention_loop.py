@@ -100,8 +100,7 @@ class PreventionLoop:
         may have led since, None while this replica does not lead; a new one starts with the policies' records.
         """
         if term is None:
-            self._term = None
-            self.contested, self._told = {}, 0
+            self._term, self.contested = None, {}
             return
         if self._term is None or self._term.number != term:
             now = self._clock()

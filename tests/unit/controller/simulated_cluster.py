@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -159,6 +160,20 @@ class SimulatedCluster(FakeRequests):
             scheduler=SchedulerModel(),
             thread=PlanningThread(AtOnce(), cpu_clock=clock),
         )
+
+    async def run(self, seconds: float) -> None:
+        """Run a control loop for some time."""
+        async with self.running():
+            await asyncio.sleep(seconds)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[ControlLoop]:
+        """Run a control loop."""
+        loop = self.control_loop()
+        task = asyncio.create_task(loop.run())
+        yield loop
+        loop.stop()
+        await task
 
     @property
     def violated(self) -> int:

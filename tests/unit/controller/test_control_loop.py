@@ -13,8 +13,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from immutables import Map
 from prometheus_client import CollectorRegistry
 
+from respread.cluster.objects import Namespace
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
@@ -34,15 +36,18 @@ from respread.holds.backoff import PAUSE
 from respread.holds.holds import STALE_SECONDS
 from respread.kube.requests import NoResponseError, Response
 from respread.moves.entry import STEP_SECONDS, Outcome
+from respread.moves.following import STEADY_SECONDS
+from respread.provisioning.room_loop import RoomLoop
+from respread.provisioning.room_objects import Buffers, Placeholders
 from respread.telemetry.health import HealthReport
 from respread.telemetry.metrics import OUTCOMES
 from respread.telemetry.server import ListenAddress, serve_telemetry
 from tests.eviction_moves import SPEC, move, send
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts, page
-from tests.unit.controller.simulated_cluster import AtOnce, SimulatedCluster, no_needs, no_room
+from tests.unit.controller.simulated_cluster import ZONE, AtOnce, SimulatedCluster, no_needs
 from tests.virtual_time import run_in_virtual_time
-from tests.worlds import cluster, pod
+from tests.worlds import cluster, constraint, node, pod, pods, spec
 
 CLUSTER_POLICIES = "clusterrebalancepolicies"
 CLUSTER_RECORDS = "clusterrebalancepolicyrecords"
@@ -118,6 +123,10 @@ class Loop:
         )
         self.journal = self.acting.journal
         self.scheduler = scheduler or SchedulerModel()
+        placing = Placeholders(self.requests, ""), Buffers(self.requests, "")
+        self.room = RoomLoop(
+            *placing, namespace=lambda: "x", leads=lambda: True, may_evict=lambda _: True, metrics=self.parts.metrics
+        )
         self.loop = self.made()
 
     def made(self, thread: PlanningThread | None = None) -> ControlLoop:
@@ -127,7 +136,7 @@ class Loop:
             self.acting,
             leading=self.leading,
             prevention=PreventionLoop(self.requests, self.leading, metrics=self.parts.metrics),
-            room=no_room(self.requests, self.parts.metrics),
+            room=self.room,
             needs=no_needs(self.requests, self.clock),
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,
@@ -401,6 +410,24 @@ def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, counte
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == counted
 
 
+async def test_each_plan_reaches_the_room_loop_and_ends_the_lag_of_what_it_has_seen() -> None:
+    expected = {"topologyKey": ZONE, "values": ["a"], "provision": "Request", "priorityClassName": "low"}
+    loop, asking = Loop(), {"mode": "Enforce", "constraints": {"expectedDomains": [expected]}}
+    changes = loop.parts.informers.changes
+    loop.set_policies({**policy("one"), "spec": asking}, version=200)
+    await asyncio.sleep(0.01)
+    changes.take()
+    assert changes.lag_seconds() > 0
+    await loop.loop.reconcile()
+    assert changes.lag_seconds() == 0
+    before = loop.requests.lists
+    running = asyncio.create_task(loop.room.run())
+    await asyncio.sleep(0.01)
+    assert loop.requests.lists > before, "it looks for what earlier leaders asked for"
+    loop.room.stop()
+    await running
+
+
 def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() -> None:
     loop = Loop()
     loop.set_policies(policy("one"), version=200)
@@ -438,7 +465,10 @@ def test_failures_before_and_after_a_change_of_leader_pause_the_policy_together(
     assert loop.journal.history.breakers.paused("one", 3, loop.wall_clock()) is not None
 
 
-def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_deleted_at_once() -> None:
+@pytest.mark.parametrize("stays", [False, True])
+def test_the_pause_ends_if_the_replacement_of_the_pod_that_was_tried_stays_and_repeats_if_it_is_deleted_at_once(
+    *, stays: bool
+) -> None:
     loop = Loop()
     loop.set_policies(policy("one"), version=200)
     failed = [f"Deployment/{name} in shop" for name in "abc"]
@@ -450,9 +480,12 @@ def test_the_pause_repeats_if_the_replacement_of_the_pod_that_was_tried_is_delet
     after = cluster([], [replacement])
     loop.journal.ledger, _ = loop.journal.ledger.updated(after, loop.seconds, lambda *_: Outcome.IMPROVED)
     assert [each.move for each in loop.journal.ledger.steadying] == [tried]
+    if stays:
+        loop.parts.informers.state.apply("pods", [(replacement.key, replacement)])
+        loop.seconds += STEADY_SECONDS
     asyncio.run(loop.loop.reconcile())
-    breakers = loop.journal.history.breakers
-    assert breakers.policies["one"].until == loop.wall_clock() + PAUSE.first_seconds
+    found = {name: each.until for name, each in loop.journal.history.breakers.policies.items()}
+    assert found == ({} if stays else {"one": loop.wall_clock() + PAUSE.first_seconds})
 
 
 def test_a_new_leader_follows_the_moves_in_flight_of_the_records() -> None:
@@ -489,48 +522,12 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
 ) -> None:
     """There is no event when a pod becomes old enough or its protection ends."""
     loop = Loop()
-    zone = "topology.kubernetes.io/zone"
-    born = datetime.fromtimestamp(loop.wall_clock() - 60 * minutes_old - 15, UTC).isoformat()
-    spread = {"maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule"}
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
-    loop.parts.informer("nodes").take_page(
-        page(
-            *(
-                {
-                    "metadata": {"name": name, "labels": {zone: name, "kubernetes.io/hostname": name}},
-                    "status": {"allocatable": {"pods": "10"}},
-                }
-                for name in ("a", "b")
-            ),
-            version=300,
-        )
-    )
-    loop.parts.informer("namespaces").take_page(page({"metadata": {"name": "shop"}}, version=300))
-    loop.parts.informer("pods").take_page(
-        page(
-            *(
-                {
-                    "metadata": {
-                        "namespace": "shop",
-                        "name": f"web-{number}",
-                        "uid": f"u-{number}",
-                        "labels": {"app": "web"},
-                        "annotations": annotations,
-                        "creationTimestamp": born,
-                        "ownerReferences": [owner],
-                    },
-                    "spec": {
-                        "nodeName": "a",
-                        "containers": [],
-                        "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": {"app": "web"}}}],
-                    },
-                    "status": {"phase": "Running", "startTime": born},
-                }
-                for number in range(3)
-            ),
-            version=300,
-        )
-    )
+    born = datetime.fromtimestamp(loop.wall_clock() - 60 * minutes_old - 15, UTC)
+    young = {"annotations": Map(annotations), "creation_timestamp": born, "start_time": born}
+    state = loop.parts.informers.state
+    state.replace("nodes", [node("a1", "a"), node("b1", "b")])
+    state.replace("namespaces", [Namespace(name="default")])
+    state.replace("pods", pods({"a1": 3}, spec(constraint()), **young))
     loop.set_policies({**policy("one"), "spec": {"mode": "Enforce", "quietPeriod": "1ms"}}, version=300)
     loop.leads = False  # so that no status is due earlier
     asyncio.run(loop.loop.reconcile())
@@ -539,7 +536,9 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
 
 
 @pytest.mark.virtual_time
-async def test_nothing_is_evicted_while_a_watch_is_stale(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_evicted_while_a_watch_is_stale_or_by_a_policy_in_dry_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = SimulatedCluster(1, limits={})
     loop = cluster.control_loop()
     await loop.reconcile()
@@ -562,7 +561,11 @@ async def test_nothing_is_evicted_while_a_watch_is_stale(caplog: pytest.LogCaptu
     await loop.reconcile()
     assert len(cluster.written) == before, "the message stays the same, or the status would be written all the time"
     now[0] = STALE_SECONDS
-    await loop.reconcile()
-    assert len(cluster.acting.journal.ledger.chosen) == 1
+    for chosen, mode in enumerate(("DryRun", "Enforce")):
+        metadata = {**cluster.policy["metadata"], "generation": 2 + chosen, "resourceVersion": f"900{chosen}"}
+        changed = {"metadata": metadata, "spec": {**cluster.policy["spec"], "mode": mode}}
+        cluster.parts.event("clusterrebalancepolicies", changed)
+        await loop.reconcile()
+        assert len(cluster.acting.journal.ledger.chosen) == chosen
     await cluster.acting.aclose()
     assert caplog.text.count("Nothing is evicted for now") == 1

@@ -27,7 +27,6 @@ from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch
 from respread.controller.follow_up import LATE_SECONDS, OWED_SECONDS, UNANSWERED_SECONDS
-from respread.controller.observation import ask_again
 from respread.controller.permission import CONFIRM_SECONDS, Leading
 from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
@@ -40,8 +39,7 @@ from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
 from tests.informer_parts import Parts
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
-from tests.spreads import spread_of
-from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
+from tests.worlds import NOW, cluster, node, pod
 
 A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
 EVICTION = "/pods/a/eviction"
@@ -435,31 +433,6 @@ def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> No
     made, _ = world.make(*(move(each, component=1) for each in (A, B)))
     assert made is (allowed == 2)
     assert made is bool(world.asked)
-
-
-@pytest.mark.parametrize(
-    ("others", "seconds", "asked"),
-    [(2, UNANSWERED_SECONDS, 2), (1, UNANSWERED_SECONDS, 1), (2, UNANSWERED_SECONDS - 0.1, 1)],
-)
-async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
-    others: int, seconds: float, asked: int
-) -> None:
-    world = Cluster(policy())
-    world.stub.on("POST", EVICTION, dropping)
-    nodes = [node("node-1", "a"), node("node-2", "b")]
-    spread = spread_of(cluster(nodes, pods({"node-1": others}, spec(constraint()))))
-    async with world.stub.running() as requests:
-        acting = world.acting(requests)
-        moves = [move(A, groups=tuple(spread.groups))]
-        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-        assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
-        world.seconds += seconds
-        ask_again(acting, world.snapshot, spread, world.parts.informers.policies.policies)
-        while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
-            await asyncio.sleep(0.01)
-        assert len(acting.journal.ledger) == 1
-        await acting.aclose()
-    assert world.asked.count("POST eviction") == asked
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -57,11 +56,7 @@ async def test_a_group_of_too_many_controllers_is_reported_and_others_are_restor
     others: int, moves: dict[str, int]
 ) -> None:
     cluster = Crowded(others)
-    loop = cluster.control_loop()
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(300)
-    loop.stop()
-    await running
+    await cluster.run(300)
     assert Counter(app for _, app in cluster.evicted) == moves
     said = [(each["reason"], each["message"]) for each in cluster.written[-1]["violations"]]
     if LARGE in moves:

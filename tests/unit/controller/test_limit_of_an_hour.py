@@ -157,15 +157,7 @@ def restored(zones: list[str], per_hour: int, quiet_period: str) -> tuple[int, i
     limits = {**LIMITS, "perHour": per_hour, "inFlight": 3, "inFlightPerNamespace": 3, "inFlightPerWorkload": 1}
     cluster = SimulatedCluster(len(zones), limits=limits, zones=zones)
     cluster.policy["spec"]["quietPeriod"] = quiet_period
-
-    async def scenario() -> None:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(900)
-        loop.stop()
-        await running
-
-    run_in_virtual_time(scenario())
+    run_in_virtual_time(cluster.run(900))
     return len(zones) - cluster.violated, len(cluster.evicted)
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from respread.controller.control_loop import LAST_SECONDS
 from respread.eviction.standing import FEW
-from respread.kube.requests import Response
+from respread.holds.holds import STALE_SECONDS
+from respread.kube.requests import NoResponseError, Response
+from respread.telemetry.health import WatchHealth
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 
@@ -26,18 +28,12 @@ def limits(in_flight: int) -> dict[str, Any]:
 
 async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> float:
     """Run a control loop until all workloads are balanced and Ready, and return the duration."""
-    loop = cluster.control_loop()
-    running = asyncio.create_task(loop.run())
-    now = asyncio.get_running_loop().time
-    started = now()
-    async with asyncio.timeout(most_seconds):
-        while cluster.violated or len(cluster.ready) < len(cluster.evicted):
-            assert not running.done(), running.result()
-            await asyncio.sleep(0.01)
-    taken = now() - started
-    loop.stop()
-    await running
-    return taken
+    async with cluster.running():
+        started = asyncio.get_running_loop().time()
+        async with asyncio.timeout(most_seconds):
+            while cluster.violated or len(cluster.ready) < len(cluster.evicted):  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+        return asyncio.get_running_loop().time() - started
 
 
 @pytest.mark.parametrize(
@@ -110,24 +106,22 @@ def test_a_slow_eviction_does_not_delay_other_workloads() -> None:
 @pytest.mark.parametrize("how", ["stopped", "DryRun"])
 async def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -> None:
     cluster = SimulatedCluster(100, limits=limits(50), eviction_seconds=3.0)
-    loop = cluster.control_loop()
-    running = asyncio.create_task(loop.run())
-    async with asyncio.timeout(60):
-        while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.01)
-    assert len(cluster.acting.journal.ledger.chosen) > 0
-    if how == "stopped":
-        loop.stop()
-    else:
-        cluster.policy = switched(cluster.policy)
-        cluster.parts.event("clusterrebalancepolicies", cluster.policy)
-    sent = len(cluster.asked)
-    await asyncio.sleep(30)
-    assert len(cluster.asked) == sent
-    assert len(cluster.evicted) == sent, "what was sent is answered"
-    assert cluster.acting.journal.ledger.chosen == ()
-    loop.stop()
-    await running
+    async with cluster.running() as loop:
+        async with asyncio.timeout(60):
+            while not cluster.asked:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+        assert len(cluster.acting.journal.ledger.chosen) > 0
+        if how == "stopped":
+            loop.stop()
+        else:
+            cluster.policy = switched(cluster.policy)
+            cluster.parts.event("clusterrebalancepolicies", cluster.policy)
+        sent = len(cluster.asked)
+        await asyncio.sleep(30)
+        assert len(cluster.asked) == sent
+        assert len(cluster.evicted) == sent, "what was sent is answered"
+        assert cluster.acting.journal.ledger.chosen == ()
+        assert how == "stopped" or {each["reason"] for each in cluster.written[-1]["violations"]} == {"DryRun"}
 
 
 @pytest.mark.parametrize("api_server", ["answers", "is silent"])
@@ -168,44 +162,73 @@ async def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> No
     """The record before evictions does not overwrite the newer report of the reconcile."""
     cluster = SimulatedCluster(3, limits=limits(10))
     cluster.ready_seconds = 3600.0
-    loop = cluster.control_loop()
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(12)
-    assert cluster.written[-1]["summary"]["inFlight"] == 3
-    assert len(cluster.recorded[-1]["movesInFlight"]) == 3
-    loop.stop()
-    await running
+    async with cluster.running():
+        await asyncio.sleep(12)
+        assert cluster.written[-1]["summary"]["inFlight"] == 3
+        assert len(cluster.recorded[-1]["movesInFlight"]) == 3
 
 
 @pytest.mark.parametrize("workloads", [1, 2])
-def test_a_workload_whose_replacements_are_never_ready_loses_no_more_pods_than_the_first(workloads: int) -> None:
+async def test_a_workload_whose_replacements_are_never_ready_loses_no_more_pods_than_the_first(workloads: int) -> None:
     """Fewer workloads than pause a policy. Their back-offs end within these hours."""
     cluster = SimulatedCluster(workloads, zones=["a" * 15 + "b" * 15] * workloads, limits=limits(50))
     cluster.ready_seconds = 1e6
-
-    async def watched() -> int:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(9 * 3600)
-        loop.stop()
-        await running
-        return len(cluster.evicted)
-
-    assert run_in_virtual_time(watched()) == workloads * FEW
+    await cluster.run(9 * 3600)
+    assert len(cluster.evicted) == workloads * FEW
 
 
-def test_a_workload_of_which_half_the_replacements_are_not_ready_loses_few_pods() -> None:
+async def test_a_workload_of_which_half_the_replacements_are_not_ready_loses_few_pods() -> None:
     """There are 200 moves, of which 50 may be in flight. Respread gives up on the first after 300 s."""
     cluster = SimulatedCluster(1, zones=["a" * 300], limits=limits(50))
     cluster.broken = "c"
+    await cluster.run(240)
+    assert FEW <= len(cluster.ready) >= len(cluster.evicted) - 3 * FEW
 
-    async def not_ready() -> int:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(240)
-        loop.stop()
-        await running
-        assert len(cluster.ready) >= FEW
-        return len(cluster.evicted) - len(cluster.ready)
 
-    assert run_in_virtual_time(not_ready()) <= 3 * FEW
+class Unfortunate(SimulatedCluster):
+    """The first evictions never arrive, or the controller of evicted pods wants no replacements."""
+
+    lost, wants_replacements = 0, True
+
+    async def _evict(self, name: str) -> Response:
+        if self.lost:
+            self.lost -= 1
+            self.asked.append((asyncio.get_running_loop().time(), name))
+            raise NoResponseError("it got lost", sent=True)
+        return await super()._evict(name)
+
+    async def _replace(self, app: str) -> None:
+        if self.wants_replacements:
+            await super()._replace(app)
+        else:
+            self._zones[app] = self._zones[app][1:]
+
+
+@pytest.mark.parametrize(("fate", "asked"), [("", 3), ("its group is restored", 1), ("stopped", 1), ("stale", 1)])
+async def test_an_eviction_that_got_lost_is_sent_again_soon(fate: str, asked: int) -> None:
+    cluster = Unfortunate(1, zones=["aaaa"], limits=limits(1))
+    cluster.lost = 1
+    async with cluster.running() as loop:
+        await asyncio.sleep(4)
+        assert len(cluster.asked) == 1
+        if fate == "its group is restored":
+            for name in ("app-0-2", "app-0-3", "app-0-4"):
+                cluster._bring(cluster.pods.pop(name), deleted=True)
+        if fate == "stale":
+            now = [0.0]
+            health = cluster.parts.informers.health = WatchHealth(cluster.parts.health.kinds, lambda: now[0])
+            for kind in health.kinds:
+                health.listed(kind)
+            now[0] = STALE_SECONDS + 1
+        if fate == "stopped":
+            loop.stop()
+        await asyncio.sleep(8)
+        assert len(cluster.asked) == asked
+
+
+async def test_a_place_is_free_soon_after_a_controller_wants_no_replacement() -> None:
+    cluster = Unfortunate(2, limits=limits(1))
+    cluster.wants_replacements = False
+    async with cluster.running():
+        await asyncio.sleep(20)
+        assert len(cluster.evicted) == 2

@@ -125,19 +125,16 @@ async def test_a_component_that_undoes_evictions_causes_a_bounded_number_per_hou
     swing: Callable[[OscillatingCluster], Awaitable[None]],
 ) -> None:
     cluster = OscillatingCluster()
-    loop = cluster.control_loop()
-    running = asyncio.create_task(loop.run())
+    async with cluster.running():
 
-    async def go_on() -> None:
-        while True:
-            await swing(cluster)
-            await asyncio.sleep(SWING_SECONDS)
+        async def go_on() -> None:
+            while True:
+                await swing(cluster)
+                await asyncio.sleep(SWING_SECONDS)
 
-    swinging = asyncio.create_task(go_on())
-    await asyncio.sleep(HOURS * HOUR)
-    swinging.cancel()
-    loop.stop()
-    await running
+        swinging = asyncio.create_task(go_on())
+        await asyncio.sleep(HOURS * HOUR)
+        swinging.cancel()
     assert cluster.most_in_an_hour() <= MOST
     assert len(cluster.asked) >= HOURS * 5, "it does not wait without an end"
     assert any(f"ReplicaSet/{APP} in shop" in message for message in cluster.conditions("Oscillating"))

@@ -30,21 +30,17 @@ class Said(NamedTuple):
 
 async def followed(cluster: SimulatedCluster) -> tuple[list[Said], float]:
     """Run a control loop until all is balanced, and return what the statuses said, and when it was."""
-    loop = cluster.control_loop()
-    running = asyncio.create_task(loop.run())
-    now = asyncio.get_running_loop().time
-    said: list[Said] = []
-    async with asyncio.timeout(7200):
-        while cluster.violated or len(cluster.ready) < len(cluster.evicted):
-            assert not running.done(), running.result()
-            await asyncio.sleep(0.1)
-            for status in cluster.written[len(said) :]:
-                said.append(Said(now(), status["pace"]))
-    done = now()
-    await asyncio.sleep(10)
-    said += [Said(now(), status["pace"]) for status in cluster.written[len(said) :]]
-    loop.stop()
-    await running
+    async with cluster.running():
+        now = asyncio.get_running_loop().time
+        said: list[Said] = []
+        async with asyncio.timeout(7200):
+            while cluster.violated or len(cluster.ready) < len(cluster.evicted):
+                await asyncio.sleep(0.1)
+                for status in cluster.written[len(said) :]:
+                    said.append(Said(now(), status["pace"]))
+        done = now()
+        await asyncio.sleep(10)
+        said += [Said(now(), status["pace"]) for status in cluster.written[len(said) :]]
     return said, done
 
 
@@ -91,34 +87,23 @@ async def test_metrics_say_the_same_and_that_limits_are_used() -> None:
         labels = {"policy_namespace": "", "policy": "default", **labels}
         return cluster.parts.registry.get_sample_value(name, labels)
 
-    loop = cluster.control_loop()
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(2.5 * READY_SECONDS)
-    remaining = metric("respread_remaining_seconds", bound_by="inFlightPerWorkload")
-    assert remaining is not None
-    assert abs(remaining - 4 * READY_SECONDS) <= READY_SECONDS + 5
-    assert metric("respread_limits_used_ratio") == 1.0
-    await asyncio.sleep(600)
-    assert metric("respread_remaining_seconds", bound_by="") == 0.0
-    assert metric("respread_limits_used_ratio") is None
-    loop.stop()
-    await running
+    async with cluster.running():
+        await asyncio.sleep(2.5 * READY_SECONDS)
+        remaining = metric("respread_remaining_seconds", bound_by="inFlightPerWorkload")
+        assert remaining is not None
+        assert abs(remaining - 4 * READY_SECONDS) <= READY_SECONDS + 5
+        assert metric("respread_limits_used_ratio") == 1.0
+        await asyncio.sleep(600)
+        assert metric("respread_remaining_seconds", bound_by="") == 0.0
+        assert metric("respread_limits_used_ratio") is None
 
 
 def test_evictions_of_a_group_that_backs_off_are_left() -> None:
     cluster = SimulatedCluster(1, limits={**WIDE, "inFlightPerWorkload": "100%"}, zones=["a" * 15 + "b" * 15])
     cluster.ready_seconds = 1e6
-
-    async def said_after_a_failure() -> dict[str, Any]:
-        loop = cluster.control_loop()
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(330)
-        loop.stop()
-        await running
-        assert {each["reason"] for each in cluster.written[-1]["blocked"]} == {"BackingOff"}
-        return dict(cluster.written[-1]["pace"])
-
-    pace = run_in_virtual_time(said_after_a_failure())
+    run_in_virtual_time(cluster.run(330))
+    assert {each["reason"] for each in cluster.written[-1]["blocked"]} == {"BackingOff"}
+    pace = cluster.written[-1]["pace"]
     assert (pace["evictionsLeft"], pace["remaining"]) == (5, "Unknown")
 
 
@@ -137,17 +122,14 @@ async def test_evictions_that_a_budget_holds_while_its_disruptions_are_used_coun
             "expectedPods": 30,
         },
     }
-    loop = cluster.control_loop()
-    cluster.parts.event("poddisruptionbudgets", budget)
-    running = asyncio.create_task(loop.run())
-    await asyncio.sleep(2.5 * READY_SECONDS)
-    assert len(cluster.evicted) == 9
-    pace = cluster.written[-1]["pace"]
-    # 20 have to move in all.
-    assert (pace["evictionsLeft"], pace["boundBy"]) == (11, f"PodDisruptionBudget 3 of {NAMESPACE}/web")
-    assert pace["seconds"] == 180  # 14 in five rounds of 30.5 s
-    loop.stop()
-    await running
+    async with cluster.running():
+        cluster.parts.event("poddisruptionbudgets", budget)
+        await asyncio.sleep(2.5 * READY_SECONDS)
+        assert len(cluster.evicted) == 9
+        pace = cluster.written[-1]["pace"]
+        # 20 have to move in all.
+        assert (pace["evictionsLeft"], pace["boundBy"]) == (11, f"PodDisruptionBudget 3 of {NAMESPACE}/web")
+        assert pace["seconds"] == 180  # 14 in five rounds of 30.5 s
 
 
 def test_the_rest_is_estimated_only_when_a_status_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,5 +225,6 @@ async def test_a_missing_permission_that_nothing_needs_is_forgotten() -> None:
     assert not await world.sends("gone")
     await world.until(UNUSED_SECONDS)
     assert len(world.permissions.missing) == 3
+    assert not world.authorizer.asked["shop"], "only an answer tells of what is not optional"
     await world.until(UNUSED_SECONDS + 1)
     assert world.permissions.missing == {expected}

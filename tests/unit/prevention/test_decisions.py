@@ -323,21 +323,6 @@ def test_queued_patches_of_a_namespace_are_not_sent_once_it_rests() -> None:
     assert len(cluster.taken(after=1)) == 6
 
 
-def test_evictions_that_prevention_saved_are_reported() -> None:
-    ages = {"a1": 16, "a2": 15, "b1": 14, "b2": 13, "c1": 12, "c2": 11}
-    pods = [web(f"web-{on}", on, creation_timestamp=NOW - timedelta(seconds=1 << power)) for on, power in ages.items()]
-    cluster = Cluster(*pods)
-    costs = {patch.pod.name: patch.cost or 0 for patch in cluster.carry_out()}
-    assert cluster.look(after=REST_SECONDS) == []
-    # By age alone, zone c would lose both of its pods. By cost, each zone loses at most one.
-    gone = sorted(costs, key=lambda name: costs[name])[:2]
-    assert len({name[4] for name in gone}) == 2
-    cluster.delete(*gone)
-    cluster.look()
-    (avoided,) = cluster.look(after=REST_SECONDS)
-    assert (avoided.policy, avoided.deleted, avoided.evictions) == ("prevents", 2, 1)
-
-
 def test_pods_deleted_otherwise_are_not_a_scale_down() -> None:
     cluster = Cluster(*RANKED)
     cluster.look()
