@@ -26,7 +26,7 @@ from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, Polic
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch
-from respread.controller.follow_up import LATE_SECONDS, OWED_SECONDS, UNANSWERED_SECONDS
+from respread.controller.follow_up import OWED_SECONDS, UNANSWERED_SECONDS
 from respread.controller.permission import CONFIRM_SECONDS, Leading
 from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
@@ -470,26 +470,6 @@ async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
         count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
         await acting.aclose()
         assert (count, acting.journal.doubts(moves[0])) == (counted, doubts)
-
-
-@pytest.mark.parametrize(("replicas", "wanted"), [(2, True), (1, False)])
-async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late(
-    replicas: int, *, wanted: bool
-) -> None:
-    world = Cluster(policy())
-    gone = cluster([node("node-1", "a")], [B])
-    async with world.stub.running() as requests:
-        acting, moves = world.acting(requests), [move(A)]
-        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-        ledger, _ = acting.journal.ledger.updated(gone, world.seconds, lambda *_: Outcome.IMPROVED)
-        acting.journal.followed(ledger, gone)
-        world.replica_set["spec"]["replicas"] = replicas
-        assert acting.follow_up.look_after(gone) == []
-        world.seconds += LATE_SECONDS
-        await asyncio.gather(*acting.follow_up.look_after(gone))
-        found = [each.wanted for each in acting.journal.ledger.in_flight]
-        await acting.aclose()
-        assert found == [wanted]
 
 
 async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:

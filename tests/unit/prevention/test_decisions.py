@@ -24,7 +24,6 @@ from respread.prevention.prevention import (
     RERANK_INTERVAL_SECONDS,
     RERANKED_PER_MINUTE,
     REST_SECONDS,
-    SEEN_WITHIN_SECONDS,
     UNREADY_REST_SECONDS,
     Answered,
     CostPlanner,
@@ -137,22 +136,6 @@ def test_a_patch_in_progress_is_not_repeated_however_long_it_takes() -> None:
     cluster = Cluster(*BARE)
     assert len(cluster.taken()) == 3
     assert cluster.taken(after=1000) == []
-
-
-def test_a_patch_that_the_watch_never_shows_is_decided_again_after_reading_the_pod() -> None:
-    cluster = Cluster(*BARE)
-    for patch in cluster.taken():
-        assert patch.cost is not None
-        cluster.prevention.answered(patch, Answered(HeldCost(patch.cost, ours=True)), cluster.now)
-    assert cluster.taken(after=SEEN_WITHIN_SECONDS - 1) == []
-    again = cluster.taken(after=2)
-    assert len(again) == 3
-    assert all(patch.unseen for patch in again)
-    for patch in again:
-        cluster.prevention.answered(patch, Answered(HeldCost(patch.cost or 0, ours=True)), cluster.now)
-    cluster.put(*(web(patch.pod.name, patch.pod.node_name, patch.cost) for patch in again))
-    cluster.put(web("web-4", "b2"))
-    assert [patch.unseen for patch in cluster.taken(after=1)] == [False]
 
 
 def test_a_failed_patch_is_decided_again() -> None:
