@@ -102,6 +102,8 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
         ("planning/room/demand.py", "_counted", "not demand.prepared.hard_constraints → False"),
         ("planning/victims/selection.py", "Selection.violated", "each.violated → True"),
         ("planning/room/preemption.py", "preemptors_among", "preemptor.nodes == placement.table.every → False"),
+        ("scheduling/view/volumes.py", "Attachments._room_on", "attached.error → True"),
+        ("spread/carried.py", "DefaultConstraints.keys_of", "not constraints → False"),
         (
             "scheduling/filters/node_affinity.py",
             "prepare",
@@ -115,6 +117,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
     "a pod is placed or taken back, never neither": [("planning/search/board.py", "Board.expect", "> → >=")],
     "a domain with as many pods as the limit lacks none": [("spread/counts.py", "_below", "< → <=")],
     "it is an estimate of memory": [
+        ("scheduling/view/pod_affinity_terms.py", "ExistingTerms.change", "1 → 2"),
         ("scheduling/view/pod_index.py", "PodIndex.tally", "1 → 2"),
         ("scheduling/view/pod_index.py", "PodIndex._new_bucket", "1 → 2"),
     ],

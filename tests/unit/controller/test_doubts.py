@@ -173,6 +173,7 @@ def test_the_first_of_two_doubts_is_due_first() -> None:
     ledger, _ = ledger.updated(snapshot, 60.0, lambda *_: Outcome.IMPROVED)
     assert ledger.next_due() == CERTAIN_SECONDS
     assert [each.move for each in ledger.due(ledger.next_due())] == [MOVE]
+    assert ledger.taken_over((), 70.0).expected == ()
 
 
 def test_a_pod_that_is_chosen_again_counts_once() -> None:

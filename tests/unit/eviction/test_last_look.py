@@ -83,8 +83,7 @@ def test_a_pod_that_nothing_replaces_is_held_before_anything_is_read(kind: str, 
     victim = owned("web-0", kind) if kind else pod("web-0", "node-1", SPEC, controller=None)
     owners = Owners(FakeRequests(), lambda: 0.0)
     held = asyncio.run(owners.why_not_at_rest(move(victim), cluster([], [victim]), Ledger()))
-    assert held is not None
-    assert held.reason is reason
+    assert (held and held.reason) is reason
 
 
 def test_moves_that_were_planned_together_share_what_is_read_and_others_read_again() -> None:

@@ -242,9 +242,7 @@ class TestDeployment:
     def test_a_complete_rollout_allows_the_move(self) -> None:
         assert self.check(3) is None
         assert self.check(3, paused=True) is None
-
-    def test_pods_that_respread_evicted_do_not_count_as_an_older_template(self) -> None:
-        assert self.check(2, 2) is None
+        assert self.check(2, 2) is None, "pods that Respread evicted are not of an older template"
 
     def test_a_rollout_in_progress_holds_the_move(self) -> None:
         held = self.check(1, 4)

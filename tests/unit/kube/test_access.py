@@ -34,6 +34,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
+JWT = "e30.eyJleHAiOiA5OTk5OTk5OTk5fQ.x"
 FAILING = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
 
 
@@ -78,6 +79,7 @@ def test_a_kubeconfig_has_precedence_over_the_service_account_if_it_is_named(
     [
         ({"tokenFile": "token"}, "Bearer from-file"),
         ({"username": "me", "password": "secret"}, "Basic bWU6c2VjcmV0"),
+        ({"auth-provider": {"name": "oidc", "config": {"id-token": JWT}}}, f"Bearer {JWT}"),
         ({}, None),  # with a client certificate
     ],
 )
@@ -119,14 +121,6 @@ def test_credentials_that_are_loaded_again_have_the_impersonated_user(tmp_path: 
     access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "t", "as": "jane"})))
     access.adopt(load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "t", "as": "john"}))))
     assert access.impersonation.headers() == (("Impersonate-User", "john"),)
-
-
-def test_the_proxy_and_the_tls_server_name_are_used(tmp_path: Path) -> None:
-    config = write_kubeconfig(
-        tmp_path / "config", {"token": "t"}, **{"proxy-url": "http://proxy.example:3128", "tls-server-name": "api"}
-    )
-    access = load_access(kubeconfig=str(config))
-    assert (access.proxy, access.endpoint.server_name) == ("http://proxy.example:3128", "api")
 
 
 @pytest.mark.parametrize(

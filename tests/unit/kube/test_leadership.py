@@ -506,6 +506,16 @@ async def test_a_candidate_for_a_deleted_lease_waits_for_the_duration_of_the_ear
         assert two.holds() is not is_reachable
 
 
+async def test_a_lease_that_its_leader_renews_for_a_shorter_time_is_waited_for_as_long_as_it_says_now() -> None:
+    line = Line(LeaseServer())
+    async with leading(line, times=LeaseTimes(120)) as one, running(two := elector(Line(line.server), "two")):
+        await asyncio.sleep(10)
+        one.times = TIMES
+        await asyncio.sleep(10)
+        line.dead = True
+        assert TIMES.renew_deadline_seconds < await until(two.holds, seconds=20)
+
+
 async def test_a_new_candidate_with_a_shorter_lease_does_not_lead_beside_a_leader_whose_lease_was_deleted() -> None:
     """It has never seen how long the leader's Lease is. The leader notices the deletion in time."""
     server = LeaseServer()

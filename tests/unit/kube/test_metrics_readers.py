@@ -92,8 +92,8 @@ def test_the_api_server_is_asked_who_has_the_token_and_whether_they_may_get_the_
 
 def test_an_unknown_token_is_unauthorized_and_nothing_is_asked_about_its_user() -> None:
     server = ApiServer()
-    assert judged(server, "unknown", "unknown") == [UNAUTHORIZED, UNAUTHORIZED]
-    assert [path for path, _ in server.asked] == [f"POST {TOKENS}"] * 2
+    assert judged(server, "unknown", "unknown", "\udcff of any bytes") == [UNAUTHORIZED] * 3
+    assert [path for path, _ in server.asked] == [f"POST {TOKENS}"] * 3
 
 
 def test_a_user_who_may_not_get_the_path_is_forbidden_until_they_may() -> None:
@@ -216,7 +216,3 @@ def test_metrics_are_unavailable_if_the_api_server_does_not_say_and_the_log_says
         assert await readers.judge("known") == UNAVAILABLE
 
     using(server, use)
-
-
-def test_a_token_of_any_bytes_is_judged() -> None:
-    assert judged(ApiServer(), "\udcff") == [UNAUTHORIZED]

@@ -106,6 +106,7 @@ def test_the_reason_repeats_the_node_affinity_of_the_pod() -> None:
         ("Gt", "0", str(2**63), False),
         ("Lt", str(2**63 - 1), "0", True),
         ("Lt", str(2**63), "0", False),
+        ("Gt", "-5", "3", False),  # it is no label value
     ],
 )
 def test_labels_are_compared_as_integers_of_64_bits(operator: Any, bound: str, value: str, *, matches: bool) -> None:
@@ -285,7 +286,9 @@ def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
         PodSpec(shared_claims=("data",)),
         [node("n1", "a"), node("n2", "b"), node("n3"), node("n4", "c")],
         persistentvolumeclaims=[bound("data")],
-        persistentvolumes=[PersistentVolume(name="pv-data", labels=Map({ZONE: "b__c"}))],
+        persistentvolumes=[
+            PersistentVolume(name="pv-data", labels=Map({ZONE: "b__c", "topology.kubernetes.io/region": "r__"}))
+        ],
     )
     assert answers == {
         "n1": [f"VolumeZone: volume pv-data is reached only from {ZONE} b or c"],

@@ -99,6 +99,7 @@ HERE = PodSpec(pod_anti_affinity=(PodAffinityTerm(ZONE, LabelSelector(Map(app="d
         ("namespaces", ObjectKey("", "other"), HERE, False),
         ("namespaces", ObjectKey("", "other"), EVERYWHERE, True),
         ("persistentvolumes", ObjectKey("", "default"), PodSpec(), False),
+        ("persistentvolumes", ObjectKey("", "pv"), PodSpec(shared_claims=("data",)), True),
         ("pods", ObjectKey("default", "db"), PodSpec(), False),
         ("pods", ObjectKey("default", "db"), HERE, True),
         ("pods", ObjectKey("other", "db"), HERE, False),

@@ -9,7 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector
-from respread.cluster.objects import PersistentVolume, PersistentVolumeClaim
+from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import HostPort, Pod, PodAffinityTerm, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.predictor import Predictor
@@ -185,6 +185,17 @@ def test_a_node_with_more_allocatable_takes_more_pods() -> None:
         state.replace("nodes", [msgspec.structs.replace(node("n1"), allocatable=allocatable)])
         view.advance(state.snapshot)
         assert feasible(view, PodSpec(requests=Map(gpu=1))) == nodes
+
+
+def test_a_node_that_can_attach_fewer_volumes_takes_fewer_pods() -> None:
+    claim = PersistentVolumeClaim(namespace="default", name="data", volume_name="pv", bind_completed=True)
+    volume = PersistentVolume(name="pv", csi_driver="disks.io", csi_volume_handle="v")
+    state = ClusterState(cluster([node("n1")], [], persistentvolumeclaims=[claim], persistentvolumes=[volume]))
+    view = ClusterView()
+    for most, nodes in ((1, ["n1"]), (0, [])):
+        state.replace("csinodes", [CSINode(name="n1", volume_limits=Map({"disks.io": most}))])
+        view.advance(state.snapshot)
+        assert feasible(view, PodSpec(shared_claims=("data",))) == nodes
 
 
 def test_leftovers_of_earlier_snapshots_are_dropped() -> None:
