@@ -73,6 +73,15 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
     ],
     "only the order of the numbers matters": [("planning/solving.py", "Memory.note_search", "1 → 2")],
     "what is found without it is the same: it only saves the look": [
+        ("controller/lease.py", "LeasePlace.in_snapshot", "0 → 1"),
+        ("controller/lease.py", "LeasePlace.in_snapshot", "before is None or before[0] is not by_labels → True"),
+        ("controller/prevention_loop.py", "PreventionLoop.observe", "self._term.needed → True"),
+        (
+            "controller/records/history.py",
+            "History._all",
+            "known[0] is expected or known[0] == expected → ((known[0] == expected))",
+        ),
+        ("holds/holds.py", "QuietPeriods.observe", "known is not None and known.group is group → False"),
         ("planning/victims/policies.py", "NamespacePolicies.governance", "found is None → True"),
         (
             "planning/audit/auditor.py",
@@ -145,6 +154,10 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
     "what comes with an error is no pod, and is not read as one": [
         ("eviction/eviction_api.py", "EvictionApi.is_untouched", "response.succeeded → True")
     ],
+    "the eviction itself looks again: it only saves a dry run": [
+        ("controller/evictions.py", "Evictions._rehearse", "False → True")
+    ],
+    "the first term sets it": [("controller/prevention_loop.py", "PreventionLoop.__init__", "0 → 1")],
 }
 """The file, function and name of each change."""
 

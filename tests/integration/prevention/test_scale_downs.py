@@ -93,20 +93,6 @@ def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path
     assert evictions(cluster) == []
 
 
-@pytest.mark.long
-def test_without_costs_an_oscillating_autoscaler_causes_evictions(cluster: Sandbox) -> None:
-    """Shows that the previous test causes evictions without prevention."""
-    replicas = {f"web-{number}": 12 for number in range(20)}
-    for name, count in replicas.items():
-        create(cluster, name, count)
-    wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be there")
-    for number, name in enumerate(replicas):
-        replicas[name] = 4 + number % 4
-        scale(cluster, "shop", name, replicas[name])
-    wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be gone")
-    assert sum(count > 0 for count in excess(cluster, ZONE).values()) >= 3
-
-
 def test_costs_of_others_are_kept_and_only_respreads_are_removed(cluster: Sandbox, tmp_path: Path) -> None:
     create(cluster, "web", 9)
     wait_for_ready_pods(cluster, "shop", "web", 9)
