@@ -28,6 +28,11 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
             ),
         ),
         ("planning/audit/subject.py", "KnownNodes._find_nested", 'next(iter(outside)) or "" → ((next(iter(outside))))'),
+        (
+            "planning/explaining.py",
+            "_unknown_replacement",
+            "unknown[0] is not None and None not in unknown → ((None not in unknown))",
+        ),
         ("planning/search/together.py", "_Course._within", 'outer or "" → ((outer))'),
         (
             "eviction/owners/last_look.py",
@@ -103,6 +108,8 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
             "best_path",
             "best.cost > reach and (best.cost.excess or not beam.jointly) → ((best.cost.excess or not beam.jointly))",
         ),
+        ("planning/leaving_nodes.py", "_emptying_taints", "not node.taints → False"),
+        ("planning/leaving_nodes.py", "MarkedNodes.advance", "snapshot.nodes is not self._nodes → True"),
         ("planning/search/safety.py", "landings_of", "board.placement.view.uncertain → True"),
         ("planning/room/demand.py", "_is_of_one_each", "column.is_of_nodes → False"),
         ("spread/index.py", "_NamespaceGroups._group", "before is None or key.selector in changes.rematched → True"),

@@ -56,11 +56,8 @@ class MarkedNodes:
         The snapshot is the last one looked at. `ours` are the pods that we have evicted. Nodes that were being drained
         lately count while they are cordoned.
         """
-        drained = self.cordoned.intersection(lately)
-        if not self.cordoned or not snapshot.leaving_pods:
-            return drained
         own = {pod.uid for pod in ours}
-        return drained.union(
+        return self.cordoned.intersection(lately).union(
             pod.node_name
             for pod in snapshot.leaving_pods.values()
             if pod.node_name in self.cordoned and pod.uid not in own
@@ -103,7 +100,7 @@ class LeavingNodes:
             toleration = None if taint.key == _TO_BE_DELETED else toleration_of(pod.spec.tolerations, taint)
             if toleration is None:
                 return f"it has the taint {taint.key}"
-            seconds = toleration.toleration_seconds if taint.effect == "NoExecute" else None
+            seconds = toleration.toleration_seconds
             if seconds is not None and seconds <= within.total_seconds():
                 return f"it has the taint {taint.key}, which they tolerate for {seconds} s"
         return "it is cordoned and being drained" if pod.node_name in self._drained else None

@@ -162,13 +162,17 @@ def test_a_blocked_group_has_the_reason_and_the_message_of_its_obstacle(case: Ca
 def test_the_reason_of_most_pods_is_reported_and_each_reason_names_a_pod() -> None:
     never = pods({"a1": 2}, WEB, prefix="never", **annotated("respread.dev/evict", "never"))
     young = pods({"a1": 1}, WEB, prefix="young", creation_timestamp=NOW)
-    found = blocked(cluster(two_zones(), [*never, *young]))
+    in_b = pods({"b1": 1}, WEB, prefix="away", creation_timestamp=NOW)
+    found = blocked(cluster(two_zones(), [*never, *young, *in_b]))
     assert found.reason == Reason.PROTECTED_POD
     assert found.message == (
         "no pod in a may be evicted: never-a1-0 and 1 more, because its annotation respread.dev/evict says 'never'; "
         "without it, the pod may be evicted; young-a1-0, because it is younger than the policy's victims.minAge, 60 s; "
         "it is old enough at 2026-11-21T09:01:00+00:00"
     )
+    owners = {"bare": None, "job": owner("Job", "batch/v1")}
+    more = [each for name, of in owners.items() for each in pods({"a1": 1}, WEB, prefix=name, controller=of)]
+    assert blocked(cluster(two_zones(), [*never, *young, *more])).message.count(", because ") == 3
 
 
 # No feasible node
@@ -182,12 +186,13 @@ def test_pods_that_fit_are_moved_and_the_rest_is_reported() -> None:
 
 
 def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
-    nodes = [node("a1", "a"), *(node(f"b{number}", "b", pods=0) for number in range(4))]
+    nodes = [node("a1", "a"), *(node(f"b{number}", "b", pods=1) for number in range(4))]
     nodes.append(node("b9", "b", taints=(taint(),)))
-    found = blocked(cluster(nodes, three_in_a()))
-    assert (
-        "b0 has room for 0 pods and has 0 already, and so it is on 3 more; b9 has the taint dedicated" in found.message
-    )
+    others = pods({f"b{number}": 1 for number in range(4)}, spec(), labels=Map(app="other"), prefix="other")
+    done = pods({"b0": 1}, spec(), labels=Map(app="other"), prefix="done", phase="Succeeded")
+    message = blocked(cluster(nodes, [*three_in_a(), *others, *done])).message
+    assert "b0 has room for 1 pods and has 1 already, and so it is on 3 more; b9 has the taint dedicated" in message
+    assert message.endswith("; the pods on b0, b1, b2 are 3 of ReplicaSet/web in default")
 
 
 @pytest.mark.parametrize(

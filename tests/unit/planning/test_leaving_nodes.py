@@ -16,6 +16,7 @@ from respread.api.reasons import Reason
 from respread.cluster.objects import Node
 from respread.cluster.pod import PodSpec, Toleration
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.moving_pods import NOTHING_UNDER_WAY, UnderWay
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
@@ -31,14 +32,19 @@ LEAVING: list[dict[str, Any]] = [
 ]
 
 
-def planned(snapshot: ClusterSnapshot, since: Mapping[str, datetime] | None = None, **spec: Any) -> Plan:
+def planned(
+    snapshot: ClusterSnapshot,
+    since: Mapping[str, datetime] = Map(),
+    under_way: UnderWay = NOTHING_UNDER_WAY,
+    **spec: Any,
+) -> Plan:
     policy = Policy(
         kind="ClusterRebalancePolicy",
         object_name="default",
         spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1), **spec),
     )
     setting = PolicySetting((policy,))
-    return Planner().plan(snapshot, spread_of(snapshot), setting, now=NOW, leaving_since=since or {})
+    return Planner().plan(snapshot, spread_of(snapshot), setting, now=NOW, leaving_since=since, under_way=under_way)
 
 
 def zones(**of_a2: Any) -> list[Node]:
@@ -104,7 +110,7 @@ def test_pods_that_tolerate_a_taint_for_longer_than_the_patience_are_not_waited_
         zones(**LEAVING[3]), pods({"a1": 2, "a2": 4, "b1": 2}, spec(constraint(), tolerations=(for_an_hour,)))
     )
     assert {move.pod.node_name for move in planned(snapshot).moves} == {"a2"}
-    assert planned(snapshot, leaving_node_patience=timedelta(hours=2)).moves == ()
+    assert planned(snapshot, leaving_node_patience=timedelta(hours=1)).moves == ()
 
 
 def test_cluster_autoscaler_evicts_pods_that_tolerate_its_taint() -> None:
@@ -114,10 +120,11 @@ def test_cluster_autoscaler_evicts_pods_that_tolerate_its_taint() -> None:
     assert plan.moves[0].pod.node_name == "a2"
 
 
-@pytest.mark.parametrize("fields", LEAVING[:2], ids=lambda each: each["taints"][0].key)
-def test_the_zone_of_a_deleted_only_node_is_not_eligible(fields: dict[str, Any]) -> None:
-    nodes = [node("a1", "a"), node("b1", "b"), node("c1", "c", **fields)]
-    assert reasons(nodes, {"a1": 4, "b1": 2, "c1": 2}) == [Reason.NODE_LEAVING]
+def test_the_zone_of_an_only_node_is_eligible_unless_it_is_deleted() -> None:
+    two_taints: dict[str, Any] = {"taints": (*LEAVING[3]["taints"], *LEAVING[0]["taints"])}
+    for fields, is_deleted in ((LEAVING[3], False), *((each, True) for each in (*LEAVING[:2], two_taints))):
+        nodes = [node("a1", "a"), node("b1", "b"), node("c1", "c", **fields)]
+        assert reasons(nodes, {"a1": 4, "b1": 2, "c1": 2}) == [Reason.NODE_LEAVING] * is_deleted
     assert planned(cluster(nodes, pods({"a1": 6, "b1": 2, "c1": 2}, WEB))).moves
     # Each constraint closes other nodes, and a soft one none.
     several = [constraint(), constraint(HOSTNAME, max_skew=3), constraint("type", when="ScheduleAnyway")]
@@ -173,11 +180,14 @@ def test_the_plan_waits_for_a_drain_only_if_that_restores_the_spread() -> None:
 
 
 def test_a_cordoned_node_is_leaving_while_its_pods_are_deleted() -> None:
-    drained = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
+    drained: dict[str, Any] = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
     of_others = pods({"a2": 1}, spec(), namespace="other", deletion_timestamp=NOW)
     web = pods({"a1": 2, "a2": 4, "b1": 2}, WEB)
     assert planned(cluster(zones(**drained), web)).moves
     assert planned(cluster(zones(**drained), [*web, *of_others])).moves == ()
+    elsewhere = [*zones(), node("x1", **drained)]
+    assert planned(cluster(elsewhere, [*web, *of_others])).moves, "a scale-down is no drain"
+    assert planned(cluster(zones(**drained), [*web, *of_others]), under_way=UnderWay(tuple(of_others))).moves
     assert planned(cluster(zones(**drained), web), {"a2": NOW}).moves == ()
 
 

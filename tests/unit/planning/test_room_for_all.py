@@ -491,6 +491,7 @@ def test_pending_pods_with_affinity_to_one_another_reserve_room_in_each_zone(roo
     of = spec(**near("crowd"))
     crowd = [pod(f"crowd-{at}", "", of, labels=Map(app="crowd"), creation_timestamp=NOW) for at in range(2)]
     assert at_once(planned([*zones(room), node("d1", "d")], *crowd, *application("web"))) == moved
+    assert at_once(planned([*zones(1), node("d1", "d")], crowd[0], *application("web"))) == 1, "it follows none"
     there = pod("crowd-there", "d1", of, labels=Map(app="crowd"))
     assert at_once(planned([*zones(room), node("d1", "d")], there, *crowd, *application("web"))) == 1
 
