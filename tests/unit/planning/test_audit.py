@@ -67,7 +67,7 @@ class Case(NamedTuple):
 
 SOFT: dict[str, Any] = {"when": "ScheduleAnyway"}
 NEAR = (PodAffinityTerm(ZONE, LabelSelector(match_labels=Map(app="web"))),)
-RACK, GPU = (node("a1", "a", labels={key: value}) for key, value in (("rack", "r1"), ("pool", "gpu")))
+RACK, GPU, OLD = (node("a1", "a", labels={key: "x"}) for key in ("rack", "pool", "beta.kubernetes.io/os"))
 TAINTED = node("b1", "b", taints=(taint(),))
 UNEVEN: dict[str, Any] = {
     "placed": {"a1": 2, "b1": 1, "b2": 1, "b3": 1},
@@ -139,7 +139,9 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
     AuditRule.UNKNOWN_TOPOLOGY_KEY: {
         "a key that no node has": Case(spec(constraint("rack")), {}, waiting=6, words="no node has the label rack"),
         "a key of old": Case(
-            spec(constraint("failure-domain.beta.kubernetes.io/zone")), nodes=zones()[:2], patch=("topologyKey", ZONE)
+            spec(constraint("failure-domain.beta.kubernetes.io/zone")),
+            nodes=[OLD, node("b1", "b")],
+            patch=("topologyKey", ZONE),
         ),
         "a mistyped key of a soft constraint": Case(
             spec(constraint(f"{ZONE}s", **SOFT)), words="scores no node by it", patch=("topologyKey", ZONE)
@@ -203,7 +205,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         ),
         "a cluster in one zone": Case(spec(constraint()), {"a1": 4}, nodes=[node("a1", "a"), node("a2", "a")]),
         "a pool of nodes in one zone": Case(
-            spec(constraint(), node_selector=Map(pool="gpu")),
+            spec(constraint(), node_selector=Map(pool="x")),
             {"a1": 4},
             nodes=[GPU, *zones()[1:]],
             words="or affinity allow",
