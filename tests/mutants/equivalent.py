@@ -12,6 +12,11 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
     "the condition is for mypy: what it excludes does not occur": [
         ("moves/entry.py", "certain_at", "entry.doubted_at is None → False"),
         (
+            "moves/ledger.py",
+            "Ledger.since",
+            "now is not None and is_in_flight and not was_in_flight → ((is_in_flight) and (not was_in_flight))",
+        ),
+        (
             "moves/following.py",
             "end_of",
             (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from immutables import Map
 
-from respread.api.reasons import Reason
 from respread.holds import backoff
 from respread.holds.backoff import BackOff, BackOffs, delay_seconds
 
@@ -47,10 +46,9 @@ def test_a_group_is_held_until_its_delay_is_over_and_longer_after_the_next_failu
     assert once.held("api", "3,1,1", now=1000) is None
     twice = once.failed("web", "3,1,1", now=1060)
     held = twice.held("web", "3,1,1", now=1060)
-    assert held is not None
-    assert held.reason == Reason.BACKING_OFF
-    assert held.message == (
-        "2 moves in a row did not improve it; it is left alone for another 120 s, or for 15 s if its situation changes"
+    assert str(held) == (
+        "BackingOff: 2 moves in a row did not improve it; it is left alone for another 120 s, or for 15 s if its "
+        "situation changes"
     )
 
 

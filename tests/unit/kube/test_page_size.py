@@ -11,9 +11,7 @@ def test_the_page_size_grows_for_small_objects_and_shrinks_down_to_one_for_large
     for _ in range(5):
         sizes.append(size.objects)
         size.took(10_000)
-    assert sizes[0] == FIRST_OBJECTS
-    assert sizes[-1] == MOST_OBJECTS
-    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1], sizes) == (FIRST_OBJECTS, MOST_OBJECTS, sorted(sizes))
     for _ in range(20):
         size.took(WANTED_BYTES + 1)
     assert size.objects == 1

@@ -181,21 +181,29 @@ def test_a_node_with_more_allocatable_takes_more_pods() -> None:
     state.replace("nodes", [node("n1", pods=2)])
     view.advance(state.snapshot)
     assert feasible(view, PodSpec()) == ["n1"]
-    for allocatable, nodes in ((Map(pods=2, gpu=1), ["n1"]), (Map(pods=2), [])):
+    for allocatable, nodes in ((Map(pods=2, gpu=1), ["n1"]), (Map(pods=2, cpu=9), [])):
         state.replace("nodes", [msgspec.structs.replace(node("n1"), allocatable=allocatable)])
         view.advance(state.snapshot)
         assert feasible(view, PodSpec(requests=Map(gpu=1))) == nodes
+    state.replace("nodes", [node("n2")])
+    view.advance(state.snapshot)
+    assert feasible(view, PodSpec(requests=Map(cpu=64_000))) == ["n2"]
+    assert feasible(view, PodSpec(requests=Map(cpu=64_001))) == [], "what another node had is not added"
 
 
 def test_a_node_that_can_attach_fewer_volumes_takes_fewer_pods() -> None:
-    claim = PersistentVolumeClaim(namespace="default", name="data", volume_name="pv", bind_completed=True)
-    volume = PersistentVolume(name="pv", csi_driver="disks.io", csi_volume_handle="v")
-    state = ClusterState(cluster([node("n1")], [], persistentvolumeclaims=[claim], persistentvolumes=[volume]))
+    names = ("data", "more")
+    claims = [PersistentVolumeClaim(namespace="default", name=n, volume_name=n, bind_completed=True) for n in names]
+    volumes = [PersistentVolume(name=name, csi_driver="disks.io", csi_volume_handle=name) for name in names]
+    state = ClusterState(cluster([node("n1")], [], persistentvolumeclaims=claims, persistentvolumes=volumes))
     view = ClusterView()
     for most, nodes in ((1, ["n1"]), (0, [])):
         state.replace("csinodes", [CSINode(name="n1", volume_limits=Map({"disks.io": most}))])
         view.advance(state.snapshot)
         assert feasible(view, PodSpec(shared_claims=("data",))) == nodes
+        with view.fork():
+            view.place(pod("other", "", PodSpec(shared_claims=("more",))), "n1")
+            assert feasible(view, PodSpec(shared_claims=("data",))) == []
 
 
 def test_leftovers_of_earlier_snapshots_are_dropped() -> None:
