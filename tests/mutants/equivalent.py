@@ -70,6 +70,7 @@ _BY_REASON: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
         ("eviction/owners/last_look.py", "", "4096 → 10 * 4096"),
         ("controller/records/status_writer.py", "RecordWriter.keep", "uid in uids → True"),
         ("spread/index.py", "SpreadIndex.update", "not in → in"),
+        ("scheduling/view/node_table.py", "NodeTable.remove", "self._free_slots.append(slot) → pass"),
     ],
     "from the sixteenth time on the wait is the longest": [("holds/other_evictions.py", "", "1000 → 10 * 1000")],
     "the last order is as good a name as the first": [("planning/search/search.py", "_Patterns.__call__", "min → max")],

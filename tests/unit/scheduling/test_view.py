@@ -151,8 +151,8 @@ def test_cached_predictions_survive_steps_and_changes_of_pods() -> None:
     prepared = predictor.prepare(new)
     view.place(new, "na")
     assert prepared.feasible_nodes() == ["nb"]
-    come = pod("p1", "nb", of)
-    state.apply("pods", [(come.key, come)])
+    come, elsewhere = pod("p1", "nb", of), pod("p2", "na", of, namespace="other", labels=Map(app="web", new="yes"))
+    state.apply("pods", [(come.key, come), (elsewhere.key, elsewhere)])
     view.advance(state.snapshot)
     assert predictor.prepare(new) is prepared
     assert prepared.feasible_nodes() == ["na"]
