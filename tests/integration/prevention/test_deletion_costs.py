@@ -7,6 +7,7 @@ import pytest
 from respread.cluster.meta import POD_DELETION_COST
 from respread.cluster.pod import Pod
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
+from respread.prevention.ranks import HeldCost
 from respread_sandbox import Sandbox
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 
@@ -47,3 +48,13 @@ def test_a_cost_of_another_writer_is_replaced_only_if_the_policy_allows_it(clust
     assert (answer.result, stored(cluster, pod)) == (PatchResult.APPLIED, "-1000")
     assert apply(cluster, pod, None) is not None
     assert stored(cluster, pod) is None
+
+
+def test_a_cost_is_read_before_it_is_set_where_that_is_wanted(cluster: EvictionCluster) -> None:
+    pod = cluster.add_pod("a")
+    assert apply(cluster, pod, -7) is not None
+    found = with_requests(
+        cluster.sandbox.kubeconfig, lambda requests: DeletionCosts(requests).set(pod, -8, known=None, careful=True)
+    )
+    assert found == PatchAnswer(result=PatchResult.ALREADY, cost=HeldCost(-7, ours=True))
+    assert stored(cluster, pod) == "-7"

@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 
+from respread.controller.prevention_loop import UNKNOWN_SECONDS
 from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
@@ -68,3 +69,37 @@ def test_lost_answers_and_killed_leaders_cause_no_second_patch(installed_sandbox
     asked = requests(cluster, '"verb":"patch"', '"resource":"pods"')
     assert len({each["objectRef"]["name"] for each in asked}) == sum(replicas.values())
     assert spoilt.keys() >= {"lose", "late 504", "500"}
+
+
+def test_lost_answers_cause_no_second_patch_even_if_no_watch_shows_the_first(
+    installed_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Only reading the pods shows the result of the patches."""
+    cluster = lay_out(installed_sandbox, 4, 4, 4)
+    cluster.apply(RIGHT)
+    cluster.create_namespace("shop")
+    cluster.apply(json.dumps(policy(mode="DryRun")))
+    create(cluster, "web", 9, hostname=None)
+    wait_until(lambda: all_ready(cluster, {"web": 9}, ranked=False), "all pods to be there")
+    spoilt = iter(("lose", "late 504", "truncate"))
+
+    def lose_the_first(asked: Asked) -> Fault | None:
+        kind = next(spoilt, None) if is_patch(asked) else None
+        return None if kind is None else Fault(kind)
+
+    with (
+        FaultProxy(cluster, lose_the_first) as proxy,
+        Replica(cluster, proxy, tmp_path, "one", "--leader-election", "--lease-seconds", "3") as replica,
+    ):
+        replica.wait_until_ready()
+        wait_until(replica.leads, "it to lead")
+        time.sleep(1)  # delayed events of the watch have arrived
+        proxy.silent.add("/api/v1/pods")
+        cluster.apply(json.dumps(policy(mode="DryRun", **PREVENTS)))
+        wait_until(lambda: len(patches(cluster)) == 9, "all pods to be patched", seconds=SECONDS)
+        time.sleep(UNKNOWN_SECONDS + 3)
+        proxy.silent.clear()
+        time.sleep(2)
+        counts = proxy.counts
+    assert counts.keys() >= {"lose", "late 504", "truncate"}
+    assert set(patches(cluster).values()) == {1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.explaining import operator_messages
 from tests.integration.external_metrics import ExternalMetrics, autoscaler
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy
-from tests.integration.prevention_cluster import COST, all_ready, create
+from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, all_ready, create, excess
 from tests.integration.workloads import ZONE, pods, scale, wait_until
 
 MANY, FEW = 12, 4
@@ -69,6 +70,26 @@ def keep_those_in_zone_a(sandbox: Sandbox) -> None:
         cost = "100" if zones.get(pod["spec"].get("nodeName")) == "zone-a" else "-100"
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
         sandbox.api.request("PATCH", path, {"metadata": {"annotations": {COST: cost}}})
+
+
+@pytest.mark.long
+def test_an_oscillating_horizontal_pod_autoscaler_causes_no_eviction_with_prevention(
+    cluster: Sandbox, metrics: ExternalMetrics, tmp_path: Path
+) -> None:
+    rng = random.Random(14)
+    cluster.apply(RIGHT)
+    cluster.apply(json.dumps(policy(**PREVENTS)))
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        for _ in range(OSCILLATIONS):
+            wait_until(lambda: all_ready(cluster, {"web": MANY}, ranked=True), "all pods to be ranked")
+            metrics.load = few = rng.randint(FEW, 8)
+            wait_until(lambda few=few: autoscaled(cluster, few), "the autoscaler to scale down")  # type: ignore[misc]  # no types for defaults
+            wait_until(lambda few=few: all_ready(cluster, {"web": few}, ranked=False), "the pods to be gone")  # type: ignore[misc]
+            assert excess(cluster, ZONE) == {"web": 0}
+            metrics.load = MANY
+        assert operator.stop() == 0
+    assert evictions(cluster) == []
 
 
 @pytest.mark.long

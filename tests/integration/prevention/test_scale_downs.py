@@ -93,6 +93,41 @@ def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path
     assert evictions(cluster) == []
 
 
+@pytest.mark.long
+def test_without_costs_an_oscillating_autoscaler_causes_evictions(cluster: Sandbox) -> None:
+    """Shows that the previous test causes evictions without prevention."""
+    replicas = {f"web-{number}": 12 for number in range(20)}
+    for name, count in replicas.items():
+        create(cluster, name, count)
+    wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be there")
+    for number, name in enumerate(replicas):
+        replicas[name] = 4 + number % 4
+        scale(cluster, "shop", name, replicas[name])
+    wait_until(lambda: all_ready(cluster, replicas, ranked=False), "all pods to be gone")
+    assert sum(count > 0 for count in excess(cluster, ZONE).values()) >= 3
+
+
+def test_saved_evictions_are_counted(cluster: Sandbox, tmp_path: Path) -> None:
+    prevent(cluster)
+    replicas = dict.fromkeys((f"web-{number}" for number in range(8)), 9)
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        for name, count in replicas.items():
+            create(cluster, name, count)
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be ranked")
+        time.sleep(7)  # the operator must have seen the pods at rest
+        for name in replicas:
+            replicas[name] = 3  # without costs, two of three of these scale-downs would leave a zone empty
+            scale(cluster, "shop", name, 3)
+        wait_until(lambda: all_ready(cluster, replicas, ranked=True), "all pods to be gone")
+        assert not any(excess(cluster, ZONE).values())
+        series = 'respread_prevention_evictions_avoided_total{policy="test"}'
+        wait_until(lambda: operator.metric(series) >= 1, "evictions avoided to be counted")
+        applied = operator.metric('respread_prevention_patches_total{policy="test",result="Applied"}')
+        assert len(replicas) * 9 <= applied <= len(replicas) * 9 * 1.2
+    assert evictions(cluster) == []
+
+
 def test_costs_of_others_are_kept_and_only_respreads_are_removed(cluster: Sandbox, tmp_path: Path) -> None:
     create(cluster, "web", 9)
     wait_for_ready_pods(cluster, "shop", "web", 9)
@@ -117,6 +152,18 @@ def test_costs_of_others_are_kept_and_only_respreads_are_removed(cluster: Sandbo
     assert not {early, late} & patches(cluster).keys()
     assert patches(cluster)[taken] == 1
     assert refused(cluster) == []
+
+
+def test_costs_are_removed_with_their_policy_even_after_a_restart(cluster: Sandbox, tmp_path: Path) -> None:
+    prevent(cluster)
+    create(cluster, "web", 6)
+    with OperatorProcess(cluster, tmp_path):
+        wait_until(lambda: len(costs(cluster, "web")) == 6, "all pods to be ranked")
+    cluster.api.request("DELETE", POLICY)
+    with OperatorProcess(cluster, tmp_path):
+        wait_until(lambda: not costs(cluster, "web"), "our costs to be removed")
+    for pod in pods(cluster, "shop", "web"):
+        assert "respread" not in {entry["manager"] for entry in pod["metadata"]["managedFields"]}
 
 
 def test_prevention_names_a_missing_permission_and_starts_once_it_is_granted(cluster: Sandbox, tmp_path: Path) -> None:

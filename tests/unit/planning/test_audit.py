@@ -253,7 +253,8 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
         "zones of different size with constraints for zones and nodes": Case(
             spec(constraint(HOSTNAME), constraint()),
             **UNEVEN,
-            words="9 pods can't be placed so that both topology.kubernetes.io/zone (maxSkew 1) and kubernetes.io/",
+            words="9 pods can't be placed so that both topology.kubernetes.io/zone (maxSkew 1) and "
+            "kubernetes.io/hostname",
             patch=("maxSkew", 3),
         ),
         "zones of different size with minDomains for nodes": Case(
@@ -270,7 +271,8 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint(min_domains=4)),
             EACH,
             waiting=3,
-            words="only 3 domains (a, b, c), so the minimum counts as 0, each domain may have 1 pod, and 3 pods",
+            words="minDomains is 4 and there are only 3 domains (a, b, c), so the minimum counts as 0, each domain may "
+            "have 1 pod, and 3 pods of 6 can't be placed",
             patch=("minDomains", 3),
         ),
         "minDomains in a zone alone": Case(
