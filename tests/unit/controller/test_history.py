@@ -8,7 +8,7 @@ from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import WorkloadName
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.records.history import History
+from respread.controller.records.history import LATE_SECONDS, History
 from respread.holds.backoff import PAUSE
 from respread.moves.entry import Ended, Outcome
 from respread.moves.ledger import Ledger
@@ -139,3 +139,20 @@ def test_a_group_backs_off_unless_no_replacement_is_wanted(fields: dict[str, boo
     history = History(lambda: NOW)
     history.learn(ended, {key: found}, POLICY)
     assert bool(history.back_offs.groups) == backs_off
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_ready", "seconds", "ready"),
+    [
+        (Outcome.IMPROVED, True, 1.0, True),
+        (Outcome.NOT_READY, True, 1.0, False),  # it did not stay
+        (Outcome.UNKNOWN, False, LATE_SECONDS - 0.1, None),
+        (Outcome.UNKNOWN, False, LATE_SECONDS, False),
+    ],
+)
+def test_a_namespace_stands_as_its_last_replacement_did(
+    outcome: Outcome, *, is_ready: bool, seconds: float, ready: bool | None
+) -> None:
+    history, replacement = History(lambda: NOW), pod("web-1", "a1", ready=True) if is_ready else None
+    history.learn(Ended(move("web-0"), outcome, replacement, seconds, ""), {}, POLICY)
+    assert history.standings.ready.get("default") is ready

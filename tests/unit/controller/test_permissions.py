@@ -158,9 +158,11 @@ async def test_an_expected_permission_is_missing_and_granted_without_any_request
     assert len(world.permissions.missing) == 2
     await world.until(2 * UNUSED_SECONDS)
     assert len(world.permissions.missing) == 2
+    told = world.changes
     world.authorizer.granted.add(("patch", ""))
     await world.until(world.seconds + 315)
     assert not world.permissions.missing
+    assert world.changes > told
 
 
 async def test_a_withdrawn_permission_is_missing_after_one_refusal() -> None:
