@@ -154,5 +154,6 @@ def test_a_namespace_stands_as_its_last_replacement_did(
     outcome: Outcome, *, is_ready: bool, seconds: float, ready: bool | None
 ) -> None:
     history, replacement = History(lambda: NOW), pod("web-1", "a1", ready=True) if is_ready else None
-    history.learn(Ended(move("web-0"), outcome, replacement, seconds, ""), {}, POLICY)
+    ended = Ended(move=move("web-0"), outcome=outcome, replacement=replacement, seconds=seconds, message="")
+    history.learn(ended, {}, POLICY)
     assert history.standings.ready.get("default") is ready
