@@ -153,7 +153,7 @@ def test_a_group_backs_off_unless_no_replacement_is_wanted(fields: dict[str, boo
 def test_a_namespace_stands_as_its_last_replacement_did(
     outcome: Outcome, *, is_ready: bool, seconds: float, ready: bool | None
 ) -> None:
-    history, replacement = History(lambda: NOW), pod("web-1", "a1", ready=True) if is_ready else None
+    history, replacement = History(lambda: NOW), pod("web-1", "a1", spec()) if is_ready else None
     ended = Ended(move=move("web-0"), outcome=outcome, replacement=replacement, seconds=seconds, message="")
     history.learn(ended, {}, POLICY)
     assert history.standings.ready.get("default") is ready
