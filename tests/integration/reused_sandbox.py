@@ -26,7 +26,6 @@ OF_THE_CLUSTER: Final = (
     "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles",
 )
 """The kinds of objects that tests create outside their own namespaces, besides nodes and policies."""
-GRACE_SECONDS: Final = 24 * 3600
 OWNERS: Final = (
     "/apis/apps/v1/namespaces/{}/deployments",
     "/apis/apps/v1/namespaces/{}/statefulsets",
@@ -69,7 +68,7 @@ def start_reused_sandbox(options: SandboxOptions, binaries: Binaries) -> Iterato
     Nodes are removed and added again with the same names. That makes KWOK 0.8 forget Leases at times: an entry that
     stands twice in its queue holds up those behind it. No node becomes NotReady by that alone.
     """
-    patient = msgspec.structs.replace(options, node_monitor_grace_seconds=GRACE_SECONDS)
+    patient = msgspec.structs.replace(options, node_monitor_grace_seconds=24 * 3600)
     with Sandbox.start(patient, binaries=binaries) as running:
         install(running)
         scale(running, "respread-system", "respread", 0)  # its pods would use room on the first nodes

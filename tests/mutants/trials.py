@@ -21,7 +21,6 @@ from functools import partial
 from importlib.machinery import SourceFileLoader
 from itertools import accumulate
 from multiprocessing.connection import Connection
-from operator import methodcaller
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
@@ -93,7 +92,7 @@ class Trials:
     def _tests_for(self, change: Change, code: str) -> Sequence[str]:
         """Return the tests that enter the changed function, or its file if it is in none, in their order."""
         function = f"{change.file}::{change.function(code)}"
-        is_meant = methodcaller("startswith", function) if function.endswith("::") else function.__eq__
+        is_meant = (lambda each: each.startswith(function)) if function.endswith("::") else function.__eq__
         # Of a constant, or a field with a default, few tests are those that tell of it. Tests of docs enter nothing.
         name = "" if change.body(code) else code.splitlines()[change.line(code) - 1].partition(":")[0].strip()
         files = set(map(_file, self._notes)) if name else set()

@@ -171,9 +171,11 @@ class SimulatedCluster(FakeRequests):
         """Run a control loop."""
         loop = self.control_loop()
         task = asyncio.create_task(loop.run())
-        yield loop
-        loop.stop()
-        await task
+        try:
+            yield loop
+        finally:
+            loop.stop()
+            await task
 
     @property
     def violated(self) -> int:

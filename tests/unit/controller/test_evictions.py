@@ -26,7 +26,8 @@ from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, Polic
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch
-from respread.controller.follow_up import OWED_SECONDS, UNANSWERED_SECONDS
+from respread.controller.follow_up import LATE_SECONDS, OWED_SECONDS, UNANSWERED_SECONDS
+from respread.controller.observation import ask_again
 from respread.controller.permission import CONFIRM_SECONDS, Leading
 from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
@@ -39,7 +40,8 @@ from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
 from tests.informer_parts import Parts
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
-from tests.worlds import NOW, cluster, node, pod
+from tests.spreads import spread_of
+from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
 EVICTION = "/pods/a/eviction"
@@ -436,6 +438,31 @@ def test_a_step_is_made_if_its_budget_has_room_for_all_of_it(allowed: int) -> No
 
 
 @pytest.mark.parametrize(
+    ("others", "seconds", "asked"),
+    [(2, UNANSWERED_SECONDS, 2), (1, UNANSWERED_SECONDS, 1), (2, UNANSWERED_SECONDS - 0.1, 1)],
+)
+async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
+    others: int, seconds: float, asked: int
+) -> None:
+    world = Cluster(policy())
+    world.stub.on("POST", EVICTION, dropping)
+    nodes = [node("node-1", "a"), node("node-2", "b")]
+    spread = spread_of(cluster(nodes, pods({"node-1": others}, spec(constraint()))))
+    async with world.stub.running() as requests:
+        acting = world.acting(requests)
+        moves = [move(A, groups=tuple(spread.groups))]
+        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+        assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
+        world.seconds += seconds
+        ask_again(acting, world.snapshot, spread, world.parts.informers.policies.policies)
+        while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
+            await asyncio.sleep(0.01)
+        assert len(acting.journal.ledger) == 1
+        await acting.aclose()
+    assert world.asked.count("POST eviction") == asked
+
+
+@pytest.mark.parametrize(
     ("found", "is_chosen_again", "counted", "doubts"),
     [
         (answering(pods_with({})["items"][0]), False, 0, False),
@@ -470,6 +497,26 @@ async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
         count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
         await acting.aclose()
         assert (count, acting.journal.doubts(moves[0])) == (counted, doubts)
+
+
+@pytest.mark.parametrize(("replicas", "wanted"), [(2, True), (1, False)])
+async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late(
+    replicas: int, *, wanted: bool
+) -> None:
+    world = Cluster(policy())
+    gone = cluster([node("node-1", "a")], [B])
+    async with world.stub.running() as requests:
+        acting, moves = world.acting(requests), [move(A)]
+        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+        ledger, _ = acting.journal.ledger.updated(gone, world.seconds, lambda *_: Outcome.IMPROVED)
+        acting.journal.followed(ledger, gone)
+        world.replica_set["spec"]["replicas"] = replicas
+        assert acting.follow_up.look_after(gone) == []
+        world.seconds += LATE_SECONDS
+        await asyncio.gather(*acting.follow_up.look_after(gone))
+        found = [each.wanted for each in acting.journal.ledger.in_flight]
+        await acting.aclose()
+        assert found == [wanted]
 
 
 async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from respread.controller.control_loop import LAST_SECONDS
 from respread.eviction.standing import FEW
-from respread.holds.holds import STALE_SECONDS
-from respread.kube.requests import NoResponseError, Response
-from respread.telemetry.health import WatchHealth
+from respread.kube.requests import Response
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 
@@ -181,52 +179,5 @@ async def test_a_workload_of_which_half_the_replacements_are_not_ready_loses_few
     cluster = SimulatedCluster(1, zones=["a" * 300], limits=limits(50))
     cluster.broken = "c"
     await cluster.run(240)
-    assert FEW <= len(cluster.ready) >= len(cluster.evicted) - 3 * FEW
-
-
-class Unfortunate(SimulatedCluster):
-    """The first evictions never arrive, or the controller of evicted pods creates no replacements."""
-
-    lost, replaces, scaled_down = 0, True, False
-
-    async def _evict(self, name: str) -> Response:
-        if self.lost:
-            self.lost -= 1
-            self.asked.append((asyncio.get_running_loop().time(), name))
-            raise NoResponseError("it got lost", sent=True)
-        return await super()._evict(name)
-
-    async def _replace(self, app: str) -> None:
-        if self.replaces:
-            await super()._replace(app)
-        self._zones[app] = self._zones[app][self.scaled_down :]
-
-
-@pytest.mark.parametrize(("fate", "asked"), [("", 3), ("its group is restored", 1), ("stopped", 1), ("stale", 1)])
-async def test_an_eviction_that_got_lost_is_sent_again_soon(fate: str, asked: int) -> None:
-    cluster = Unfortunate(1, zones=["aaaa"], limits=limits(1))
-    cluster.lost = 1
-    async with cluster.running() as loop:
-        await asyncio.sleep(4)
-        assert len(cluster.asked) == 1
-        if fate == "its group is restored":
-            for name in ("app-0-2", "app-0-3", "app-0-4"):
-                cluster._bring(cluster.pods.pop(name), deleted=True)
-        if fate == "stale":
-            now = [0.0]
-            health = cluster.parts.informers.health = WatchHealth(cluster.parts.health.kinds, lambda: now[0])
-            for kind in health.kinds:
-                health.listed(kind)
-            now[0] = STALE_SECONDS + 1
-        if fate == "stopped":
-            loop.stop()
-        await asyncio.sleep(8)
-        assert len(cluster.asked) == asked
-
-
-@pytest.mark.parametrize(("scaled_down", "evicted"), [(True, 2), (False, 1)])
-async def test_a_place_is_free_soon_after_a_controller_wants_no_replacement(*, scaled_down: bool, evicted: int) -> None:
-    cluster = Unfortunate(2, limits=limits(1))
-    cluster.replaces, cluster.scaled_down = False, scaled_down
-    await cluster.run(20)
-    assert len(cluster.evicted) == evicted
+    assert len(cluster.ready) >= FEW
+    assert len(cluster.evicted) - len(cluster.ready) <= 3 * FEW

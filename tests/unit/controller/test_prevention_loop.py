@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +24,7 @@ from respread.controller.permission import Leading
 from respread.controller.prevention_loop import AT_ONCE, PreventionLoop
 from respread.kube.requests import NoResponseError, Response
 from respread.planning.victims.policies import PolicySetting
-from respread.prevention.prevention import REST_SECONDS, SEEN_WITHIN_SECONDS
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS
 from respread.spread.index import SpreadIndex
 from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts
@@ -255,20 +254,6 @@ async def test_costs_are_removed_once_no_policy_asks_for_them_but_only_by_the_le
             assert len(cluster.asked) == 3
         await cluster.observe(5, term=term)
     assert cluster.costs == {each.name: {} for each in PODS}
-
-
-async def test_scale_downs_that_followed_costs_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    ages = {"a1": 16, "a2": 15, "b1": 14, "b2": 13, "c1": 12, "c2": 11}
-    now = datetime.now(UTC)
-    pods = [web(f"web-{on}", on, creation_timestamp=now - timedelta(seconds=1 << power)) for on, power in ages.items()]
-    async with running(Prevented(pods)) as cluster:
-        await cluster.observe(REST_SECONDS + 2)
-        by_cost = sorted(cluster.costs, key=lambda name: int(cluster.costs[name][POD_DELETION_COST]))
-        cluster.pods = [each for each in cluster.pods if each.name not in by_cost[:2]]
-        await cluster.observe(REST_SECONDS + 2)
-    assert cluster.value("evictions_avoided") == 1
-    assert caplog.text.count("Pod deletion costs set") == caplog.text.count("'ranked': 6") == 1
 
 
 async def test_others_who_remove_costs_are_told_of_once_a_second(caplog: pytest.LogCaptureFixture) -> None:

@@ -52,7 +52,7 @@ def test_a_refusal_by_a_budget_holds_its_pods_until_the_budget_changes(result: E
     clock.now = 599
     for each in (A, B):
         held = refusals.why_not(each, seen)
-        assert str(held).endswith(": no")
+        assert (held and held.message) == "no"
     assert refusals.why_not(B, budgets(1, "another")) is None
     assert refusals.why_not(B, ()) is None
     assert refusals.why_not(B, budgets(2)) is None

@@ -123,6 +123,14 @@ def test_credentials_that_are_loaded_again_have_the_impersonated_user(tmp_path: 
     assert access.impersonation.headers() == (("Impersonate-User", "john"),)
 
 
+def test_the_proxy_and_the_tls_server_name_are_used(tmp_path: Path) -> None:
+    config = write_kubeconfig(
+        tmp_path / "config", {"token": "t"}, **{"proxy-url": "http://proxy.example:3128", "tls-server-name": "api"}
+    )
+    access = load_access(kubeconfig=str(config))
+    assert (access.proxy, access.endpoint.server_name) == ("http://proxy.example:3128", "api")
+
+
 @pytest.mark.parametrize(
     ("variables", "proxy"),
     [
@@ -271,7 +279,7 @@ def test_certificate_authorities_may_be_inline(tmp_path: Path) -> None:
         (
             {"token": "t"},
             {"proxy-url": "socks5://proxy.example:1080"},
-            "scheme socks5 are not supported: name an http or",
+            "proxies of the scheme socks5 are not supported: name an http or https",
         ),
         ({"exec": FAILING}, {}, "exec plugin of the user user gave no credentials"),
     ],

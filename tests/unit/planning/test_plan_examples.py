@@ -31,7 +31,10 @@ def zones(*counts: int) -> tuple[list[Node], dict[str, int]]:
 
 @pytest.mark.parametrize(
     ("counts", "max_skew", "fewest"),
-    [((4, 4, 0), 2, 2), ((5, 3, 2), 1, 1), ((2, 2, 1), 1, 0), ((6, 0, 0, 0, 0), 1, 4), ((7, 1), 2, 2)],
+    [
+        *(((4, 0, 0), 1, 2), ((4, 4, 0), 2, 2), ((5, 3, 2), 1, 1), ((3, 3, 1), 1, 1), ((2, 2, 1), 1, 0)),
+        *(((6, 0, 0, 0, 0), 1, 4), ((7, 1), 1, 3), ((7, 1), 2, 2), ((1, 0, 0), 1, 0)),
+    ],
 )
 def test_one_zone_constraint_takes_the_fewest_moves(counts: tuple[int, ...], max_skew: int, fewest: int) -> None:
     nodes, placed = zones(*counts)
