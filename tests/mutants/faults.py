@@ -69,8 +69,8 @@ FAULTS: Final = (
     Fault(
         "evictions that a budget's status does not show yet are not taken off it",
         "planning/victims/budgets.py",
-        "by_status = budget.disruptions_allowed - self._unseen[budget.key]",
-        "by_status = budget.disruptions_allowed",
+        "min(by_status - self._unseen[budget.key], by_count)",
+        "min(by_status, by_count)",
     ),
     Fault(
         "a pod with two budgets is evicted by the first",

@@ -234,11 +234,11 @@ class BudgetBook:
         The status may be older than the evictions in flight, or the watch of pods newer than the status. So the healthy
         pods are counted here too, without those in flight, and the smaller number is used.
         """
+        by_status = min(budget.disruptions_allowed, MAX_DISRUPTED_PODS + 1 - len(budget.disrupted_pods))
         if not self._in_flight[budget.key]:
-            return budget.disruptions_allowed
-        by_status = budget.disruptions_allowed - self._unseen[budget.key]
+            return by_status
         by_count = self._healthy_in_all(budget) - self._leaving[budget.key] - budget.desired_healthy
-        return max(0, min(by_status, by_count))
+        return max(0, min(by_status - self._unseen[budget.key], by_count))
 
     def _healthy_in_all(self, budget: PodDisruptionBudget) -> int:
         """Mirrors `countHealthyPods` of the disruption controller."""
