@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
@@ -60,25 +60,14 @@ def answer(status: object, code: int = 201) -> Response:
     return Response(status_code=code, body=msgspec.json.encode({"status": status}))
 
 
-def judged(server: ApiServer, *tokens: str, clock: Callable[[], float] | None = None) -> list[HTTPStatus]:
-    async def scenario() -> list[HTTPStatus]:
-        readers = MetricsReaders(server, clock or Clock())
-        return [await readers.judge(token) for token in tokens]
-
-    return asyncio.run(scenario())
+async def judged(server: ApiServer, *tokens: str) -> list[HTTPStatus]:
+    readers = MetricsReaders(server, Clock())
+    return [await readers.judge(token) for token in tokens]
 
 
-def using(server: ApiServer, use: Callable[[MetricsReaders, Clock], Awaitable[None]]) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        await use(MetricsReaders(server, clock), clock)
-
-    asyncio.run(scenario())
-
-
-def test_the_api_server_is_asked_who_has_the_token_and_whether_they_may_get_the_path() -> None:
+async def test_the_api_server_is_asked_who_has_the_token_and_whether_they_may_get_the_path() -> None:
     server = ApiServer()
-    assert judged(server, "known") == [OK]
+    assert await judged(server, "known") == [OK]
     (first, token_review), (second, access_review) = server.asked
     assert (first, second) == (f"POST {TOKENS}", f"POST {ACCESS}")
     assert token_review == {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "known"}}
@@ -90,91 +79,81 @@ def test_the_api_server_is_asked_who_has_the_token_and_whether_they_may_get_the_
     }
 
 
-def test_an_unknown_token_is_unauthorized_and_nothing_is_asked_about_its_user() -> None:
+async def test_an_unknown_token_is_unauthorized_and_nothing_is_asked_about_its_user() -> None:
     server = ApiServer()
-    assert judged(server, "unknown", "unknown", "\udcff of any bytes") == [UNAUTHORIZED] * 3
+    assert await judged(server, "unknown", "unknown", "\udcff of any bytes") == [UNAUTHORIZED] * 3
     assert [path for path, _ in server.asked] == [f"POST {TOKENS}"] * 3
 
 
-def test_a_user_who_may_not_get_the_path_is_forbidden_until_they_may() -> None:
+async def test_a_user_who_may_not_get_the_path_is_forbidden_until_they_may() -> None:
     server = ApiServer(allows=False)
-
-    async def use(readers: MetricsReaders, _: Clock) -> None:
-        assert await readers.judge("known") == FORBIDDEN
-        server.allows = True
-        assert await readers.judge("known") == OK
-
-    using(server, use)
+    readers = MetricsReaders(server, Clock())
+    assert await readers.judge("known") == FORBIDDEN
+    server.allows = True
+    assert await readers.judge("known") == OK
 
 
 @pytest.mark.parametrize("status", [{}, {"authenticated": False, "user": USER}])
-def test_a_token_that_is_not_said_to_be_authenticated_is_unauthorized(status: dict[str, Any]) -> None:
+async def test_a_token_that_is_not_said_to_be_authenticated_is_unauthorized(status: dict[str, Any]) -> None:
     server = ApiServer()
     server.instead = lambda path: answer(status) if path == TOKENS else None
-    assert judged(server, "known") == [UNAUTHORIZED]
+    assert await judged(server, "known") == [UNAUTHORIZED]
 
 
-def test_fields_that_the_api_server_leaves_out_are_empty_and_grant_nothing() -> None:
+async def test_fields_that_the_api_server_leaves_out_are_empty_and_grant_nothing() -> None:
     server = ApiServer()
     server.instead = lambda path: answer({"authenticated": True} if path == TOKENS else {})
-    assert judged(server, "known") == [FORBIDDEN]
+    assert await judged(server, "known") == [FORBIDDEN]
     spec = server.asked[1][1]["spec"]
     assert {name: spec[name] for name in USER if name != "username"} == {"uid": "", "groups": [], "extra": {}}
     assert spec["user"] == ""
 
 
-def test_a_permission_is_remembered_for_a_minute_and_then_asked_for_again() -> None:
+async def test_a_permission_is_remembered_for_a_minute_and_then_asked_for_again() -> None:
     server = ApiServer()
-
-    async def use(readers: MetricsReaders, clock: Clock) -> None:
-        assert await readers.judge("known") == OK
-        clock.now += REMEMBERED_SECONDS - 0.1
-        server.allows = False
-        assert await readers.judge("known") == OK
-        assert await readers.judge("other") == UNAUTHORIZED  # nobody else has it
-        clock.now += 0.1
-        assert await readers.judge("known") == FORBIDDEN
-        clock.now -= 1
-        assert await readers.judge("known") == FORBIDDEN  # it is forgotten
-        server.allows = True
-        assert await readers.judge("known") == OK
-
-    using(server, use)
+    clock = Clock()
+    readers = MetricsReaders(server, clock)
+    assert await readers.judge("known") == OK
+    clock.now += REMEMBERED_SECONDS - 0.1
+    server.allows = False
+    assert await readers.judge("known") == OK
+    assert await readers.judge("other") == UNAUTHORIZED  # nobody else has it
+    clock.now += 0.1
+    assert await readers.judge("known") == FORBIDDEN
+    clock.now -= 1
+    assert await readers.judge("known") == FORBIDDEN  # it is forgotten
+    server.allows = True
+    assert await readers.judge("known") == OK
     assert len(server.asked) == 2 + 1 + 2 + 2 + 2
     assert (REMEMBERED_SECONDS, MOST_REMEMBERED, TIMEOUT_SECONDS) == (60.0, 100, 4.0)
 
 
-def test_the_oldest_permissions_are_forgotten_if_there_are_too_many() -> None:
+async def test_the_oldest_permissions_are_forgotten_if_there_are_too_many() -> None:
     tokens = [f"token-{number}" for number in range(MOST_REMEMBERED)]
     server = ApiServer([*tokens, "one-more"])
-
-    async def use(readers: MetricsReaders, clock: Clock) -> None:
-        for token in tokens:
-            await readers.judge(token)
-        clock.now += REMEMBERED_SECONDS
-        for token in (*tokens[1:], tokens[0]):  # so that the second is the oldest now
-            await readers.judge(token)
-        server.asked.clear()
-        for token in tokens:
-            assert await readers.judge(token) == OK
-        assert server.asked == []
-        await readers.judge("one-more")
-        server.known.clear()
-        for token in (tokens[0], *tokens[2:], "one-more"):
-            assert await readers.judge(token) == OK
-        assert await readers.judge(tokens[1]) == UNAUTHORIZED
-
-    using(server, use)
+    clock = Clock()
+    readers = MetricsReaders(server, clock)
+    for token in tokens:
+        await readers.judge(token)
+    clock.now += REMEMBERED_SECONDS
+    for token in (*tokens[1:], tokens[0]):  # so that the second is the oldest now
+        await readers.judge(token)
+    server.asked.clear()
+    for token in tokens:
+        assert await readers.judge(token) == OK
+    assert server.asked == []
+    await readers.judge("one-more")
+    server.known.clear()
+    for token in (tokens[0], *tokens[2:], "one-more"):
+        assert await readers.judge(token) == OK
+    assert await readers.judge(tokens[1]) == UNAUTHORIZED
 
 
-def test_clients_are_judged_one_after_another() -> None:
+async def test_clients_are_judged_one_after_another() -> None:
     server = ApiServer([str(number) for number in range(5)])
-
-    async def use(readers: MetricsReaders, _: Clock) -> None:
-        found = await asyncio.gather(*(readers.judge(str(number)) for number in range(6)))
-        assert found == [OK] * 5 + [UNAUTHORIZED]
-
-    using(server, use)
+    readers = MetricsReaders(server, Clock())
+    found = await asyncio.gather(*(readers.judge(str(number)) for number in range(6)))
+    assert found == [OK] * 5 + [UNAUTHORIZED]
     assert server.most_at_once == 1
 
 
@@ -198,21 +177,19 @@ def lost(_: str) -> Response:
         (ACCESS, lambda _: answer({"allowed": "yes"}), "no answer about subjectaccessreviews"),
     ],
 )
-def test_metrics_are_unavailable_if_the_api_server_does_not_say_and_the_log_says_why(
+async def test_metrics_are_unavailable_if_the_api_server_does_not_say_and_the_log_says_why(
     path: str, instead: Callable[[str], Response], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = ApiServer()
-
-    async def use(readers: MetricsReaders, clock: Clock) -> None:
-        server.instead = lambda asked: instead(asked) if asked == path else None
-        assert await readers.judge("known") == UNAVAILABLE
-        assert reason in caplog.text
-        server.instead = lambda _: None
-        assert await readers.judge("known") == OK
-        server.instead = lost
-        clock.now += REMEMBERED_SECONDS / 2
-        assert await readers.judge("known") == OK  # the metrics can be read while the API server is down
-        clock.now += REMEMBERED_SECONDS
-        assert await readers.judge("known") == UNAVAILABLE
-
-    using(server, use)
+    clock = Clock()
+    readers = MetricsReaders(server, clock)
+    server.instead = lambda asked: instead(asked) if asked == path else None
+    assert await readers.judge("known") == UNAVAILABLE
+    assert reason in caplog.text
+    server.instead = lambda _: None
+    assert await readers.judge("known") == OK
+    server.instead = lost
+    clock.now += REMEMBERED_SECONDS / 2
+    assert await readers.judge("known") == OK  # the metrics can be read while the API server is down
+    clock.now += REMEMBERED_SECONDS
+    assert await readers.judge("known") == UNAVAILABLE

@@ -10,8 +10,8 @@ import shutil
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -39,20 +39,17 @@ class Switch:
         return HealthReport(self.name, (Check("ping", True), Check("pods", self.passed, "silent for 400 s")))
 
 
-def serve(
-    use: Callable[[aiohttp.ClientSession, Switch, Switch], Awaitable[None]], registry: CollectorRegistry | None = None
-) -> None:
-    """Run `use` with a client of a server, without automatic decompression."""
-
-    async def run() -> None:
-        live, ready = Switch("livez"), Switch("readyz")
-        async with (
-            serve_telemetry(LOCAL, registry=registry or CollectorRegistry(), live=live, ready=ready) as address,
-            aiohttp.ClientSession(f"http://{address}", auto_decompress=False) as client,
-        ):
-            await use(client, live, ready)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving(
+    registry: CollectorRegistry | None = None,
+) -> AsyncIterator[tuple[aiohttp.ClientSession, Switch, Switch]]:
+    """Run a server, and yield a client of it without automatic decompression, and its health checks."""
+    live, ready = Switch("livez"), Switch("readyz")
+    async with (
+        serve_telemetry(LOCAL, registry=registry or CollectorRegistry(), live=live, ready=ready) as address,
+        aiohttp.ClientSession(f"http://{address}", auto_decompress=False) as client,
+    ):
+        yield client, live, ready
 
 
 async def get(client: aiohttp.ClientSession, path: str, **headers: str) -> tuple[int, str]:
@@ -60,8 +57,8 @@ async def get(client: aiohttp.ClientSession, path: str, **headers: str) -> tuple
         return response.status, await response.text()
 
 
-def test_health_answers_ok_or_503_with_every_check() -> None:
-    async def use(client: aiohttp.ClientSession, live: Switch, ready: Switch) -> None:
+async def test_health_answers_ok_or_503_with_every_check() -> None:
+    async with serving() as (client, live, ready):
         assert await get(client, "/livez") == (200, "ok\n")
         assert await get(client, "/readyz") == (200, "ok\n")
         assert await get(client, "/livez?verbose") == (200, "[+]ping ok\n[+]pods ok\nlivez check passed\n")
@@ -72,14 +69,11 @@ def test_health_answers_ok_or_503_with_every_check() -> None:
         live.passed = False
         assert (await get(client, "/livez"))[0] == 503
 
-    serve(use)
 
-
-def test_metrics_have_the_requested_format() -> None:
+async def test_metrics_have_the_requested_format() -> None:
     registry = CollectorRegistry()
     Counter("seen", "Things seen.", registry=registry).inc(3)
-
-    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+    async with serving(registry) as (client, _, _):
         async with client.get("/metrics", headers={"Accept-Encoding": "identity"}) as response:
             assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert "seen_total 3.0\n" in await response.text()
@@ -88,33 +82,28 @@ def test_metrics_have_the_requested_format() -> None:
             assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
             assert (await response.text()).endswith("# EOF\n")
 
-    serve(use, registry)
-
 
 @pytest.mark.parametrize("version", ["abc", "", "1.0.x", '"1.0.0"', "9" * 5000, "1.0.0.7", "-1", "²"])
-def test_an_unknown_version_in_the_accept_header_is_answered_in_a_known_format(version: str) -> None:
-    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+async def test_an_unknown_version_in_the_accept_header_is_answered_in_a_known_format(version: str) -> None:
+    async with serving() as (client, _, _):
         for kind in ("application/openmetrics-text", "text/plain"):
             headers = {"Accept": f"{kind};version={version}", "Accept-Encoding": "identity"}
             async with client.get("/metrics", headers=headers) as response:
                 assert response.status == 200
                 assert re.search(r"version=(0\.0\.4|1\.0\.0);", response.headers["Content-Type"])
 
-    serve(use)
 
-
-def test_metrics_are_compressed_on_request() -> None:
+async def test_metrics_are_compressed_on_request() -> None:
     registry = CollectorRegistry()
     Counter("seen", "Things seen." * 1000, registry=registry).inc(3)
-
-    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
-        async with client.get("/metrics", headers={"Accept-Encoding": "gzip"}) as response:
-            assert response.headers["Content-Encoding"] == "gzip"
-            body = await response.read()
-            assert len(body) < 2000
-            assert b"seen_total 3.0\n" in gzip.decompress(body)
-
-    serve(use, registry)
+    async with (
+        serving(registry) as (client, _, _),
+        client.get("/metrics", headers={"Accept-Encoding": "gzip"}) as response,
+    ):
+        assert response.headers["Content-Encoding"] == "gzip"
+        body = await response.read()
+        assert len(body) < 2000
+        assert b"seen_total 3.0\n" in gzip.decompress(body)
 
 
 class SlowCollector:
@@ -128,68 +117,52 @@ class SlowCollector:
         return []
 
 
-def test_a_long_scrape_does_not_block_the_event_loop() -> None:
+async def test_a_long_scrape_does_not_block_the_event_loop() -> None:
     registry = CollectorRegistry()
     registry.register(SlowCollector())
-
-    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+    async with serving(registry) as (client, _, _):
         scrape = asyncio.create_task(get(client, "/metrics"))
         await asyncio.sleep(0.05)
         assert await get(client, "/livez") == (200, "ok\n")
         assert not scrape.done()
         assert "slow 1.0" in (await scrape)[1]
 
-    serve(use, registry)
 
-
-def test_the_index_names_the_paths() -> None:
-    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+async def test_the_index_names_the_paths() -> None:
+    async with serving() as (client, _, _):
         status, text = await get(client, "/")
         assert status == 200
         for path in ("/metrics", "/livez", "/readyz"):
             assert path in text
 
-    serve(use)
-
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/pods", 404), ("POST", "/metrics", 405)])
-def test_other_paths_and_methods_are_rejected(method: str, path: str, status: int) -> None:
-    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
-        async with client.request(method, path) as response:
-            assert response.status == status
-
-    serve(use)
+async def test_other_paths_and_methods_are_rejected(method: str, path: str, status: int) -> None:
+    async with serving() as (client, _, _), client.request(method, path) as response:
+        assert response.status == status
 
 
-def test_responses_are_never_cached() -> None:
-    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+async def test_responses_are_never_cached() -> None:
+    async with serving() as (client, _, _):
         for path in ("/metrics", "/livez"):
             async with client.get(path) as response:
                 assert response.headers["Cache-Control"] == "no-store"
 
-    serve(use)
+
+async def test_the_port_is_free_again_afterwards() -> None:
+    ok = Switch("x")
+    async with serve_telemetry(LOCAL, registry=CollectorRegistry(), live=ok, ready=ok) as first:
+        pass
+    async with serve_telemetry(first, registry=CollectorRegistry(), live=ok, ready=ok) as second:
+        assert second == first
 
 
-def test_the_port_is_free_again_afterwards() -> None:
-    async def run() -> None:
-        ok = Switch("x")
-        async with serve_telemetry(LOCAL, registry=CollectorRegistry(), live=ok, ready=ok) as first:
-            pass
-        async with serve_telemetry(first, registry=CollectorRegistry(), live=ok, ready=ok) as second:
-            assert second == first
-
-    asyncio.run(run())
-
-
-def test_the_error_for_a_used_port_says_what_to_do() -> None:
-    async def run() -> None:
-        ok = Switch("x")
-        async with serve_telemetry(LOCAL, registry=CollectorRegistry(), live=ok, ready=ok) as taken:
-            with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{taken.port}: .*--listen-address"):
-                async with serve_telemetry(taken, registry=CollectorRegistry(), live=ok, ready=ok):
-                    pass
-
-    asyncio.run(run())
+async def test_the_error_for_a_used_port_says_what_to_do() -> None:
+    ok = Switch("x")
+    async with serve_telemetry(LOCAL, registry=CollectorRegistry(), live=ok, ready=ok) as taken:
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{taken.port}: .*--listen-address"):
+            async with serve_telemetry(taken, registry=CollectorRegistry(), live=ok, ready=ok):
+                pass
 
 
 @pytest.mark.parametrize(
@@ -335,25 +308,22 @@ class Greeting(asyncio.Protocol):
         transport.close()
 
 
-def over_tls(folder: Path, use: Callable[[int, ssl.SSLContext], Awaitable[None]], most_handshakes: int = 10) -> None:
-    """Run `use` with the port of a server that greets over TLS, and with what trusts it."""
+@asynccontextmanager
+async def over_tls(folder: Path, most_handshakes: int = 10) -> AsyncIterator[tuple[int, ssl.SSLContext]]:
+    """Run a server that greets over TLS, and yield its port and what trusts it."""
     authority, served = certificates(folder)
-
-    async def scenario() -> None:
-        with listening_socket("127.0.0.1", 0) as listening:
-            certificate = ServedCertificate(served)
-            serving = asyncio.create_task(
-                accept_over_tls(listening, certificate, Greeting, most_handshakes=most_handshakes)
-            )
-            try:
-                await use(listening.getsockname()[1], ssl.create_default_context(cafile=str(authority.own.certificate)))
-                assert not serving.done()
-            finally:
-                serving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await serving
-
-    asyncio.run(scenario())
+    with listening_socket("127.0.0.1", 0) as listening:
+        certificate = ServedCertificate(served)
+        serving = asyncio.create_task(
+            accept_over_tls(listening, certificate, Greeting, most_handshakes=most_handshakes)
+        )
+        try:
+            yield listening.getsockname()[1], ssl.create_default_context(cafile=str(authority.own.certificate))
+            assert not serving.done()
+        finally:
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
 
 
 async def greeting(port: int, trusting: ssl.SSLContext) -> bytes:
@@ -379,13 +349,12 @@ async def silent(port: int) -> asyncio.Task[bytes]:
     return asyncio.create_task(end())
 
 
-def test_the_oldest_handshakes_are_given_up_if_there_are_too_many(
+async def test_the_oldest_handshakes_are_given_up_if_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert HANDSHAKE_SECONDS == 5.0
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 600.0)
-
-    async def use(port: int, trusting: ssl.SSLContext) -> None:
+    async with over_tls(tmp_path, most_handshakes=3) as (port, trusting):
         ends = []
         for _ in range(3):
             ends.append(await silent(port))
@@ -399,20 +368,15 @@ def test_the_oldest_handshakes_are_given_up_if_there_are_too_many(
         await asyncio.wait_for(ends[1], 30)
         assert [each.done() for each in ends] == [True, True, False, False]
 
-    over_tls(tmp_path, use, most_handshakes=3)
 
-
-def test_a_handshake_takes_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handshake_takes_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 0.2)
-
-    async def use(port: int, _: ssl.SSLContext) -> None:
+    async with over_tls(tmp_path) as (port, _):
         await asyncio.wait_for(await silent(port), 30)
 
-    over_tls(tmp_path, use)
 
-
-def test_clients_that_speak_no_tls_lose_their_connections_and_others_are_served(tmp_path: Path) -> None:
-    async def use(port: int, trusting: ssl.SSLContext) -> None:
+async def test_clients_that_speak_no_tls_lose_their_connections_and_others_are_served(tmp_path: Path) -> None:
+    async with over_tls(tmp_path) as (port, trusting):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         with suppress(ConnectionError):
@@ -420,32 +384,21 @@ def test_clients_that_speak_no_tls_lose_their_connections_and_others_are_served(
         writer.close()
         assert await greeting(port, trusting) == b"hello"
 
-    over_tls(tmp_path, use)
 
-
-def test_handshakes_under_way_end_with_the_server(tmp_path: Path) -> None:
-    ends = []
-
-    async def use(port: int, _: ssl.SSLContext) -> None:
-        ends.append(await silent(port))
+async def test_handshakes_under_way_end_with_the_server(tmp_path: Path) -> None:
+    _, served = certificates(tmp_path)
+    with listening_socket("127.0.0.1", 0) as listening:
+        serving = asyncio.create_task(
+            accept_over_tls(listening, ServedCertificate(served), Greeting, most_handshakes=5)
+        )
+        end = await silent(listening.getsockname()[1])
         await asyncio.sleep(0.1)
-
-    async def closed() -> None:
-        authority, served = certificates(tmp_path)
-        del authority
-        with listening_socket("127.0.0.1", 0) as listening:
-            serving = asyncio.create_task(
-                accept_over_tls(listening, ServedCertificate(served), Greeting, most_handshakes=5)
-            )
-            await use(listening.getsockname()[1], ssl.create_default_context())
-            started = time.monotonic()
-            serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await serving
-            await asyncio.wait_for(ends[0], 20 * HANDSHAKE_SECONDS)
-            assert time.monotonic() - started < HANDSHAKE_SECONDS / 2
-
-    asyncio.run(closed())
+        started = time.monotonic()
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
+        await asyncio.wait_for(end, 20 * HANDSHAKE_SECONDS)
+        assert time.monotonic() - started < HANDSHAKE_SECONDS / 2
 
 
 class Exhausted(socket.socket):

@@ -33,17 +33,14 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, s
             yield name, value
 
 
-def test_the_page_and_its_files_are_served_with_strict_headers() -> None:
-    async def run() -> None:
-        async with served([*zones("a", "b"), *web(3, 1)]) as page:
-            for path in ("", *ASSETS):
-                async with page.client.get(page.url + path) as response:
-                    assert response.status == 200, path
-                    assert {name: response.headers[name] for name in HEADERS} == HEADERS
-            async with page.client.get(page.url + "secrets.txt") as response:
-                assert response.status == 404
-
-    asyncio.run(run())
+async def test_the_page_and_its_files_are_served_with_strict_headers() -> None:
+    async with served([*zones("a", "b"), *web(3, 1)]) as page:
+        for path in ("", *ASSETS):
+            async with page.client.get(page.url + path) as response:
+                assert response.status == 200, path
+                assert {name: response.headers[name] for name in HEADERS} == HEADERS
+        async with page.client.get(page.url + "secrets.txt") as response:
+            assert response.status == 404
 
 
 @pytest.mark.parametrize(
@@ -56,50 +53,40 @@ def test_the_page_and_its_files_are_served_with_strict_headers() -> None:
         (("", ""), {"Sec-Fetch-Site": "same-site"}),
     ],
 )
-def test_other_clients_get_no_data(change: tuple[str, str], headers: dict[str, str]) -> None:
-    async def run() -> None:
-        async with served([*zones("a", "b"), *web(3, 1)]) as page:
-            for path in (
-                "",
-                "app.js",
-                "api/cluster",
-                "api/nodes",
-                "api/events",
-                "api/history",
-                "api/changes",
-                "api/workload?workload=web",
-            ):
-                url = (page.url + path).replace(*change) if change[0] else page.url + path
-                async with page.client.get(url, headers=headers) as response:
-                    assert response.status == 403, path
-                    assert "web" not in await response.text()
-            async with page.client.post(
-                page.url.replace(*change) + "api/simulate", json={}, headers=headers
-            ) as response:
-                assert response.status == 403
-
-    asyncio.run(run())
+async def test_other_clients_get_no_data(change: tuple[str, str], headers: dict[str, str]) -> None:
+    async with served([*zones("a", "b"), *web(3, 1)]) as page:
+        for path in (
+            "",
+            "app.js",
+            "api/cluster",
+            "api/nodes",
+            "api/events",
+            "api/history",
+            "api/changes",
+            "api/workload?workload=web",
+        ):
+            url = (page.url + path).replace(*change) if change[0] else page.url + path
+            async with page.client.get(url, headers=headers) as response:
+                assert response.status == 403, path
+                assert "web" not in await response.text()
+        async with page.client.post(page.url.replace(*change) + "api/simulate", json={}, headers=headers) as response:
+            assert response.status == 403
 
 
-def test_the_views_are_answered_as_json() -> None:
-    async def run() -> None:
-        async with served([*zones("a", "b"), *web(3, 1)]) as page:
-            cluster = await page.get("api/cluster")
-            assert (cluster["version"], cluster["live"], cluster["overview"]["violated"]) == (1, True, 1)
-            workload = await page.get("api/workload?namespace=default&workload=deploy/web")
-            assert workload["explain"]["kind"] == "ExplainReport"
-            assert [node["name"] for node in await page.get("api/nodes")] == ["node-a", "node-b"]  # type: ignore[index]
-            async with page.client.post(
-                page.url + "api/simulate", json={"scale": ["default/deploy/web=2"]}
-            ) as response:
-                answer = await response.json()
-            assert answer["report"]["scaled"][0]["replicas"] == 2
-            assert answer["command"] == "respread simulate --scale default/deploy/web=2"
-
-    asyncio.run(run())
+async def test_the_views_are_answered_as_json() -> None:
+    async with served([*zones("a", "b"), *web(3, 1)]) as page:
+        cluster = await page.get("api/cluster")
+        assert (cluster["version"], cluster["live"], cluster["overview"]["violated"]) == (1, True, 1)
+        workload = await page.get("api/workload?namespace=default&workload=deploy/web")
+        assert workload["explain"]["kind"] == "ExplainReport"
+        assert [node["name"] for node in await page.get("api/nodes")] == ["node-a", "node-b"]  # type: ignore[index]
+        async with page.client.post(page.url + "api/simulate", json={"scale": ["default/deploy/web=2"]}) as response:
+            answer = await response.json()
+        assert answer["report"]["scaled"][0]["replicas"] == 2
+        assert answer["command"] == "respread simulate --scale default/deploy/web=2"
 
 
-def test_a_simulation_ends_with_its_request_and_nothing_else_waits_for_it() -> None:
+async def test_a_simulation_ends_with_its_request_and_nothing_else_waits_for_it() -> None:
     begun, ended = threading.Event(), threading.Event()
 
     class Endless(Engine):
@@ -115,102 +102,87 @@ def test_a_simulation_ends_with_its_request_and_nothing_else_waits_for_it() -> N
             finally:
                 ended.set()
 
-    async def run() -> None:
-        async with asyncio.timeout(60), served([*zones("a", "b"), *web(3, 1)], kind=Endless) as page:
+    async with asyncio.timeout(60), served([*zones("a", "b"), *web(3, 1)], kind=Endless) as page:
 
-            async def ask() -> None:
-                async with page.client.post(page.url + "api/simulate", json={"drain": ["node-a"]}):
-                    pass
+        async def ask() -> None:
+            async with page.client.post(page.url + "api/simulate", json={"drain": ["node-a"]}):
+                pass
 
-            asking = asyncio.create_task(ask())
-            assert await asyncio.to_thread(begun.wait, 60)
-            assert (await page.get("api/cluster"))["version"] == 1
-            assert not ended.is_set()
-            asking.cancel()
-            assert await asyncio.to_thread(ended.wait, 60)
-
-    asyncio.run(run())
+        asking = asyncio.create_task(ask())
+        assert await asyncio.to_thread(begun.wait, 60)
+        assert (await page.get("api/cluster"))["version"] == 1
+        assert not ended.is_set()
+        asking.cancel()
+        assert await asyncio.to_thread(ended.wait, 60)
 
 
-def test_an_invalid_request_is_an_error_with_a_reason() -> None:
-    async def run() -> None:
-        async with served([*zones("a", "b"), *web(3, 1)]) as page:
-            for body, status in (({"drain": ["nowhere"]}, 422), ({"evict": ["web"]}, 400), ({"drain": "a"}, 400)):
-                async with page.client.post(page.url + "api/simulate", json=body) as response:
-                    assert response.status == status
-                    assert (await response.json())["error"]
-            async with page.client.post(page.url + "api/simulate", data="drain=node-a") as response:
-                assert response.status == 415  # a form of another site could send this without a preflight request
-            for view in ("workload", "events"):
-                async with page.client.get(f"{page.url}api/{view}?workload=deploy/none") as response:
-                    assert response.status == 422
-
-    asyncio.run(run())
+async def test_an_invalid_request_is_an_error_with_a_reason() -> None:
+    async with served([*zones("a", "b"), *web(3, 1)]) as page:
+        for body, status in (({"drain": ["nowhere"]}, 422), ({"evict": ["web"]}, 400), ({"drain": "a"}, 400)):
+            async with page.client.post(page.url + "api/simulate", json=body) as response:
+                assert response.status == status
+                assert (await response.json())["error"]
+        async with page.client.post(page.url + "api/simulate", data="drain=node-a") as response:
+            assert response.status == 415  # a form of another site could send this without a preflight request
+        for view in ("workload", "events"):
+            async with page.client.get(f"{page.url}api/{view}?workload=deploy/none") as response:
+                assert response.status == 422
 
 
-def test_a_change_of_the_cluster_is_sent_to_every_open_page() -> None:
-    async def run() -> None:
-        async with (
-            asyncio.timeout(120),
-            served([*zones("a", "b"), *web(2, 2), *web(1, 1, name="other")]) as page,
-            page.client.get(page.url + "api/changes") as one,
-            page.client.get(page.url + "api/changes") as two,
-        ):
-            streams = [events(one), events(two)]
-            for stream in streams:
-                assert await anext(stream) == ("version", "1")
-            page.change(web(4, 2))
-            for stream in streams:
-                name, data = await anext(stream)
-                update = json.loads(data)
-                assert name == "update"
-                assert update["change"]["version"] == 2
-                (row,) = update["change"]["rows"]
-                assert row["group"]["workloads"] == [{"kind": "Deployment", "name": "web"}]
-                assert row["group"]["skew"] == 2
-                assert update["change"]["fields"]["violated"] == 1
-
-    asyncio.run(run())
+async def test_a_change_of_the_cluster_is_sent_to_every_open_page() -> None:
+    async with (
+        asyncio.timeout(120),
+        served([*zones("a", "b"), *web(2, 2), *web(1, 1, name="other")]) as page,
+        page.client.get(page.url + "api/changes") as one,
+        page.client.get(page.url + "api/changes") as two,
+    ):
+        streams = [events(one), events(two)]
+        for stream in streams:
+            assert await anext(stream) == ("version", "1")
+        page.change(web(4, 2))
+        for stream in streams:
+            name, data = await anext(stream)
+            update = json.loads(data)
+            assert name == "update"
+            assert update["change"]["version"] == 2
+            (row,) = update["change"]["rows"]
+            assert row["group"]["workloads"] == [{"kind": "Deployment", "name": "web"}]
+            assert row["group"]["skew"] == 2
+            assert update["change"]["fields"]["violated"] == 1
 
 
-def test_another_context_is_shown_to_every_open_page_once_it_was_read() -> None:
-    async def run() -> None:
-        west = {"west": [*zones("a", "b"), *web(2, 2, name="other")]}
-        async with (
-            asyncio.timeout(120),
-            served([*zones("a", "b"), *web(3, 1)], others=west) as page,
-            page.client.get(page.url + "api/changes") as stream,
-        ):
-            assert await page.get("api/contexts") == ["west", "broken"]  # type: ignore[comparison-overlap]
-            for body, status in (({"context": "broken"}, 422), ({"context": "none"}, 422), ({"name": "west"}, 400)):
-                async with page.client.post(page.url + "api/context", json=body) as response:
-                    assert response.status == status
-                    assert (await response.json())["error"]
-            assert (await page.get("api/cluster"))["overview"]["violated"] == 1
-            async with page.client.post(page.url + "api/context", json={"context": "west"}) as response:
-                assert response.status == 200
-            shown = await page.get("api/cluster")
-            assert (shown["overview"]["source"], shown["overview"]["violated"]) == ("context west", 0)
-            assert [each async for each in events(stream)] == [("version", "1")]  # it ended, so the browser loads again
-
-    asyncio.run(run())
+async def test_another_context_is_shown_to_every_open_page_once_it_was_read() -> None:
+    west = {"west": [*zones("a", "b"), *web(2, 2, name="other")]}
+    async with (
+        asyncio.timeout(120),
+        served([*zones("a", "b"), *web(3, 1)], others=west) as page,
+        page.client.get(page.url + "api/changes") as stream,
+    ):
+        assert await page.get("api/contexts") == ["west", "broken"]  # type: ignore[comparison-overlap]
+        for body, status in (({"context": "broken"}, 422), ({"context": "none"}, 422), ({"name": "west"}, 400)):
+            async with page.client.post(page.url + "api/context", json=body) as response:
+                assert response.status == status
+                assert (await response.json())["error"]
+        assert (await page.get("api/cluster"))["overview"]["violated"] == 1
+        async with page.client.post(page.url + "api/context", json={"context": "west"}) as response:
+            assert response.status == 200
+        shown = await page.get("api/cluster")
+        assert (shown["overview"]["source"], shown["overview"]["violated"]) == ("context west", 0)
+        assert [each async for each in events(stream)] == [("version", "1")]  # it ended, so the browser loads again
 
 
-def test_large_answers_are_compressed() -> None:
-    async def run() -> None:
-        pods = [pod for number in range(50) for pod in web(1, 1, name=f"w{number}")]
-        async with (
-            served([*zones("a", "b"), *pods]) as page,
-            aiohttp.ClientSession(auto_decompress=False) as client,
-            client.get(page.url + "api/cluster", headers={"Accept-Encoding": "gzip"}) as response,
-        ):
-            body = await response.read()
-        assert len(gzip.decompress(body)) > 5 * len(body)
-
-    asyncio.run(run())
+async def test_large_answers_are_compressed() -> None:
+    pods = [pod for number in range(50) for pod in web(1, 1, name=f"w{number}")]
+    async with (
+        served([*zones("a", "b"), *pods]) as page,
+        aiohttp.ClientSession(auto_decompress=False) as client,
+        client.get(page.url + "api/cluster", headers={"Accept-Encoding": "gzip"}) as response,
+    ):
+        body = await response.read()
+    assert len(gzip.decompress(body)) > 5 * len(body)
 
 
-def test_environment_variables_and_commands_are_never_sent() -> None:
+async def test_environment_variables_and_commands_are_never_sent() -> None:
     pods = web(3, 1)
     for pod in pods:
         pod["spec"]["containers"] = [
@@ -222,13 +194,9 @@ def test_environment_variables_and_commands_are_never_sent() -> None:
             }
         ]
         pod["metadata"]["annotations"] = {"note": "hunter2"}
-
-    async def run() -> None:
-        async with served([*zones("a", "b"), *pods]) as page:
-            for path in ("api/cluster", "api/nodes", "api/workload?namespace=default&workload=deploy/web"):
-                assert "hunter2" not in json.dumps(await page.get(path))
-
-    asyncio.run(run())
+    async with served([*zones("a", "b"), *pods]) as page:
+        for path in ("api/cluster", "api/nodes", "api/workload?namespace=default&workload=deploy/web"):
+            assert "hunter2" not in json.dumps(await page.get(path))
 
 
 def test_the_server_listens_on_the_loopback_interface_only() -> None:
