@@ -1,4 +1,4 @@
-"""An event loop in which waiting takes no time."""
+"""The time of tests: a clock that they advance, and an event loop in which waiting takes no time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+
+
+class Clock:
+    """A clock that a test advances."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class _Selector(selectors.SelectSelector):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,11 +19,16 @@ SPEC = PodSpec()
 _T = TypeVar("_T")
 
 
+def requests_to(kubeconfig: Path) -> AbstractAsyncContextManager[Requests]:
+    """Open requests to the API server of a kubeconfig."""
+    return open_requests(load_access(kubeconfig=str(kubeconfig)))
+
+
 def with_requests(kubeconfig: Path, act: Callable[[Requests], Awaitable[_T]]) -> _T:
     """Run a function with requests to the API server of a kubeconfig, in a new event loop."""
 
     async def run() -> _T:
-        async with open_requests(load_access(kubeconfig=str(kubeconfig))) as requests:
+        async with requests_to(kubeconfig) as requests:
             return await act(requests)
 
     return asyncio.run(run())

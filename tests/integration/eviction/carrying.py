@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from immutables import Map
@@ -29,9 +30,10 @@ from respread.moves.entry import Ended, MovePhase, Outcome
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move, Step
 from respread_sandbox import Sandbox
+from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.fake_requests import FakeRequests, PassedOn, Send
 from tests.informer_parts import Parts
-from tests.integration.eviction_cluster import with_requests
+from tests.integration.eviction_cluster import requests_to
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until
 
@@ -165,7 +167,6 @@ def results(carried: tuple[Carried, ...]) -> list[EvictionResult | Reason]:
 
 
 Look = Callable[[], tuple[ClusterSnapshot, list[Pod]]]
-Scenario = Callable[[Counted], Awaitable[None]]
 
 
 def two_deployments(sandbox: Sandbox, namespace: str) -> Look:
@@ -190,8 +191,17 @@ def two_deployments(sandbox: Sandbox, namespace: str) -> Look:
     return look
 
 
-def run_with_requests(sandbox: Sandbox, scenario: Scenario) -> None:
-    async def with_counted(requests: Requests) -> None:
-        await scenario(Counted(requests))
+@asynccontextmanager
+async def counted_requests(sandbox: Sandbox) -> AsyncIterator[Counted]:
+    async with requests_to(sandbox.kubeconfig) as requests:
+        yield Counted(requests)
 
-    with_requests(sandbox.kubeconfig, with_counted)
+
+@contextmanager
+def without_controllers(sandbox: Sandbox) -> Iterator[None]:
+    """Stop all controllers while the context lasts."""
+    sandbox.freeze_component(CONTROLLER_MANAGER)
+    try:
+        yield
+    finally:
+        sandbox.thaw_component(CONTROLLER_MANAGER)

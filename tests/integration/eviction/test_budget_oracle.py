@@ -9,11 +9,10 @@ from typing import Any, Final
 from respread.api.reasons import Held
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.kube.requests import Requests
 from respread.planning.victims.budgets import BudgetBook
 from respread_sandbox import Sandbox
 from tests.evicting import evict
-from tests.integration.eviction_cluster import EvictionCluster, with_requests
+from tests.integration.eviction_cluster import EvictionCluster, requests_to
 from tests.integration.snapshots import take_snapshot
 
 WORLDS: Final = 45
@@ -55,7 +54,7 @@ def make_pods_and_budgets(cluster: EvictionCluster, chance: random.Random) -> No
         )
 
 
-def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: Sandbox) -> None:
+async def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: Sandbox) -> None:
     chance = random.Random(1)
     clusters = [EvictionCluster(api_sandbox) for _ in range(WORLDS)]
     for cluster in clusters:
@@ -66,8 +65,7 @@ def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: San
     pods = [pod for key, pod in snapshot.pods.items() if key.namespace in ours]
     assert len(pods) == 4 * WORLDS
     seen: Counter[EvictionResult] = Counter()
-
-    async def compare(requests: Requests) -> None:
+    async with requests_to(api_sandbox.kubeconfig) as requests:
         api = EvictionApi(requests)
         for pod in pods:
             answer = await evict(api, pod, dry_run=True)
@@ -76,8 +74,6 @@ def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: San
             expected = answer.held.reason if answer.held else None
             assert (verdict.reason if isinstance(verdict, Held) else None) == expected, (pod, verdict, answer)
             seen[answer.result] += 1
-
-    with_requests(api_sandbox.kubeconfig, compare)
     assert set(seen) == {
         EvictionResult.EVICTED,
         EvictionResult.HELD_BY_BUDGET,

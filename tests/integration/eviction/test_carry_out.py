@@ -15,14 +15,22 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.moves.entry import MovePhase, Outcome
 from respread_sandbox import Sandbox
-from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import SPEC, move, send
 from tests.fake_requests import PassedOn, Send
-from tests.integration.eviction.carrying import Carrying, Counted, Look, results, run_with_requests, two_deployments
-from tests.integration.eviction_cluster import with_requests
+from tests.integration.eviction.carrying import (
+    Carrying,
+    Counted,
+    Look,
+    counted_requests,
+    results,
+    two_deployments,
+    without_controllers,
+)
+from tests.integration.eviction_cluster import requests_to
 from tests.integration.snapshots import take_snapshot
 from tests.integration.stub_api_server import StubApiServer, answering, hanging
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until
+from tests.virtual_time import Clock
 from tests.worlds import cluster, pod
 
 
@@ -32,10 +40,10 @@ def web(sandbox: Sandbox, namespace: str) -> Look:
     return two_deployments(sandbox, namespace)
 
 
-def test_moves_of_two_workloads_are_followed_from_eviction_to_replacement(
+async def test_moves_of_two_workloads_are_followed_from_eviction_to_replacement(
     sandbox: Sandbox, namespace: str, web: Look
 ) -> None:
-    async def scenario(requests: Counted) -> None:
+    async with counted_requests(sandbox) as requests:
         snapshot, pods = web()
         moves = [move(pods[0]), move(pods[3])]
         carrying = Carrying(requests)
@@ -50,28 +58,21 @@ def test_moves_of_two_workloads_are_followed_from_eviction_to_replacement(
         assert len(ended) == 2
         assert len(carrying.in_flight) == 0
 
-    run_with_requests(sandbox, scenario)
+
+async def test_two_moves_of_one_workload_in_one_wave_are_made(sandbox: Sandbox, web: Look) -> None:
+    with without_controllers(sandbox):
+        async with counted_requests(sandbox) as requests:
+            snapshot, pods = web()
+            carrying = Carrying(requests)
+            carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot)
+            assert results(carried) == [EvictionResult.EVICTED] * 2
+            # the last look would hold the third pod if it did not know the operator's own eviction
+            forgetful = Carrying(requests)
+            assert results(await forgetful.carry_out([move(pods[2])], snapshot)) == [Reason.IN_MOTION]
 
 
-def test_two_moves_of_one_workload_in_one_wave_are_made(sandbox: Sandbox, web: Look) -> None:
-    async def scenario(requests: Counted) -> None:
-        snapshot, pods = web()
-        carrying = Carrying(requests)
-        carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot)
-        assert results(carried) == [EvictionResult.EVICTED] * 2
-        # the last look would hold the third pod if it did not know the operator's own eviction
-        forgetful = Carrying(requests)
-        assert results(await forgetful.carry_out([move(pods[2])], snapshot)) == [Reason.IN_MOTION]
-
-    sandbox.freeze_component(CONTROLLER_MANAGER)
-    try:
-        run_with_requests(sandbox, scenario)
-    finally:
-        sandbox.thaw_component(CONTROLLER_MANAGER)
-
-
-def test_a_policy_changed_to_dry_run_stops_its_wave(sandbox: Sandbox, web: Look) -> None:
-    async def scenario(requests: Counted) -> None:
+async def test_a_policy_changed_to_dry_run_stops_its_wave(sandbox: Sandbox, web: Look) -> None:
+    async with counted_requests(sandbox) as requests:
         snapshot, pods = web()
         stopped = Held(Reason.DRY_RUN, "switched")
         carrying = Carrying(requests, lambda _: stopped if requests.evictions else None)
@@ -79,8 +80,6 @@ def test_a_policy_changed_to_dry_run_stops_its_wave(sandbox: Sandbox, web: Look)
         assert results(carried) == [EvictionResult.EVICTED, Reason.DRY_RUN, Reason.DRY_RUN]
         assert requests.evictions == [pods[0].name]
         assert len(carrying.in_flight) == 1
-
-    run_with_requests(sandbox, scenario)
 
 
 class TestBudget:
@@ -105,10 +104,10 @@ class TestBudget:
 
         return set_it
 
-    def test_evictions_beyond_the_budget_are_not_requested(
+    async def test_evictions_beyond_the_budget_are_not_requested(
         self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
     ) -> None:
-        async def scenario(requests: Counted) -> None:
+        async with counted_requests(sandbox) as requests:
             set_min_available(2)
             snapshot, pods = web()
             moves = [move(each) for each in pods]
@@ -121,12 +120,10 @@ class TestBudget:
             ]
             assert set(requests.evictions) == {each.name for each in (pods[0], *pods[3:])}
 
-        run_with_requests(sandbox, scenario)
-
-    def test_a_budget_that_refused_is_not_tried_again_until_it_changes(
+    async def test_a_budget_that_refused_is_not_tried_again_until_it_changes(
         self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
     ) -> None:
-        async def scenario(requests: Counted) -> None:
+        async with counted_requests(sandbox) as requests:
             set_min_available(2)
             before, pods = web()
             set_min_available(3)
@@ -139,8 +136,6 @@ class TestBudget:
             set_min_available(2)
             carried = await carrying.carry_out([move(pods[0])], web()[0])
             assert results(carried) == [EvictionResult.EVICTED]
-
-        run_with_requests(sandbox, scenario)
 
 
 async def test_a_cancelled_eviction_counts_as_possibly_made() -> None:
@@ -206,7 +201,7 @@ async def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted
         assert len(stub.requests) == 3
 
 
-def test_a_replacement_that_a_scale_down_has_deleted_is_looked_up_at_once() -> None:
+async def test_a_replacement_that_a_scale_down_has_deleted_is_looked_up_at_once() -> None:
     a, b, c = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC), pod("c", "", SPEC)
     controller = a.controller
     assert controller is not None
@@ -218,23 +213,18 @@ def test_a_replacement_that_a_scale_down_has_deleted_is_looked_up_at_once() -> N
     )
 
     before, replaced, scaled_down = cluster([], [a, b]), cluster([], [b, c]), cluster([], [b])
-
-    async def scenario() -> None:
-        nonlocal now
-        async with stub.running() as requests:
-            carrying = Carrying(requests, clock=lambda: now)
-            send(carrying.journal, move(a), before)
-            carrying.journal.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
-            for now, there in ((1.0, scaled_down), (2.0, replaced)):  # noqa: B007 - the clock
-                carrying.update(there)
-                await carrying.look_after(there)
-                assert not stub.requests
-            now = 3.0
-            carrying.update(scaled_down)
-            await carrying.look_after(scaled_down)
-            assert [each.outcome for each in carrying.update(scaled_down)] == [Outcome.UNKNOWN]
-
-    asyncio.run(scenario())
+    async with stub.running() as requests:
+        carrying = Carrying(requests, clock=lambda: now)
+        send(carrying.journal, move(a), before)
+        carrying.journal.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
+        for now, there in ((1.0, scaled_down), (2.0, replaced)):  # noqa: B007 - the clock
+            carrying.update(there)
+            await carrying.look_after(there)
+            assert not stub.requests
+        now = 3.0
+        carrying.update(scaled_down)
+        await carrying.look_after(scaled_down)
+        assert [each.outcome for each in carrying.update(scaled_down)] == [Outcome.UNKNOWN]
 
 
 class Losing(Counted):
@@ -255,50 +245,36 @@ class Losing(Counted):
         return response
 
 
-class Later:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-def test_a_lost_eviction_is_sent_again_and_made_once(sandbox: Sandbox, web: Look) -> None:
-    async def scenario(requests: Requests) -> None:
+async def test_a_lost_eviction_is_sent_again_and_made_once(sandbox: Sandbox, web: Look) -> None:
+    async with requests_to(sandbox.kubeconfig) as requests:
         snapshot, pods = web()
-        losing, clock = Losing(requests, arrives=False), Later()
+        losing, clock = Losing(requests, arrives=False), Clock()
         carrying = Carrying(losing, clock=clock)
         assert results(await carrying.carry_out([move(pods[0])], snapshot)) == [EvictionResult.UNKNOWN]
         assert await carrying.ask_again(snapshot) == ()  # too soon
-        clock.seconds = UNANSWERED_SECONDS
+        clock.now = UNANSWERED_SECONDS
         assert await carrying.ask_again(snapshot, wanted=False) == ()
         assert results(await carrying.ask_again(snapshot)) == [EvictionResult.EVICTED]
         assert losing.evictions == [pods[0].name] * 2
         assert carrying.stages == [MovePhase.EVICTED]
-        clock.seconds *= 3
+        clock.now *= 3
         assert await carrying.ask_again(snapshot) == ()
         after = {each.uid for each in web()[1] if not each.terminating}
         assert {each.uid for each in pods} - after == {pods[0].uid}
 
-    with_requests(sandbox.kubeconfig, scenario)
 
-
-def test_an_eviction_whose_answer_was_lost_is_not_made_twice(sandbox: Sandbox, web: Look) -> None:
-    async def scenario(requests: Requests) -> None:
+async def test_an_eviction_whose_answer_was_lost_is_not_made_twice(sandbox: Sandbox, web: Look) -> None:
+    async with requests_to(sandbox.kubeconfig) as requests:
         snapshot, pods = web()
-        losing, clock = Losing(requests, arrives=True), Later()
+        losing, clock = Losing(requests, arrives=True), Clock()
         carrying = Carrying(losing, clock=clock)
         await carrying.carry_out([move(pods[0])], snapshot)
-        clock.seconds = UNANSWERED_SECONDS
+        clock.now = UNANSWERED_SECONDS
         # the watch is behind and still shows the old pod
         (again,) = results(await carrying.ask_again(snapshot))
         assert again in {Reason.IN_MOTION, EvictionResult.GONE, EvictionResult.CHANGED}
         assert losing.evictions == [pods[0].name]
         assert len(carrying.in_flight) == 1
-
-    with_requests(sandbox.kubeconfig, scenario)
 
 
 WORKLOADS: Final = 10
@@ -316,7 +292,7 @@ class Kinds(PassedOn):
         return await super().pass_on(path, names, send, **options)
 
 
-def test_moves_of_different_workloads_share_all_reads_but_two(sandbox: Sandbox, namespace: str) -> None:
+async def test_moves_of_different_workloads_share_all_reads_but_two(sandbox: Sandbox, namespace: str) -> None:
     for number in range(WORKLOADS):
         create_deployment(sandbox, namespace, deployment(f"web-{number}", replicas=3, cpu="1m"))
     for number in range(WORKLOADS):
@@ -329,20 +305,16 @@ def test_moves_of_different_workloads_share_all_reads_but_two(sandbox: Sandbox, 
     snapshot = take_snapshot(sandbox)
     pods = [each for key, each in snapshot.pods.items() if key.namespace == namespace]
     one_each = list({pod.controller: pod for pod in pods}.values())
-
-    async def scenario(requests: Requests) -> Counter[str]:
+    async with requests_to(sandbox.kubeconfig) as requests:
         kinds = Kinds(requests)
         # Time stands still, so that what is read is fresh for all moves, however slow the machine is.
         carried = await Carrying(kinds, clock=lambda: 0.0).carry_out(
             [move(pod, groups=(), from_domains=(), to_domains=()) for pod in one_each], snapshot
         )
         assert results(carried) == [EvictionResult.EVICTED] * WORKLOADS
-        return kinds.counts
-
-    counts = with_requests(sandbox.kubeconfig, scenario)
-    lists = counts.pop("pods")
+    lists = kinds.counts.pop("pods")
     assert lists <= WORKLOADS // 2
-    assert counts == {
+    assert kinds.counts == {
         "limitranges": 1,
         "resourcequotas": 1,
         "replicasets/{name}": WORKLOADS,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests, Response
 from respread.moves.ledger import Ledger
 from respread_sandbox import Sandbox
-from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import group, move
 from tests.fake_requests import PassedOn, Send
 from tests.integration.definitions import DEFINITIONS, wait_until_served
-from tests.integration.eviction_cluster import with_requests
+from tests.integration.eviction.carrying import without_controllers
+from tests.integration.eviction_cluster import requests_to, with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
 
@@ -54,16 +53,6 @@ def reason(held: Held | None) -> Reason | None:
 def pods_of(snapshot: ClusterSnapshot, namespace: str) -> list[Pod]:
     found = [pod for key, pod in snapshot.pods.items() if key.namespace == namespace]
     return sorted(found, key=lambda pod: pod.name)
-
-
-@contextmanager
-def without_controllers(sandbox: Sandbox) -> Iterator[None]:
-    """Stop all controllers while the context lasts."""
-    sandbox.freeze_component(CONTROLLER_MANAGER)
-    try:
-        yield
-    finally:
-        sandbox.thaw_component(CONTROLLER_MANAGER)
 
 
 @pytest.fixture
@@ -589,7 +578,7 @@ class TestManyControllers:
 
     NUMBER = 100
 
-    def test_each_controller_is_read_once_per_wave_and_several_concurrently(
+    async def test_each_controller_is_read_once_per_wave_and_several_concurrently(
         self, sandbox: Sandbox, namespace: str
     ) -> None:
         path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
@@ -605,15 +594,11 @@ class TestManyControllers:
         snapshot = take_snapshot(sandbox)
         one, two, *_ = pods_of(snapshot, namespace)
         everything = group(namespace)
-
-        async def scenario(requests: Requests) -> Watched:
+        async with requests_to(sandbox.kubeconfig) as requests:
             watched = Watched(requests)
             owners = Owners(watched, lambda: 0.0, rules=lambda _: VictimRules(min_replicas=1))
             for pod in (one, two, one):
                 assert await owners.why_not_at_rest(move(pod, groups=(everything,)), snapshot, Ledger()) is None
-            return watched
-
-        watched = with_requests(sandbox.kubeconfig, scenario)
         read = {name: count for (path, name), count in watched.paths.items() if path.endswith("replicasets/{name}")}
         assert len(read) == self.NUMBER
         # the controllers of the two moves are read again, with their pods

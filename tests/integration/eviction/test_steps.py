@@ -17,11 +17,19 @@ from respread.kube.requests import Requests, Response
 from respread.moves.entry import MovePhase, Outcome
 from respread.planning.plan import Move
 from respread_sandbox import Sandbox
-from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import move
 from tests.fake_requests import PassedOn, Send
-from tests.integration.eviction.carrying import Carrying, Counted, Look, results, run_with_requests, two_deployments
+from tests.integration.eviction.carrying import (
+    Carrying,
+    Counted,
+    Look,
+    counted_requests,
+    results,
+    two_deployments,
+    without_controllers,
+)
 from tests.integration.workloads import wait_until
+from tests.virtual_time import Clock
 
 
 @pytest.fixture
@@ -55,23 +63,22 @@ class Refusing(PassedOn):
         return await super().pass_on(path, names, send, **options)
 
 
-def test_both_pods_of_a_step_are_evicted(sandbox: Sandbox, web: Look) -> None:
-    async def scenario(requests: Counted) -> None:
+async def test_both_pods_of_a_step_are_evicted(sandbox: Sandbox, web: Look) -> None:
+    async with counted_requests(sandbox) as requests:
         snapshot, pods = web()
         carrying = Carrying(requests)
         carried = await carrying.carry_out(together(pods[0], pods[1]), snapshot)
         assert results(carried) == [EvictionResult.EVICTED] * 2
         assert carrying.stages == [MovePhase.EVICTED] * 2
 
-    run_with_requests(sandbox, scenario)
 
-
-def test_neither_pod_is_evicted_if_the_budget_allows_only_one(sandbox: Sandbox, namespace: str, web: Look) -> None:
+async def test_neither_pod_is_evicted_if_the_budget_allows_only_one(
+    sandbox: Sandbox, namespace: str, web: Look
+) -> None:
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web-0"}}}
     sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
-
-    async def scenario(requests: Counted) -> None:
+    async with counted_requests(sandbox) as requests:
         snapshot, pods = web()
         moves = [*together(pods[0], pods[1]), move(pods[3])]
         carried = await Carrying(requests).carry_out(moves, snapshot)
@@ -79,60 +86,43 @@ def test_neither_pod_is_evicted_if_the_budget_allows_only_one(sandbox: Sandbox, 
         assert results(carried)[1:] == [results(carried)[0], EvictionResult.EVICTED]
         assert requests.evictions == [pods[3].name]
 
-    run_with_requests(sandbox, scenario)
-
 
 @pytest.mark.parametrize("why", ["policy", "written", "owner", "rehearsal"])
-def test_neither_pod_is_evicted_if_one_of_them_is_held(sandbox: Sandbox, web: Look, why: str) -> None:
-    async def scenario(counted: Counted) -> None:
+async def test_neither_pod_is_evicted_if_one_of_them_is_held(sandbox: Sandbox, web: Look, why: str) -> None:
+    with without_controllers(sandbox):
+        async with counted_requests(sandbox) as counted:
+            snapshot, pods = web()
+            first, second = pods[0], pods[3]
+            refusing = Refusing(counted)
+            refusing.rehearsals_too = True
+            if why == "rehearsal":
+                refusing.refused = {second.name}
+            if why == "owner":
+                sandbox.api.request("DELETE", f"/api/v1/namespaces/{pods[4].namespace}/pods/{pods[4].name}")
+            stopped = Held(Reason.DRY_RUN, "switched")
+            carrying = Carrying(
+                refusing,
+                may_evict=lambda each: stopped if why == "policy" and each.pod is second else None,
+                unwritten={second.uid} if why == "written" else (),
+            )
+
+            carried = await carrying.carry_out(together(first, second), snapshot)
+            held = {
+                "policy": Reason.DRY_RUN,
+                "written": Reason.API_UNAVAILABLE,
+                "owner": Reason.IN_MOTION,
+                "rehearsal": Reason.HELD_BY_BUDGET,
+            }
+            assert results(carried) == [held[why]] * 2
+            assert refusing.evictions == []
+            assert len(carrying.in_flight) == 0
+
+
+async def test_the_second_pod_is_owed_once_the_first_is_evicted(sandbox: Sandbox, web: Look) -> None:
+    async with counted_requests(sandbox) as counted:
         snapshot, pods = web()
         first, second = pods[0], pods[3]
-        refusing = Refusing(counted)
-        refusing.rehearsals_too = True
-        if why == "rehearsal":
-            refusing.refused = {second.name}
-        if why == "owner":
-            sandbox.api.request("DELETE", f"/api/v1/namespaces/{pods[4].namespace}/pods/{pods[4].name}")
-        stopped = Held(Reason.DRY_RUN, "switched")
-        carrying = Carrying(
-            refusing,
-            may_evict=lambda each: stopped if why == "policy" and each.pod is second else None,
-            unwritten={second.uid} if why == "written" else (),
-        )
-
-        carried = await carrying.carry_out(together(first, second), snapshot)
-        held = {
-            "policy": Reason.DRY_RUN,
-            "written": Reason.API_UNAVAILABLE,
-            "owner": Reason.IN_MOTION,
-            "rehearsal": Reason.HELD_BY_BUDGET,
-        }
-        assert results(carried) == [held[why]] * 2
-        assert refusing.evictions == []
-        assert len(carrying.in_flight) == 0
-
-    sandbox.freeze_component(CONTROLLER_MANAGER)
-    try:
-        run_with_requests(sandbox, scenario)
-    finally:
-        sandbox.thaw_component(CONTROLLER_MANAGER)
-
-
-class Later:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-def test_the_second_pod_is_owed_once_the_first_is_evicted(sandbox: Sandbox, web: Look) -> None:
-    async def scenario(counted: Counted) -> None:
-        snapshot, pods = web()
-        first, second = pods[0], pods[3]
-        refusing, clock = Refusing(counted), Later()
+        refusing, clock = Refusing(counted), Clock()
         refusing.refused = {second.name}
         carrying = Carrying(refusing, clock=clock)
         carried = await carrying.carry_out(together(first, second), snapshot)
@@ -146,22 +136,20 @@ def test_the_second_pod_is_owed_once_the_first_is_evicted(sandbox: Sandbox, web:
 
         assert await ask() == ()  # too soon, the answer would be the same
         refusing.refused = set()
-        clock.seconds = OWED_SECONDS
+        clock.now = OWED_SECONDS
         # The refusal holds pods without a budget for 10 minutes, or until the pod has a budget.
         assert results(await ask()) == [Reason.HELD_BY_BUDGET]
         assert refusing.evictions == [first.name, second.name]
-        clock.seconds = 74.9
+        clock.now = 74.9
         assert carrying.update(snapshot) == ()
-        clock.seconds = 75
+        clock.now = 75
         (ended,) = carrying.update(snapshot)
         assert ended.move.pod is second
         assert ended.outcome is Outcome.UNKNOWN
         assert "refused, though others that it was to go with were made" in ended.message
 
-    run_with_requests(sandbox, scenario)
 
-
-def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, namespace: str, web: Look) -> None:
+async def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, namespace: str, web: Look) -> None:
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web-1"}}}
     sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
@@ -174,28 +162,26 @@ def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, name
             "the budget's status",
         )
 
-    async def scenario(counted: Counted) -> None:
+    async with counted_requests(sandbox) as counted:
         fill(2)
         before, pods = web()
         first, second = pods[0], pods[3]
-        clock = Later()
+        clock = Clock()
         full_in_between = FullInBetween(counted, lambda: fill(3))
         carrying = Carrying(full_in_between, clock=clock)
         carried = await carrying.carry_out(together(first, second), before)
         assert results(carried) == [EvictionResult.EVICTED, EvictionResult.HELD_BY_BUDGET]
 
         for seconds in (1, 2, 3):
-            clock.seconds = seconds
+            clock.now = seconds
             asked = await carrying.ask_again(web()[0], wanted=False)
             assert results(asked) == [Reason.HELD_BY_BUDGET]
         assert counted.evictions.count(second.name) == 2  # a dry run, and the refused eviction
         fill(2)
-        clock.seconds = 4
+        clock.now = 4
         asked = await carrying.ask_again(web()[0], wanted=False)
         assert results(asked) == [EvictionResult.EVICTED]
         assert carrying.stages == [MovePhase.EVICTED] * 2
-
-    run_with_requests(sandbox, scenario)
 
 
 class FullInBetween(PassedOn):

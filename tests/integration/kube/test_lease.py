@@ -16,7 +16,7 @@ from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import Requests
 from respread_sandbox import Sandbox
 from respread_sandbox.api import NotFoundError
-from tests.integration.eviction_cluster import EvictionCluster, with_requests
+from tests.integration.eviction_cluster import EvictionCluster, requests_to
 from tests.processes import wait_until
 
 TIMES = LeaseTimes(9)
@@ -72,8 +72,8 @@ async def until(condition: Callable[[], bool], *, seconds: float) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_one_replica_leads_renews_and_hands_over(candidates: Candidates) -> None:
-    async def scenario(requests: Requests) -> None:
+async def test_one_replica_leads_renews_and_hands_over(candidates: Candidates) -> None:
+    async with requests_to(candidates.kubeconfig) as requests:
         one, two = candidates.elector(requests, "one"), candidates.elector(requests, "two")
         first = asyncio.create_task(one.run())
         await until(one.holds, seconds=60)
@@ -97,11 +97,9 @@ def test_one_replica_leads_renews_and_hands_over(candidates: Candidates) -> None
         await asyncio.wait([second])
         assert "holderIdentity" not in candidates.spec()
 
-    with_requests(candidates.kubeconfig, scenario)
 
-
-def test_the_lease_survives_being_edited_and_being_deleted(candidates: Candidates) -> None:
-    async def scenario(requests: Requests) -> None:
+async def test_the_lease_survives_being_edited_and_being_deleted(candidates: Candidates) -> None:
+    async with requests_to(candidates.kubeconfig) as requests:
         one = candidates.elector(requests, "one")
         task = asyncio.create_task(one.run())
         await until(one.holds, seconds=60)
@@ -115,10 +113,8 @@ def test_the_lease_survives_being_edited_and_being_deleted(candidates: Candidate
         task.cancel()
         await asyncio.wait([task])
 
-    with_requests(candidates.kubeconfig, scenario)
 
-
-def test_without_permissions_no_replica_leads_and_none_fails(
+async def test_without_permissions_no_replica_leads_and_none_fails(
     candidates: Candidates, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warned() -> list[str]:
@@ -126,8 +122,7 @@ def test_without_permissions_no_replica_leads_and_none_fails(
 
     elsewhere = EvictionCluster(candidates.cluster.sandbox)
     candidates.lease = ObjectKey(elsewhere.namespace, "respread")
-
-    async def scenario(requests: Requests) -> None:
+    async with requests_to(candidates.kubeconfig) as requests:
         one = candidates.elector(requests, "one")
         task = asyncio.create_task(one.run())
         await until(lambda: bool(warned()), seconds=60)
@@ -136,7 +131,5 @@ def test_without_permissions_no_replica_leads_and_none_fails(
         assert not task.done()
         task.cancel()
         await asyncio.wait([task])
-
-    with_requests(candidates.kubeconfig, scenario)
     (said,) = warned()  # once, not at every attempt
     assert "needs the rights to get, create and update leases" in said

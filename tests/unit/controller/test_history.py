@@ -14,19 +14,13 @@ from respread.moves.entry import Ended, Outcome
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import move
 from tests.spreads import spread_of
+from tests.virtual_time import Clock
 from tests.worlds import cluster, constraint, node, pod, pods, spec
 
 NOW = 1_800_000_000.0
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
 FIRST = PAUSE.first_seconds
 NOBODY = ClusterSnapshot()
-
-
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def after_failures(clock: Clock) -> History:
@@ -40,7 +34,7 @@ def after_failures(clock: Clock) -> History:
 
 
 def test_in_the_first_minute_of_a_pause_nothing_is_evicted_in_any_namespace() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     history = after_failures(clock)
     clock.now += FIRST - 1
     assert history.why_not_tried(POLICY, "shop", (), NOBODY) is not None
@@ -48,7 +42,7 @@ def test_in_the_first_minute_of_a_pause_nothing_is_evicted_in_any_namespace() ->
 
 
 def test_after_a_minute_another_namespace_may_have_one_move_at_a_time() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     history = after_failures(clock)
     clock.now += FIRST
     assert history.why_not_tried(POLICY, "shop", (), NOBODY) is not None
@@ -57,7 +51,7 @@ def test_after_a_minute_another_namespace_may_have_one_move_at_a_time() -> None:
 
 
 def test_after_the_pause_the_failing_namespace_waits_for_all_moves_in_flight() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     history = after_failures(clock)
     clock.now = history.breakers.policies["default"].until
     assert history.why_not_tried(POLICY, "shop", {"elsewhere"}, NOBODY) is not None
@@ -80,7 +74,7 @@ def failed_stateful_sets(clock: Clock, history: History | None = None) -> Histor
 
 def test_the_replacements_that_are_not_ready_are_the_trial_after_a_pause() -> None:
     """No healthy pod is evicted for what is being tried already."""
-    history = failed_stateful_sets(Clock())
+    history = failed_stateful_sets(Clock(NOW))
     history.follow_trials({"default": POLICY}, replacement(ready=False))
     held = history.why_not_tried(POLICY, "shop", (), replacement(ready=False))
     assert held is not None
@@ -90,7 +84,7 @@ def test_the_replacements_that_are_not_ready_are_the_trial_after_a_pause() -> No
 
 
 def test_a_pause_is_over_when_the_replacement_becomes_ready_at_last() -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     history = failed_stateful_sets(clock)
     assert not history.follow_trials({"default": POLICY}, replacement(ready=True))
     history.follow_trials({}, replacement(ready=True))  # the policy was deleted, and is created again

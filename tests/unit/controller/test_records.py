@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from respread.controller.records.status_writer import (
     Wanted,
 )
 from respread.kube.listing import ListError
-from respread.kube.requests import Requests
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 
 ALL = Policy(kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", spec=ClusterPolicySpec())
@@ -54,36 +53,24 @@ def moves(*uids: str) -> Recorded:
     return Recorded(moves_in_flight=tuple(map(move, uids)))
 
 
-def writing(
-    scenario: Callable[[RecordWriter], Awaitable[None]],
-    exclusive_seconds: float = 10.0,
-    stub: StubApiServer | None = None,
-    **answers: Answering,
-) -> StubApiServer:
-    """Run a scenario with a writer and with answers by method."""
-    stub = StubApiServer() if stub is None else stub
+@asynccontextmanager
+async def writing(
+    exclusive_seconds: float = 10.0, **answers: Answering
+) -> AsyncIterator[tuple[RecordWriter, StubApiServer]]:
+    """Run an API server with answers by method, and yield a writer and the server."""
+    stub = StubApiServer()
     for method in ("POST", "PATCH"):
         stub.on(method, "", answers.get(method, answering({})))
-
-    async def serve(requests: Requests) -> None:
-        await scenario(RecordWriter(ExclusiveRequests(requests, lambda: 100.0, lambda: exclusive_seconds)))
-
-    async def run() -> None:
-        async with stub.running() as requests:
-            await serve(requests)
-
-    asyncio.run(run())
-    return stub
+    async with stub.running() as requests:
+        yield RecordWriter(ExclusiveRequests(requests, lambda: 100.0, lambda: exclusive_seconds)), stub
 
 
-def test_a_record_is_created_once_owned_by_its_policy_and_then_replaced() -> None:
-    async def scenario(writer: RecordWriter) -> None:
+async def test_a_record_is_created_once_owned_by_its_policy_and_then_replaced() -> None:
+    async with writing() as (writer, stub):
         assert await writer.write(OWN, moves("a"))
         assert await writer.write(OWN, moves("a", "b"))
         assert await writer.write(OWN, moves("a", "b"))  # the record has not changed
         assert await writer.write(ALL, NOTHING)  # there is no record, and none is needed
-
-    stub = writing(scenario)
     records = f"{GROUP}/namespaces/shop/rebalancepolicyrecords"
     assert stub.requests == [("POST", records), ("PATCH", f"{records}/uid-own")]
     made, changed = stub.bodies
@@ -95,67 +82,55 @@ def test_a_record_is_created_once_owned_by_its_policy_and_then_replaced() -> Non
     assert decode_record(changed["record"]) == moves("a", "b")
 
 
-def test_a_deleted_record_is_created_again() -> None:
-    async def scenario(writer: RecordWriter) -> None:
+async def test_a_deleted_record_is_created_again() -> None:
+    async with writing(PATCH=answering({"message": "not found"}, status=404)) as (writer, stub):
         writer.begin([FoundStatus("uid-all", PolicyStatus(), moves("a"))])
         assert await writer.write(ALL, moves("a", "b"))
-
-    stub = writing(scenario, PATCH=answering({"message": "not found"}, status=404))
     assert [method for method, _ in stub.requests] == ["PATCH", "POST"]
 
 
-def test_a_record_from_an_unanswered_request_is_replaced() -> None:
-    async def scenario(writer: RecordWriter) -> None:
+async def test_a_record_from_an_unanswered_request_is_replaced() -> None:
+    async with writing(POST=answering({"message": "already exists"}, status=409)) as (writer, stub):
         assert await writer.write(ALL, moves("a"))
-
-    stub = writing(scenario, POST=answering({"message": "already exists"}, status=409))
     assert [method for method, _ in stub.requests] == ["POST", "PATCH"]
 
 
 @pytest.mark.parametrize(
     "answer", [answering({"message": "no"}, status=500), answering({"message": "no"}, status=403), dropping]
 )
-def test_a_record_whose_write_was_not_confirmed_is_written_again(
+async def test_a_record_whose_write_was_not_confirmed_is_written_again(
     answer: Answering, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(writer: RecordWriter) -> None:
+    async with writing(POST=answer, PATCH=answer) as (writer, stub):
         assert not await writer.write(ALL, moves("a"))
         assert not writer.is_stored(ALL, moves("a"))
         assert not await writer.write(ALL, moves("a"))
-
-    assert len(writing(scenario, POST=answer, PATCH=answer).requests) == 2
+    assert len(stub.requests) == 2
     assert "Record not written" in caplog.text
 
 
-def test_a_record_is_written_again_after_an_unanswered_request_although_nothing_has_changed() -> None:
+async def test_a_record_is_written_again_after_an_unanswered_request_although_nothing_has_changed() -> None:
     """The move in the unanswered request is not made, so the next leader must not read it."""
-
-    async def scenario(writer: RecordWriter) -> None:
+    async with writing(PATCH=dropping) as (writer, stub):
         writer.begin([FoundStatus("uid-all", PolicyStatus(), NOTHING)])
         assert not await writer.write(ALL, moves("a"))
         stub.on("PATCH", "", answering({}))
         assert await writer.write(ALL, NOTHING)
-
-    stub = StubApiServer()
-    writing(scenario, stub=stub, PATCH=dropping)
     assert [decode_record(body["record"]) for body in stub.bodies] == [moves("a"), NOTHING]
 
 
-def test_a_replica_that_no_longer_leads_writes_no_record() -> None:
-    async def scenario(writer: RecordWriter) -> None:
+async def test_a_replica_that_no_longer_leads_writes_no_record() -> None:
+    async with writing(exclusive_seconds=0.0) as (writer, stub):
         assert not await writer.write(ALL, moves("a"))
+    assert stub.requests == []
 
-    assert writing(scenario, exclusive_seconds=0.0).requests == []
 
-
-def test_a_record_that_is_too_long_is_not_written() -> None:
+async def test_a_record_that_is_too_long_is_not_written() -> None:
     many = Recorded(moves_in_flight=tuple(move(f"{'u' * 4000}{number}") for number in range(500)))
-
-    async def scenario(writer: RecordWriter) -> None:
+    async with writing() as (writer, stub):
         assert len(encode_record(many)) > MAX_RECORD_LENGTH
         assert not await writer.write(ALL, many)
-
-    assert writing(scenario).requests == []
+    assert stub.requests == []
 
 
 DEEP = "[" * 5_000 + "]" * 5_000
@@ -225,38 +200,33 @@ class Leading:
         self.stub.on("PATCH", "/status", answering({}))
         self.stub.on("PATCH", "", answering({}))
 
-    def run(self, scenario: Callable[[StatusWriter], Awaitable[None]]) -> None:
-        """Let a writer begin to lead, and run a scenario with it."""
-
-        async def serve() -> None:
-            async with self.stub.running() as requests:
-                writer = StatusWriter(
-                    requests,
-                    ExclusiveRequests(requests, lambda: self.seconds, lambda: 10.0),
-                    lambda: self.seconds,
-                    completed=lambda _, record: record,
-                )
-                found = await writer.read()
-                writer.begin(found.values())
-                self.stub.requests.clear()
-                self.stub.bodies.clear()
-                self.found = found
-                await scenario(writer)
-
-        asyncio.run(serve())
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[StatusWriter]:
+        """Let a writer begin to lead, and yield it."""
+        async with self.stub.running() as requests:
+            writer = StatusWriter(
+                requests,
+                ExclusiveRequests(requests, lambda: self.seconds, lambda: 10.0),
+                lambda: self.seconds,
+                completed=lambda _, record: record,
+            )
+            self.found = await writer.read()
+            writer.begin(self.found.values())
+            self.stub.requests.clear()
+            self.stub.bodies.clear()
+            yield writer
 
     async def write(self, writer: StatusWriter, record: Recorded) -> None:
         """Write the status of the cluster's policy unchanged, and a record."""
         await writer.write([Wanted(ALL, self.found["all"].status, record, PolicyStatus())], self.seconds)
 
 
-def test_a_new_leader_reads_statuses_and_records_and_writes_only_what_differs() -> None:
+async def test_a_new_leader_reads_statuses_and_records_and_writes_only_what_differs() -> None:
     leading = Leading()
     leading.policies[NAMESPACED_POLICIES]["status"] = {"summary": {"evicted": 7}}
     of_own = {"metadata": {"name": "uid-own", "namespace": "shop"}, "record": encode_record(moves("b"))}
     leading.stub.on("GET", RECORD_OF_OWN.path, listed(of_own))
-
-    async def scenario(writer: StatusWriter) -> None:
+    async with leading.running() as writer:
         own = leading.found["shop/own"]
         assert (own.record, leading.found["all"].record) == (moves("b"), None)
         assert own.status.summary == Summary(evicted=7)
@@ -268,42 +238,34 @@ def test_a_new_leader_reads_statuses_and_records_and_writes_only_what_differs() 
             ],
             leading.seconds,
         )
-
-    leading.run(scenario)
     assert leading.stub.requests == [("POST", f"{GROUP}/clusterrebalancepolicyrecords")]
 
 
-def test_a_record_of_another_policy_or_namespace_is_ignored() -> None:
+async def test_a_record_of_another_policy_or_namespace_is_ignored() -> None:
     leading = Leading()
     records = [
         {"metadata": {"name": name, "namespace": namespace}, "record": encode_record(moves("x"))}
         for name, namespace in (("uid-gone", "shop"), ("uid-own", "elsewhere"), ("uid-all", "shop"))
     ]
     leading.stub.on("GET", RECORD_OF_OWN.path, listed(*records))
-
-    async def scenario(_: StatusWriter) -> None:
+    async with leading.running():
         assert [each.record for each in leading.found.values()] == [None, None]
-
-    leading.run(scenario)
 
 
 @pytest.mark.parametrize("answer", [REFUSED, answering({}, status=404)], ids=["forbidden", "no definition"])
-def test_a_replica_that_can_not_read_records_does_not_take_over(answer: Answering) -> None:
+async def test_a_replica_that_can_not_read_records_does_not_take_over(answer: Answering) -> None:
     leading = Leading()
     leading.stub.on("GET", RECORD_OF_ALL.path, answer)
 
-    async def scenario(_: StatusWriter) -> None:
-        pytest.fail("it began")
-
     with pytest.raises(ListError, match="clusterrebalancepolicyrecords"):
-        leading.run(scenario)
+        async with leading.running():
+            pytest.fail("it began")
 
 
-def test_records_are_written_again_once_their_deleted_crds_are_applied_again() -> None:
+async def test_records_are_written_again_once_their_deleted_crds_are_applied_again() -> None:
     leading = Leading()
     gone = answering({"message": "not found"}, status=404)
-
-    async def scenario(writer: StatusWriter) -> None:
+    async with leading.running() as writer:
         await leading.write(writer, moves("a"))
         leading.stub.on("PATCH", "", gone)
         leading.stub.on("POST", "records", gone)
@@ -315,37 +277,31 @@ def test_records_are_written_again_once_their_deleted_crds_are_applied_again() -
         leading.seconds += LEAST_INTERVAL_SECONDS
         await leading.write(writer, moves("a", "b"))
         assert writer.trouble(ALL) == ""
-
-    leading.run(scenario)
     sent = zip(leading.stub.requests, leading.stub.bodies, strict=True)
     *_, created = (body for (method, _), body in sent if method == "POST")
     assert decode_record(created["record"]) == moves("a", "b")
 
 
-def test_a_record_that_was_not_confirmed_is_not_taken_for_the_one_before() -> None:
+async def test_a_record_that_was_not_confirmed_is_not_taken_for_the_one_before() -> None:
     """The move in it is not made, but the API server may have stored it."""
     leading = Leading()
     of_all = {"metadata": {"name": "uid-all"}, "record": encode_record(moves("a"))}
     leading.stub.on("GET", RECORD_OF_ALL.path, listed(of_all))
-
-    async def scenario(writer: StatusWriter) -> None:
+    async with leading.running() as writer:
         leading.stub.on("PATCH", "", answering({"message": "etcd timed out"}, status=500))
         await leading.write(writer, moves("a", "b"))
         leading.stub.on("PATCH", "", answering({}))
         leading.seconds += LEAST_INTERVAL_SECONDS
         await leading.write(writer, moves("a"))
-
-    leading.run(scenario)
     records = [body["record"] for body in leading.stub.bodies if "record" in body]
     assert [decode_record(each) for each in records] == [moves("a", "b"), moves("a")]
 
 
-def test_a_status_is_written_although_its_record_is_refused() -> None:
+async def test_a_status_is_written_although_its_record_is_refused() -> None:
     """The status says why nothing is evicted."""
     leading = Leading()
     leading.stub.on("POST", "records", REFUSED)
-
-    async def scenario(writer: StatusWriter) -> None:
+    async with leading.running() as writer:
         status = msgspec.structs.replace(leading.found["all"].status, summary=Summary(violated=3))
         await writer.write([Wanted(ALL, status, moves("a"), PolicyStatus())], leading.seconds)
         assert [path for _, path in leading.stub.requests] == [
@@ -359,26 +315,20 @@ def test_a_status_is_written_although_its_record_is_refused() -> None:
         assert len(leading.stub.requests) == 3  # the record again, and not the status
         assert writer.trouble(ALL) == "the API server refused it: 403, no"
 
-    leading.run(scenario)
 
-
-def test_the_first_record_leaves_no_status_empty() -> None:
+async def test_the_first_record_leaves_no_status_empty() -> None:
     """A replica that finds no Lease would conclude from an empty status that no replica has led before."""
     leading = Leading()
     remembered = [moves("a"), moves("a", "b")]
-
-    async def serve() -> None:
-        async with leading.stub.running() as requests:
-            writer = StatusWriter(
-                requests,
-                ExclusiveRequests(requests, lambda: 100.0, lambda: 10.0),
-                lambda: 100.0,
-                completed=lambda *_: remembered.pop(0),
-            )
-            for _ in range(2):
-                assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}
-
-    asyncio.run(serve())
+    async with leading.stub.running() as requests:
+        writer = StatusWriter(
+            requests,
+            ExclusiveRequests(requests, lambda: 100.0, lambda: 10.0),
+            lambda: 100.0,
+            completed=lambda *_: remembered.pop(0),
+        )
+        for _ in range(2):
+            assert await writer.ensure([(ALL, PolicyStatus())]) == {"all"}
     records = f"{GROUP}/clusterrebalancepolicyrecords"
     assert leading.stub.requests == [
         ("POST", records),

@@ -28,6 +28,7 @@ from respread.spread.index import Spread
 from respread.timing import ClockReading
 from tests.eviction_moves import move, send
 from tests.spreads import spread_of
+from tests.virtual_time import Clock
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 SPEC = spec(constraint())
@@ -40,14 +41,6 @@ ENFORCING = Policy(
 SETTING = PolicySetting((ENFORCING,))
 ONE_SECOND = timedelta(seconds=1)
 WALL = NOW.timestamp()
-
-
-class Clock:
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def world(*others: Pod, at_a: int = 3) -> ClusterSnapshot:

@@ -12,20 +12,13 @@ from respread.cluster.objects import PodDisruptionBudget
 from respread.eviction.answers import Answer, EvictionResult
 from respread.holds.refusals import PAUSE, Budgets, Refusals
 from tests.eviction_moves import SPEC, group, move
+from tests.virtual_time import Clock
 from tests.worlds import pod
 
 A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
 UNREAD = Held(Reason.API_UNAVAILABLE, "the LimitRanges could not be read")
 MOVING = Held(Reason.IN_MOTION, "it has changed")
 FIRST, SECOND = (move(each, groups=(group("default"),)) for each in (A, B))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def budgets(allowed: int = 1, *names: str) -> Budgets:

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from respread.telemetry.health import IDLE_LIMIT_SECONDS, SILENCE_LIMIT_SECONDS, WatchHealth
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.virtual_time import Clock
 
 
 def failed(health: WatchHealth) -> dict[str, str]:
@@ -42,7 +35,7 @@ def test_the_obstacle_of_a_kind_is_reported_until_a_request_succeeds() -> None:
 
 
 def test_the_age_of_a_watch_counts_from_its_last_data() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     health = WatchHealth(["pods", "nodes"], clock)
     clock.now += 10
     health.heard("pods")
@@ -52,7 +45,7 @@ def test_the_age_of_a_watch_counts_from_its_last_data() -> None:
 
 
 def test_a_kind_without_requests_is_stuck() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     health = WatchHealth(["pods", "nodes"], clock)
     clock.now += IDLE_LIMIT_SECONDS
     health.heard("pods")
@@ -65,7 +58,7 @@ def test_a_kind_without_requests_is_stuck() -> None:
 
 
 def test_a_kind_whose_requests_fail_has_a_longer_limit() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     health = WatchHealth(["pods"], clock)
     while clock.now < 1000 + SILENCE_LIMIT_SECONDS:
         clock.now += 30

@@ -13,6 +13,7 @@ import pytest
 from respread.kube.metrics_readers import MOST_REMEMBERED, REMEMBERED_SECONDS, TIMEOUT_SECONDS, MetricsReaders
 from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests
+from tests.virtual_time import Clock
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -46,14 +47,6 @@ class ApiServer(FakeRequests):
         if options["body"]["spec"]["token"] in self.known:
             return answer({"authenticated": True, "user": USER})
         return answer({"user": {}})
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def answer(status: object, code: int = 201) -> Response:

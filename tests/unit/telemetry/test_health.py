@@ -5,21 +5,12 @@ from __future__ import annotations
 import pytest
 
 from respread.telemetry.health import Check, HealthReport, Heartbeat
-
-
-class Clock:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.virtual_time import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture
