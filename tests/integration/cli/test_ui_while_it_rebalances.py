@@ -74,38 +74,34 @@ def keep_in_zone_a(sandbox: Sandbox) -> None:
             sandbox.api.request("PATCH", path, cost)
 
 
-def test_the_page_shows_the_skew_the_evictions_and_the_operators_events(
+async def test_the_page_shows_the_skew_the_evictions_and_the_operators_events(
     cluster: Sandbox, page: Page, program: str, tmp_path: Path
 ) -> None:
     in_thread = asyncio.to_thread
-
-    async def look() -> None:
-        async with browser(program) as tab, asyncio.timeout(3 * LONG_SECONDS):
-            await tab.open(page.url)
-            balanced = "✓ All 3 constraints hold"  # two are the operator's own
-            await tab.wait_for(f"document.querySelector('h1').textContent.startsWith({json.dumps(balanced)})")
-            begun = time.monotonic()
-            await in_thread(scale, cluster, NAMESPACE, "web", 5)
-            await tab.wait_for(f"String([...{WORST_ROW}].map((each) => parseInt(each.textContent, 10))) === '3,1,1'")
-            taken = time.monotonic() - begun
-            sys.stdout.write(f"The page shows a scale-down after {taken:.2f} s\n")  # pytest -rP prints it
-            assert taken < SHOWN_SECONDS
-            would = "✗ 1 of 3 constraints is violated: 1 eviction would restore it"
-            await tab.wait_for(f"document.querySelector('h1').textContent.includes({json.dumps(would)})")
-            with OperatorProcess(cluster, tmp_path) as operator:
-                await in_thread(operator.wait_until_ready)
-                await in_thread(cluster.api.request, "PATCH", f"{POLICIES}/test", {"spec": {"mode": "Enforce"}})
-                await tab.wait_for("document.querySelector('h1').textContent.startsWith('✓')")
-                told = "[...document.querySelectorAll('.happenings .evicted')].map((each) => each.textContent)"
-                await tab.wait_for(f"{told}.length === 1 && {told}[0].includes('holds more than maxSkew 1')")
-                assert "deploy/web holds again" in await tab.text(".happenings")
-                await tab.run(
-                    "[...document.querySelectorAll('.rows a')].find((a) => a.textContent === 'deploy/web').click()"
-                )
-                await tab.wait_for("document.querySelector('.happenings')?.textContent.includes('EvictedForSpread')")
-                assert "zone-a holds more than maxSkew 1 allows" in await tab.text(".happenings")
-                assert await in_thread(operator.stop) == 0
-            assert tab.problems == []
-
-    asyncio.run(look())
+    async with browser(program) as tab, asyncio.timeout(3 * LONG_SECONDS):
+        await tab.open(page.url)
+        balanced = "✓ All 3 constraints hold"  # two are the operator's own
+        await tab.wait_for(f"document.querySelector('h1').textContent.startsWith({json.dumps(balanced)})")
+        begun = time.monotonic()
+        await in_thread(scale, cluster, NAMESPACE, "web", 5)
+        await tab.wait_for(f"String([...{WORST_ROW}].map((each) => parseInt(each.textContent, 10))) === '3,1,1'")
+        taken = time.monotonic() - begun
+        sys.stdout.write(f"The page shows a scale-down after {taken:.2f} s\n")  # pytest -rP prints it
+        assert taken < SHOWN_SECONDS
+        would = "✗ 1 of 3 constraints is violated: 1 eviction would restore it"
+        await tab.wait_for(f"document.querySelector('h1').textContent.includes({json.dumps(would)})")
+        with OperatorProcess(cluster, tmp_path) as operator:
+            await in_thread(operator.wait_until_ready)
+            await in_thread(cluster.api.request, "PATCH", f"{POLICIES}/test", {"spec": {"mode": "Enforce"}})
+            await tab.wait_for("document.querySelector('h1').textContent.startsWith('✓')")
+            told = "[...document.querySelectorAll('.happenings .evicted')].map((each) => each.textContent)"
+            await tab.wait_for(f"{told}.length === 1 && {told}[0].includes('holds more than maxSkew 1')")
+            assert "deploy/web holds again" in await tab.text(".happenings")
+            await tab.run(
+                "[...document.querySelectorAll('.rows a')].find((a) => a.textContent === 'deploy/web').click()"
+            )
+            await tab.wait_for("document.querySelector('.happenings')?.textContent.includes('EvictedForSpread')")
+            assert "zone-a holds more than maxSkew 1 allows" in await tab.text(".happenings")
+            assert await in_thread(operator.stop) == 0
+        assert tab.problems == []
     assert max(pods_per_domain(cluster, NAMESPACE, "web").values()) == 2

@@ -68,20 +68,17 @@ def pods_of(namespace: str) -> str:
 # -- lists and events ----------------------------------------------------------------------------------------------
 
 
-def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: str) -> None:
+async def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: str) -> None:
     names = {f"web-{number}" for number in range(510)}  # a page holds 500
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: cluster.api.request("POST", pods_of(team), pod(name)), names))
 
-    async def scenario() -> None:
+    try:
         async with running_watches(cluster.kubeconfig) as watches:
             assert watches.pods(team) == names
             held = watches.informers.state.snapshot.pods_by_node["node-1"]
             assert {key.name for key in held if key.namespace == team} == names
             await watches.until(lambda: not watches.problems())  # the API server may reject its first watch with 429
-
-    try:
-        asyncio.run(scenario())
     finally:
         cluster.api.request("DELETE", f"{pods_of(team)}?gracePeriodSeconds=0")
 
@@ -298,7 +295,7 @@ async def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(cl
         await watches.until(lambda: watches.pods(team) == {"web", "new"})
 
 
-def test_an_aggregated_api_that_is_down_does_not_concern_the_watches(cluster: Sandbox, team: str) -> None:
+async def test_an_aggregated_api_that_is_down_does_not_concern_the_watches(cluster: Sandbox, team: str) -> None:
     """As metrics.k8s.io without a running metrics-server: discovery of its group is answered with 503."""
     services, name = "/apis/apiregistration.k8s.io/v1/apiservices", "v1beta1.metrics.k8s.io"
     spec = {
@@ -309,17 +306,13 @@ def test_an_aggregated_api_that_is_down_does_not_concern_the_watches(cluster: Sa
         "versionPriority": 100,
         "insecureSkipTLSVerify": True,
     }
-
-    async def scenario() -> None:
+    cluster.api.request("POST", services, {"metadata": {"name": name}, "spec": spec})
+    try:
+        wait_until(lambda: not _is_missing(cluster, "/apis/metrics.k8s.io/v1beta1"), "the API to be registered")
         with pytest.raises(ApiError, match="503"):
             await request(cluster, "GET", "/apis/metrics.k8s.io/v1beta1")
         async with running_watches(cluster.kubeconfig) as watches:
             assert not watches.problems()
-
-    cluster.api.request("POST", services, {"metadata": {"name": name}, "spec": spec})
-    try:
-        wait_until(lambda: not _is_missing(cluster, "/apis/metrics.k8s.io/v1beta1"), "the API to be registered")
-        asyncio.run(scenario())
     finally:
         cluster.api.request("DELETE", f"{services}/{name}")
 

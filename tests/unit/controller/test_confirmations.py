@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+import pytest
 from immutables import Map
 
 from respread.controller.permission import (
@@ -17,7 +18,8 @@ from respread.controller.permission import (
     Confirmations,
     PolicyVersions,
 )
-from tests.virtual_time import run_in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 QUICK_SECONDS = 0.05
 
@@ -40,52 +42,46 @@ class Reader:
         return PolicyVersions(Map(), asked_at)
 
 
-def oldest_answer(reader: Reader, places: list[str], seconds: int, after: int) -> dict[str, float]:
+async def oldest_answer(reader: Reader, places: list[str], seconds: int, after: int) -> dict[str, float]:
     """Ask for all places once a second, and return how old the answer of each ever was after a while."""
-
-    async def run() -> dict[str, float]:
-        clock = asyncio.get_running_loop().time
-        confirmations = Confirmations(reader.read, clock)
-        oldest: dict[str, float] = {}
-        asking: set[asyncio.Task[None]] = set()
-        for second in range(seconds):
-            asking |= {asyncio.create_task(confirmations.refresh((EVERYWHERE, place))) for place in places}
-            await asyncio.sleep(1.0)
-            for place in (EVERYWHERE, *places) if second >= after else ():
-                known = confirmations.of(place)
-                age = clock() - (known.asked_at if known is not None else 0.0)
-                oldest[place] = max(age, oldest.get(place, 0.0))
-        await asyncio.gather(*asking)
-        await confirmations.aclose()
-        return oldest
-
-    return run_in_virtual_time(run())
+    clock = asyncio.get_running_loop().time
+    confirmations = Confirmations(reader.read, clock)
+    oldest: dict[str, float] = {}
+    asking: set[asyncio.Task[None]] = set()
+    for second in range(seconds):
+        asking |= {asyncio.create_task(confirmations.refresh((EVERYWHERE, place))) for place in places}
+        await asyncio.sleep(1.0)
+        for place in (EVERYWHERE, *places) if second >= after else ():
+            known = confirmations.of(place)
+            age = clock() - (known.asked_at if known is not None else 0.0)
+            oldest[place] = max(age, oldest.get(place, 0.0))
+    await asyncio.gather(*asking)
+    await confirmations.aclose()
+    return oldest
 
 
-def test_slow_namespaces_delay_neither_others_nor_the_cluster_policies() -> None:
+async def test_slow_namespaces_delay_neither_others_nor_the_cluster_policies() -> None:
     slow = {f"slow-{number}": 4.0 for number in range(40)}
     reader = Reader(slow)
-    oldest = oldest_answer(reader, [*slow, "shop"], seconds=60, after=30)
+    oldest = await oldest_answer(reader, [*slow, "shop"], seconds=60, after=30)
     assert oldest["shop"] < CONFIRMED_SECONDS
     assert oldest[EVERYWHERE] < CONFIRMED_SECONDS
     assert reader.most <= AT_ONCE + SLOW_AT_ONCE + 1
 
 
-def test_a_place_is_read_once_a_second() -> None:
-    async def times() -> list[float]:
-        confirmations, asked = Confirmations(Reader({}).read, asyncio.get_running_loop().time), set[float]()
-        for _ in range(10):
-            await confirmations.refresh(["shop"])
-            asked |= {answer.asked_at for answer in (confirmations.of("shop"),) if answer is not None}
-            await asyncio.sleep(0.3)
-        return sorted(asked)
-
-    asked = run_in_virtual_time(times())
-    assert all(CONFIRM_SECONDS <= after - at < CONFIRMED_SECONDS for at, after in pairwise(asked))
+async def test_a_place_is_read_once_a_second() -> None:
+    confirmations, asked = Confirmations(Reader({}).read, asyncio.get_running_loop().time), set[float]()
+    for _ in range(10):
+        await confirmations.refresh(["shop"])
+        asked |= {answer.asked_at for answer in (confirmations.of("shop"),) if answer is not None}
+        await asyncio.sleep(0.3)
+    assert all(CONFIRM_SECONDS <= after - at < CONFIRMED_SECONDS for at, after in pairwise(sorted(asked)))
     assert len(asked) > 1
 
 
-def test_a_read_of_policies_that_takes_too_long_is_cancelled() -> None:
+async def test_a_read_of_policies_that_takes_too_long_is_cancelled() -> None:
     reader = Reader({f"stuck-{number}": 10 * READING_SECONDS for number in range(AT_ONCE)})
-    oldest = oldest_answer(reader, [*(f"stuck-{number}" for number in range(AT_ONCE)), "shop"], seconds=20, after=10)
+    oldest = await oldest_answer(
+        reader, [*(f"stuck-{number}" for number in range(AT_ONCE)), "shop"], seconds=20, after=10
+    )
     assert oldest["shop"] < CONFIRMED_SECONDS

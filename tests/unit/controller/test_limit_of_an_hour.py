@@ -16,7 +16,8 @@ from tests.fake_requests import FakeRequests
 from tests.informer_parts import Parts
 from tests.properties.instances import factor
 from tests.unit.controller.simulated_cluster import SimulatedCluster
-from tests.virtual_time import run_in_virtual_time
+
+pytestmark = pytest.mark.virtual_time
 
 PER_HOUR = 3
 LIMITS = {
@@ -115,49 +116,45 @@ class Process(FakeRequests):
         return await self._cluster.answer(method, path, names, **options)
 
 
-def evicted(cluster: Unreliable, *seconds: float) -> int:
+async def evicted(cluster: Unreliable, *seconds: float) -> int:
     """Run operators one after another, each for a time, and return the number of evicted pods."""
-
-    async def scenario() -> int:
-        for each in seconds:
-            await cluster.lead(each)
-        return len(cluster.evicted)
-
-    return run_in_virtual_time(scenario())
+    for each in seconds:
+        await cluster.lead(each)
+    return len(cluster.evicted)
 
 
 @pytest.mark.parametrize("killed", [(), (40.0,), (0.5, 0.5)])
-def test_an_eviction_that_never_arrived_does_not_count_once_that_is_certain(killed: tuple[float, ...]) -> None:
+async def test_an_eviction_that_never_arrived_does_not_count_once_that_is_certain(killed: tuple[float, ...]) -> None:
     cluster = Unreliable(Random(1), lost=1.0, late=0.0, for_seconds=100.0)
-    assert evicted(cluster, *killed, 1500.0) == PER_HOUR
+    assert await evicted(cluster, *killed, 1500.0) == PER_HOUR
 
 
 @pytest.mark.parametrize("seed", range(12 * factor()))
-def test_no_more_and_no_fewer_evictions_are_made_than_the_limit_of_an_hour_allows(seed: int) -> None:
+async def test_no_more_and_no_fewer_evictions_are_made_than_the_limit_of_an_hour_allows(seed: int) -> None:
     chance = Random(seed)
     lost, late = chance.choice([(0.9, 0.1), (0.5, 0.5), (0.3, 0.3), (0.0, 1.0), (0.0, 0.0)])
     cluster = Unreliable(chance, lost=lost, late=late, for_seconds=chance.choice([60.0, 250.0]))
     killed = [chance.choice([0.2, 0.35, 0.5, 1.0, 6.0]) for _ in range(chance.randrange(5))]
-    assert evicted(cluster, *killed, 2000.0) == PER_HOUR
+    assert await evicted(cluster, *killed, 2000.0) == PER_HOUR
 
 
 @pytest.mark.parametrize("killed", [(), (0.5,)])
 @pytest.mark.parametrize("for_seconds", [1.0, 40.0, 80.0])
-def test_evictions_that_arrive_as_late_as_possible_count(killed: tuple[float, ...], for_seconds: float) -> None:
+async def test_evictions_that_arrive_as_late_as_possible_count(killed: tuple[float, ...], for_seconds: float) -> None:
     cluster = Slow(Random(1), lost=0.0, late=1.0, for_seconds=for_seconds)
-    assert evicted(cluster, *killed, 1500.0) == PER_HOUR
+    assert await evicted(cluster, *killed, 1500.0) == PER_HOUR
 
 
 NEEDED = {"aaabc": 1, "aaaa": 2, "aaaaa": 3, "aaaaaa": 4}
 """The fewest evictions for a workload with pods in these zones."""
 
 
-def restored(zones: list[str], per_hour: int, quiet_period: str) -> tuple[int, int]:
+async def restored(zones: list[str], per_hour: int, quiet_period: str) -> tuple[int, int]:
     """Return how many workloads were restored within the hour, and the number of evictions."""
     limits = {**LIMITS, "perHour": per_hour, "inFlight": 3, "inFlightPerNamespace": 3, "inFlightPerWorkload": 1}
     cluster = SimulatedCluster(len(zones), limits=limits, zones=zones)
     cluster.policy["spec"]["quietPeriod"] = quiet_period
-    run_in_virtual_time(cluster.run(900))
+    await cluster.run(900)
     return len(zones) - cluster.violated, len(cluster.evicted)
 
 
@@ -171,18 +168,18 @@ def restored(zones: list[str], per_hour: int, quiet_period: str) -> tuple[int, i
         (["aaaaaa", "aaaaa", "aaaaaa"], 8, "20s", (2, 8)),  # a plan leaves out those that are begun
     ],
 )
-def test_groups_that_are_begun_are_finished_before_others_begin(
+async def test_groups_that_are_begun_are_finished_before_others_begin(
     zones: list[str], per_hour: int, quiet_period: str, expected: tuple[int, int]
 ) -> None:
-    assert restored(zones, per_hour, quiet_period) == expected
+    assert await restored(zones, per_hour, quiet_period) == expected
 
 
 @pytest.mark.parametrize("seed", range(10 * factor()))
-def test_as_many_groups_are_restored_as_the_limit_of_an_hour_allows(seed: int) -> None:
+async def test_as_many_groups_are_restored_as_the_limit_of_an_hour_allows(seed: int) -> None:
     chance = Random(seed)
     zones = [chance.choice(list(NEEDED)) for _ in range(chance.randrange(2, 8))]
     per_hour = chance.randrange(1, sum(NEEDED[each] for each in zones) + 1)
     best = sum(together <= per_hour for together in accumulate(sorted(NEEDED[each] for each in zones)))
-    found, evictions = restored(zones, per_hour, chance.choice(["1ms", "20s"]))
+    found, evictions = await restored(zones, per_hour, chance.choice(["1ms", "20s"]))
     assert found == best
     assert evictions <= per_hour

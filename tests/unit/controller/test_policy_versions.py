@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,34 +26,32 @@ def listed(*items: dict[str, Any], rest: str = "") -> dict[str, Any]:
     return {"metadata": {"resourceVersion": "7", **({"continue": rest} if rest else {})}, "items": list(items)}
 
 
-def read(answer: Answering, *, namespace: str = EVERYWHERE, kinds: Iterable[Kind] = POLICY_KINDS) -> PolicyVersions:
+async def read(
+    answer: Answering, *, namespace: str = EVERYWHERE, kinds: Iterable[Kind] = POLICY_KINDS
+) -> PolicyVersions:
     """Read from an API server that answers for one namespace only."""
     stub = StubApiServer()
     path = NAMESPACED_POLICIES.path_in_namespace.format(namespace=namespace) if namespace else CLUSTER_POLICIES.path
     stub.on("GET", path, answer)
-
-    async def ask() -> PolicyVersions:
-        async with stub.running() as requests:
-            found = await read_versions(requests, lambda: 5.0, namespace, kinds=kinds)
-        assert {asked for _, asked in stub.requests} <= {path}  # no other path is requested
-        return found
-
-    return asyncio.run(ask())
+    async with stub.running() as requests:
+        found = await read_versions(requests, lambda: 5.0, namespace, kinds=kinds)
+    assert {asked for _, asked in stub.requests} <= {path}  # no other path is requested
+    return found
 
 
-def test_cluster_and_namespaced_policies_are_read_separately_with_full_names() -> None:
-    assert read(answering(listed(item("all", 3)))) == PolicyVersions(Map({"all": ("uid-all", 3)}), 5.0)
-    own = read(answering(listed(item("own", 1, "shop"))), namespace="shop")
+async def test_cluster_and_namespaced_policies_are_read_separately_with_full_names() -> None:
+    assert await read(answering(listed(item("all", 3)))) == PolicyVersions(Map({"all": ("uid-all", 3)}), 5.0)
+    own = await read(answering(listed(item("own", 1, "shop"))), namespace="shop")
     assert own == PolicyVersions(Map({"shop/own": ("uid-own", 1)}), 5.0)
-    none = read(answering({"metadata": {"resourceVersion": "7"}, "items": None}), namespace="shop")
+    none = await read(answering({"metadata": {"resourceVersion": "7"}, "items": None}), namespace="shop")
     assert none == PolicyVersions(Map(), 5.0)
 
 
-def test_a_kind_that_is_ignored_is_not_requested() -> None:
-    assert read(dropping, namespace="shop", kinds=(CLUSTER_POLICIES,)) == PolicyVersions(Map(), 5.0)
+async def test_a_kind_that_is_ignored_is_not_requested() -> None:
+    assert await read(dropping, namespace="shop", kinds=(CLUSTER_POLICIES,)) == PolicyVersions(Map(), 5.0)
 
 
-def test_too_many_policies_are_not_read_at_all() -> None:
+async def test_too_many_policies_are_not_read_at_all() -> None:
     pages: list[int] = []
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -64,26 +61,26 @@ def test_too_many_policies_are_not_read_at_all() -> None:
         return web.json_response(listed(*found, rest="token"))
 
     with pytest.raises(ListError, match=f"there are more than {MOST_POLICIES} in shop"):
-        read(endless, namespace="shop")
+        await read(endless, namespace="shop")
     assert sum(pages) == MOST_POLICIES
     assert max(pages) * 256 * 1024 < 10 * 2**20  # the annotations of a page, which tenants write
 
 
-def test_the_versions_read_equal_those_of_the_known_policies() -> None:
+async def test_the_versions_read_equal_those_of_the_known_policies() -> None:
     known = Policy(
         kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", generation=3, spec=ClusterPolicySpec()
     )
-    assert read(answering(listed(item("all", 3)))).versions == versions_of(Map({"all": known}))
+    assert (await read(answering(listed(item("all", 3))))).versions == versions_of(Map({"all": known}))
 
 
-def test_only_metadata_is_requested_and_all_pages_are_read() -> None:
+async def test_only_metadata_is_requested_and_all_pages_are_read() -> None:
     async def pages(request: web.Request) -> web.StreamResponse:
         assert request.headers["Accept"].startswith("application/json;as=PartialObjectMetadataList;")
         is_first = "continue" not in request.query
         body = listed(item("one", 1), rest="token") if is_first else listed(item("two", 2))
         return web.json_response(body)
 
-    assert set(read(pages).versions) == {"one", "two"}
+    assert set((await read(pages)).versions) == {"one", "two"}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +95,6 @@ def test_only_metadata_is_requested_and_all_pages_are_read() -> None:
         (answering({"message": "forbidden"}, status=403), "can't be listed: 403, forbidden"),
     ],
 )
-def test_a_malformed_answer_is_an_error(cluster: Answering, words: str) -> None:
+async def test_a_malformed_answer_is_an_error(cluster: Answering, words: str) -> None:
     with pytest.raises(ListError, match=words):
-        read(cluster)
+        await read(cluster)

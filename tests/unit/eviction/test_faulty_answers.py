@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from respread.api.reasons import Held
 from respread.cluster.pod import Pod, PodSpec
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
@@ -22,21 +20,18 @@ POD = {"metadata": {"name": A.name, "uid": A.uid}}
 EVICTION = "/namespaces/default/pods/a/eviction"
 
 
-def evict(stub: StubApiServer, of: Pod = A, **options: Any) -> Answer:
-    async def run() -> Answer | Held:
-        async with stub.running() as requests:
-            return await evicting.evict(EvictionApi(requests), of, **options)
-
-    answer = asyncio.run(run())
+async def evict(stub: StubApiServer, of: Pod = A, **options: Any) -> Answer:
+    async with stub.running() as requests:
+        answer = await evicting.evict(EvictionApi(requests), of, **options)
     assert isinstance(answer, Answer)
     return answer
 
 
-def evict_with(post: Answering, get: Answering | None = None, **options: Any) -> tuple[Answer, StubApiServer]:
+async def evict_with(post: Answering, get: Answering | None = None, **options: Any) -> tuple[Answer, StubApiServer]:
     stub = StubApiServer()
     stub.on("GET", "/pods/a", get or answering(POD))
     stub.on("POST", EVICTION, post)
-    return evict(stub, **options), stub
+    return await evict(stub, **options), stub
 
 
 def status(message: str, **details: Any) -> dict[str, Any]:
@@ -55,20 +50,22 @@ def status(message: str, **details: Any) -> dict[str, Any]:
         (answering(status("Timeout: request did not complete"), status=504), "did not complete"),
     ],
 )
-def test_after_a_faulty_answer_the_pod_may_be_evicted_and_nothing_is_sent_twice(post: Answering, words: str) -> None:
-    answer, stub = evict_with(post, timeout_seconds=2 if post is hanging else 60)
+async def test_after_a_faulty_answer_the_pod_may_be_evicted_and_nothing_is_sent_twice(
+    post: Answering, words: str
+) -> None:
+    answer, stub = await evict_with(post, timeout_seconds=2 if post is hanging else 60)
     assert answer.may_have_evicted
     assert not answer.evicted
     assert words in answer.message
     assert [method for method, _ in stub.requests] == ["GET", "POST"]
 
 
-def test_the_retry_after_of_a_busy_server_is_kept() -> None:
+async def test_the_retry_after_of_a_busy_server_is_kept() -> None:
     busy = answering("too many requests, please try again later", status=429, headers={"Retry-After": "7"})
-    answer, _ = evict_with(busy)
+    answer, _ = await evict_with(busy)
     assert (answer.result, answer.retry_after_seconds) == (EvictionResult.THROTTLED, 7)
     date = answering(status("busy"), status=429, headers={"Retry-After": "Sat, 21 Nov 2026 09:00:00 GMT"})
-    assert evict_with(date)[0].retry_after_seconds is None
+    assert (await evict_with(date))[0].retry_after_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -83,15 +80,15 @@ def test_the_retry_after_of_a_busy_server_is_kept() -> None:
         answering([1, 2, 3]),
     ],
 )
-def test_a_failed_read_of_the_pod_evicts_nothing(get: Answering) -> None:
-    answer, stub = evict_with(answering({}), get)
+async def test_a_failed_read_of_the_pod_evicts_nothing(get: Answering) -> None:
+    answer, stub = await evict_with(answering({}), get)
     assert answer.result is EvictionResult.UNREACHABLE
     assert not answer.may_have_evicted
     assert [method for method, _ in stub.requests if method == "POST"] == []
 
 
-def test_the_eviction_has_the_uid_of_the_pod() -> None:
-    _, stub = evict_with(answering({}, status=201), grace_period_seconds=7, dry_run=True)
+async def test_the_eviction_has_the_uid_of_the_pod() -> None:
+    _, stub = await evict_with(answering({}, status=201), grace_period_seconds=7, dry_run=True)
     assert stub.bodies[-1] == {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -103,17 +100,17 @@ def test_the_eviction_has_the_uid_of_the_pod() -> None:
 @pytest.mark.parametrize(
     ("own", "of_policy", "sent"), [(0, None, 1), (0, 7, 7), (0, 0, 0), (30, None, None), (30, 7, 7)]
 )
-def test_a_pod_without_a_grace_period_gets_a_second_unless_the_policy_says_otherwise(
+async def test_a_pod_without_a_grace_period_gets_a_second_unless_the_policy_says_otherwise(
     own: int, of_policy: int | None, sent: int | None
 ) -> None:
     of = pod("a", "node-1", PodSpec(stops_without_grace=not own))
-    _, stub = evict_with(answering({}, status=201), of=of, grace_period_seconds=of_policy)
+    _, stub = await evict_with(answering({}, status=201), of=of, grace_period_seconds=of_policy)
     options = {} if sent is None else {"gracePeriodSeconds": sent}
     assert stub.bodies[-1]["deleteOptions"] == {"preconditions": {"uid": of.uid}, **options}
 
 
-def test_the_message_of_a_huge_answer_is_shortened() -> None:
-    answer, _ = evict_with(answering("x" * 3_000_000, status=500))
+async def test_the_message_of_a_huge_answer_is_shortened() -> None:
+    answer, _ = await evict_with(answering("x" * 3_000_000, status=500))
     assert len(answer.message) <= 500
     deep = answering(json.loads("[" * 200 + "]" * 200), status=500)
-    assert evict_with(deep)[0].result is EvictionResult.SERVER_ERROR
+    assert (await evict_with(deep))[0].result is EvictionResult.SERVER_ERROR

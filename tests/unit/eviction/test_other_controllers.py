@@ -60,21 +60,17 @@ class Answering(FakeRequests):
         return Response(status_code=self._status_code, body=msgspec.json.encode(found))
 
 
-def look(requests: Answering, controllers: int, reading_seconds: float = 60.0) -> list[Held | None]:
+async def look(requests: Answering, controllers: int, reading_seconds: float = 60.0) -> list[Held | None]:
     """Take the last look at the same move twice in one wave."""
     snapshot, victim = world(controllers)
-
-    async def run() -> list[Held | None]:
-        others = OtherControllers(requests, lambda: 0.0, reading_seconds)
-        planned = move(victim, groups=(group("default"),))
-        return [await others.why_incomplete(planned, snapshot, Ledger()) for _ in range(2)]
-
-    return asyncio.run(run())
+    others = OtherControllers(requests, lambda: 0.0, reading_seconds)
+    planned = move(victim, groups=(group("default"),))
+    return [await others.why_incomplete(planned, snapshot, Ledger()) for _ in range(2)]
 
 
-def test_each_controller_is_read_once_per_wave_and_several_concurrently() -> None:
+async def test_each_controller_is_read_once_per_wave_and_several_concurrently() -> None:
     requests = Answering()
-    assert look(requests, 100) == [None, None]
+    assert await look(requests, 100) == [None, None]
     assert requests.read == {f"web-{number}": 1 for number in range(1, 101)}
     assert requests.most == AT_ONCE
 
@@ -104,9 +100,9 @@ def test_the_pods_that_no_controller_replaces_are_not_waited_for(kind: str | Non
 @pytest.mark.parametrize(
     ("status_code", "reason"), [(404, Reason.IN_MOTION), (500, Reason.API_UNAVAILABLE), (403, Reason.API_UNAVAILABLE)]
 )
-def test_another_controller_that_is_gone_holds_the_move_for_a_moment(status_code: int, reason: Reason) -> None:
+async def test_another_controller_that_is_gone_holds_the_move_for_a_moment(status_code: int, reason: Reason) -> None:
     """Its pods go, too. One that can't be read holds it until it can."""
-    held, _ = look(Answering(status_code=status_code), 1)
+    held, _ = await look(Answering(status_code=status_code), 1)
     assert str(held).startswith(f"{reason}: pods of another workload are in its spread group, and ReplicaSet web-1 ")
 
 
@@ -135,23 +131,23 @@ def test_many_large_controllers_take_little_memory() -> None:
     assert kept < 10 << 20
 
 
-def test_a_selector_over_too_many_controllers_is_reported_with_their_number() -> None:
+async def test_a_selector_over_too_many_controllers_is_reported_with_their_number() -> None:
     requests = Answering(slow=frozenset({"web-7", "web-8"}))
-    one, two = look(requests, 50, reading_seconds=0.5)
+    one, two = await look(requests, 50, reading_seconds=0.5)
     assert (one and one.reason) is Reason.GROUP_TOO_LARGE
     assert "the pods of 50 other controllers, of which 2 could not be read" in str(one)
     assert two is not None, "a wave has so many seconds in all"
     assert two.reason is Reason.GROUP_TOO_LARGE
 
 
-def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_look, "MOST_CONTROLLERS", 10)
     requests = Answering()
-    held, _ = look(requests, 11)
+    held, _ = await look(requests, 11)
     assert (held and held.reason) is Reason.GROUP_TOO_LARGE
     assert "count the pods of 11 other controllers, and at most 10 are read" in str(held)
     assert not requests.read
-    assert look(requests, 10) == [None, None]
+    assert await look(requests, 10) == [None, None]
 
 
 def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -153,7 +153,7 @@ def test_the_proxy_of_the_environment_is_the_fallback(
     assert load_access(kubeconfig=str(config)).proxy == proxy
 
 
-def test_an_exec_plugin_is_called_again_once_its_token_expires(tmp_path: Path) -> None:
+async def test_an_exec_plugin_is_called_again_once_its_token_expires(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(
         f"""#!{sys.executable}
@@ -170,11 +170,7 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
     plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
     command = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
     access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"exec": command})))
-
-    async def ask() -> list[str | None]:
-        return [await access.authorization() for _ in range(3)]
-
-    assert asyncio.run(ask()) == ["Bearer token-2"] * 3
+    assert [await access.authorization() for _ in range(3)] == ["Bearer token-2"] * 3
 
 
 @pytest.mark.parametrize(

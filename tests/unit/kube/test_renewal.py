@@ -56,20 +56,8 @@ class Server:
         return web.json_response({}, status=200 if known else 401)
 
 
-def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
+async def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
     file, server, seconds, looked = tmp_path / "kubeconfig", Server(), [0.0], [0]
-
-    async def scenario() -> None:
-        async with served(server.answer) as address:
-            write_kubeconfig(file, address, "old")
-
-            def find() -> ClusterAccess:
-                looked[0] += 1
-                return load_access(kubeconfig=str(file))
-
-            access = find()
-            async with open_requests(access, Renewal(access, find, lambda: seconds[0])) as requests:
-                await look(requests, address)
 
     async def look(requests: Requests, address: str) -> None:
         async def ask() -> int:
@@ -88,7 +76,16 @@ def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
         seconds[0] += LEAST_INTERVAL_SECONDS
         assert [await ask(), await ask()] == [401, 401]  # no other error
 
-    asyncio.run(scenario())
+    async with served(server.answer) as address:
+        write_kubeconfig(file, address, "old")
+
+        def find() -> ClusterAccess:
+            looked[0] += 1
+            return load_access(kubeconfig=str(file))
+
+        access = find()
+        async with open_requests(access, Renewal(access, find, lambda: seconds[0])) as requests:
+            await look(requests, address)
 
 
 def recording(asked: list[str]) -> Answering:

@@ -120,6 +120,12 @@ class Scenario:
         """Let the API server serve CapacityBuffers, and an autoscaler set these conditions of each."""
         self.buffers.result, self.buffers.conditions = Result.DONE, frozenset(conditions)
 
+    def buffered(self, *conditions: str) -> None:
+        """Let a buffer request room, of which an autoscaler sets these conditions."""
+        self.serve_buffers(*conditions)
+        self.see(zone_a(), asking())
+        self.go_on(QUIET_SECONDS)
+
     def asked(self, *policies: Policy) -> str:
         """Let a placeholder request room, and return the ID of its room."""
         self.see(zone_a(), *policies or (asking(),))
@@ -321,9 +327,7 @@ def test_a_used_capacity_buffer_is_deleted_when_the_first_pod_can_move() -> None
 
 def test_a_placeholder_requests_room_if_no_autoscaler_uses_the_buffer() -> None:
     scenario = Scenario()
-    scenario.serve_buffers()
-    scenario.see(zone_a(), asking())
-    scenario.go_on(QUIET_SECONDS)
+    scenario.buffered()
     assert scenario.go_on(TAKEN_UP_SECONDS - 1) == {}
     assert len(scenario.buffers.there) == 1
     assert len(scenario.go_on(1)) == 1
@@ -338,9 +342,7 @@ def test_a_placeholder_requests_room_if_no_autoscaler_uses_the_buffer() -> None:
 def test_a_buffer_that_brings_no_node_is_replaced_by_a_placeholder() -> None:
     """An autoscaler may read buffers without launching nodes. Cluster Autoscaler has a flag for each."""
     scenario = Scenario()
-    scenario.serve_buffers(READY_FOR_PROVISIONING)
-    scenario.see(zone_a(), asking())
-    scenario.go_on(QUIET_SECONDS)
+    scenario.buffered(READY_FOR_PROVISIONING)
     assert scenario.go_on(TAKEN_UP_SECONDS) == {}
     assert scenario.go_on(PATIENCE_SECONDS - TAKEN_UP_SECONDS) == {}
     assert scenario.buffers.there == {}
@@ -351,9 +353,7 @@ def test_a_buffer_that_brings_no_node_is_replaced_by_a_placeholder() -> None:
 
 def test_a_buffer_keeps_its_node_for_a_limited_time_while_moves_are_held() -> None:
     scenario = Scenario()
-    scenario.serve_buffers(READY_FOR_PROVISIONING)
-    scenario.see(zone_a(), asking())
-    scenario.go_on(QUIET_SECONDS)
+    scenario.buffered(READY_FOR_PROVISIONING)
     scenario.go_on(TAKEN_UP_SECONDS)
     scenario.see(full_zone_b(), asking())
     scenario.go_on(PATIENCE_SECONDS - TAKEN_UP_SECONDS - 1)
@@ -386,9 +386,7 @@ def test_a_placeholder_requests_room_if_a_buffer_is_rejected() -> None:
 
 def test_the_next_leader_keeps_the_buffer_that_it_wants_and_deletes_the_rest() -> None:
     scenario = Scenario()
-    scenario.serve_buffers(READY_FOR_PROVISIONING)
-    scenario.see(zone_a(), asking())
-    scenario.go_on(QUIET_SECONDS)
+    scenario.buffered(READY_FOR_PROVISIONING)
     scenario.buffers.there["of-a-policy-that-is-gone"] = "uid"
     scenario.term = 2
     scenario.see(zone_a(), asking())
