@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -23,17 +24,23 @@ def assert_evicted(pool: Pool, before: set[str], count: int) -> None:
     assert len(pool.evicted()) == len(before - pool.uids()) == count
 
 
+def restore(pool: Pool, replicas: int, evictions: int, **spec: Any) -> None:
+    """Create the policy, wait until the spread is restored, and assert that it took exactly so many evictions."""
+    before = pool.uids()
+    pool.rebalance(**spec)
+    pool.wait_until_balanced(replicas, evictions)
+    assert_evicted(pool, before, evictions)
+
+
 def test_pods_of_one_zone_are_spread_over_five(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 10, constraints=[constraint(ZONE, "web")])
     for zone in ("zone-b", "zone-c", "zone-d", "zone-e"):
         pool.add_zone(zone)
-    before, counts = pool.uids(), pool.counts()
+    counts = pool.counts()
     assert sorted(counts.values()) == [0, 0, 0, 0, 10]
-    pool.rebalance()
-    pool.wait_until_balanced(10, 8)
+    restore(pool, 10, 8)
     assert set(pool.counts().values()) == {2}
-    assert_evicted(pool, before, 8)
 
 
 def test_two_hard_constraints_are_restored_when_a_zone_returns(pool: Pool) -> None:
@@ -43,14 +50,12 @@ def test_two_hard_constraints_are_restored_when_a_zone_returns(pool: Pool) -> No
     pool.remove_zone("zone-c")
     pool.wait_for(9)
     pool.add_zone("zone-c", 2)
-    before, counts = pool.uids(), pool.counts()
+    counts = pool.counts()
     # [5, 4, 0] becomes [3, 3, 3]. The nodes, with 3 2 2 2 0 0 pods, need no more moves than the zones.
     assert sorted(counts.values()) == [0, 4, 5]
-    pool.rebalance()
-    pool.wait_until_balanced(9, 3)
+    restore(pool, 9, 3)
     assert set(pool.counts().values()) == {3}
     assert holds(pool.counts(HOSTNAME).values())
-    assert_evicted(pool, before, 3)
 
 
 def test_a_max_skew_of_two_is_restored_over_six_zones(pool: Pool) -> None:
@@ -58,12 +63,9 @@ def test_a_max_skew_of_two_is_restored_over_six_zones(pool: Pool) -> None:
     pool.deploy("web", 12, constraints=[constraint(ZONE, "web", max_skew=2)])
     for zone in ("zone-b", "zone-c", "zone-d", "zone-e", "zone-f"):
         pool.add_zone(zone)
-    before = pool.uids()
     # Each other zone needs at least one pod, and then zone-a may keep three.
-    pool.rebalance()
-    pool.wait_until_balanced(12, 9)
+    restore(pool, 12, 9)
     assert holds(pool.counts().values(), 2)
-    assert_evicted(pool, before, 9)
 
 
 def test_a_cordoned_zone_with_the_minimum_blocks_the_group(pool: Pool) -> None:
@@ -146,11 +148,8 @@ def test_the_pods_with_the_lowest_priority_are_evicted(pool: Pool) -> None:
     for name, replicas in (("high", 4), ("low", 2), ("middle", 4)):
         pool.deploy(name, replicas, {"tier": "front"}, constraints=[shared], priorityClassName=name, priority=None)
     pool.add_zone("zone-b")
-    before = pool.uids()
-    pool.rebalance()
-    pool.wait_until_balanced(10, 5)
+    restore(pool, 10, 5)
     assert set(pool.counts().values()) == {5}
-    assert_evicted(pool, before, 5)
     assert sorted(name.split("-")[0] for name in pool.evicted()) == ["low"] * 2 + ["middle"] * 3
 
 
@@ -165,11 +164,8 @@ def test_a_zone_that_node_affinity_excludes_gets_no_pod(pool: Pool) -> None:
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")], affinity=affinity)
     pool.add_zone("zone-b")
     pool.add_zone("zone-c")
-    before = pool.uids()
-    pool.rebalance()
-    pool.wait_until_balanced(6, 3)
+    restore(pool, 6, 3)
     assert pool.counts() == {"zone-a": 3, "zone-b": 3, "zone-c": 0}
-    assert_evicted(pool, before, 3)
 
 
 def test_a_tainted_zone_is_ignored_with_node_taints_policy_honor(pool: Pool) -> None:
@@ -177,11 +173,8 @@ def test_a_tainted_zone_is_ignored_with_node_taints_policy_honor(pool: Pool) -> 
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web", nodeTaintsPolicy="Honor")])
     pool.add_zone("zone-b")
     pool.add_zone("zone-c", taints=({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},))
-    before = pool.uids()
-    pool.rebalance()
-    pool.wait_until_balanced(6, 3)
+    restore(pool, 6, 3)
     assert pool.counts() == {"zone-a": 3, "zone-b": 3, "zone-c": 0}
-    assert_evicted(pool, before, 3)
 
 
 def test_a_pod_is_evicted_when_its_protection_ends_without_any_other_event(pool: Pool) -> None:
@@ -208,10 +201,7 @@ def test_pods_with_expendable_local_volumes_are_evicted(pool: Pool) -> None:
     may_go = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "logs,scratch"}
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")], annotations=may_go, volumes=volumes)
     pool.add_zone("zone-b")
-    before = pool.uids()
-    pool.rebalance()
-    pool.wait_until_balanced(4, 2)
-    assert_evicted(pool, before, 2)
+    restore(pool, 4, 2)
 
 
 def test_the_status_counts_the_pods_that_budgets_and_volumes_hold(pool: Pool) -> None:

@@ -21,20 +21,11 @@ from respread_cli.main import respread
 from respread_cli.report.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
 from respread_cli.report.scale_downs import ScaleDownReport
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
+from tests.unit.ui.clusters import web, zones
 from tests.worlds import NOW
 
 ZONE = "topology.kubernetes.io/zone"
 NEVER = {"annotations": {"respread.dev/evict": "never"}}
-
-
-def zones(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    return [manifest_of_node(f"node-{name}", f"zone-{name}", **fields) for name in names]
-
-
-def web(*counts: int, name: str = "web", **fields: Any) -> list[dict[str, Any]]:
-    """Return pods of a Deployment with a zone constraint, with the numbers for node-a, node-b and so on."""
-    placed = {f"node-{zone}": count for zone, count in zip("abcdef", counts, strict=False)}
-    return deployment_pods(name, placed, **fields)
 
 
 def run(tmp_path: Path, items: Sequence[Mapping[str, Any]], *arguments: str, command: str = "explain") -> Result:

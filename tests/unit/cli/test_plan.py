@@ -22,19 +22,9 @@ from respread_cli.read.snapshot_file import ABOUT
 from respread_cli.report.plan_report import PlanReport
 from respread_cli.report.planned import DEFAULT_POLICY, PaceReport, read_policies
 from tests.unit.cli.snapshots import ENTRIES, deployment_pods, list_of, manifest_of_node, manifest_of_pod, snapshot_of
-from tests.unit.ui.clusters import pending_pods
+from tests.unit.ui.clusters import pending_pods, web, zones
 
 ZONE = "topology.kubernetes.io/zone"
-
-
-def zones(*names: str, **fields: Any) -> list[dict[str, Any]]:
-    return [manifest_of_node(f"node-{name}", f"zone-{name}", **fields) for name in names]
-
-
-def web(*counts: int, name: str = "web", **fields: Any) -> list[dict[str, Any]]:
-    """Return pods of a Deployment with a zone constraint, with the numbers for node-a, node-b and so on."""
-    placed = {f"node-{zone}": count for zone, count in zip("abcdef", counts, strict=False)}
-    return deployment_pods(name, placed, **fields)
 
 
 def run(tmp_path: Path, items: Sequence[Mapping[str, Any]], *arguments: str, stdin: str | None = None) -> Result:
