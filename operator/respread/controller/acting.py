@@ -40,6 +40,11 @@ class Acting(NamedTuple):
     evictions: Evictions
     follow_up: FollowUp
 
+    @property
+    def uncertain(self) -> bool:
+        """Whether something was sent that may still be on its way. The Lease must not be released meanwhile."""
+        return self.journal.ledger.uncertain or self.statuses.uncertain
+
     def next_end(self, moment: ClockReading) -> float:
         """Return when a hold or a pause ends that no plan shows, on the clock; infinity if none does."""
         resumes = moment.now + self.journal.history.breakers.next_end(moment.time) - moment.time
@@ -87,7 +92,7 @@ def put_together(
         clock=clock,
         now=lambda: journal.moment().time_of_day,
     )
-    owners = Owners(requests, clock, rules=partial(_victim_rules, informers), top=announcements.top_owners)
+    owners = Owners(requests, clock, rules=partial(_victim_rules, informers), note=announcements.top_owners.note)
     api = EvictionApi(requests)
     refusals, seen = holds.refusals, lambda: informers.policies.statuses
     recording = Recording(journal, statuses, announcements=announcements, metrics=metrics, refusals=refusals, seen=seen)

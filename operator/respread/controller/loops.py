@@ -45,11 +45,6 @@ class Loops(NamedTuple):
     beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
     """What else must run for them."""
 
-    @property
-    def uncertain(self) -> bool:
-        """Whether something was sent that may still be on its way. The Lease must not be released meanwhile."""
-        return self.acting.journal.ledger.uncertain or self.acting.statuses.uncertain
-
     def start(self) -> tuple[asyncio.Task[None], ...]:
         """Start the loops, and return their tasks."""
         return (

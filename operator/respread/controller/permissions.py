@@ -146,7 +146,7 @@ class Permissions:
             if words in status_of(response.body).message:  # Admission refuses in other words.
                 self._granted -= {permission, permission._replace(namespace="")}
                 self._miss(permission, msgspec.structs.replace(response, sent=False))
-        elif self._missing and response.meaning not in _MAYBE_BEFORE_AUTHORIZATION:
+        elif response.meaning not in _MAYBE_BEFORE_AUTHORIZATION:
             self._grant(permission)
 
     async def _step(self) -> float:

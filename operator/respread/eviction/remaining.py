@@ -286,10 +286,10 @@ class PresentLimits(Counted, frozen=True, kw_only=True):
             bound = times.bound(BUDGET, of_budget, of_budget[0].disruptions)
             yield bound._replace(whose="/".join(_budget(of_budget[0]))), of_budget
 
-    def _most(self, limiter: Limiter, lots: Collection[Lot]) -> int:
+    def _most(self, limiter: Limiter, lots: Sequence[Lot]) -> int:
         """Return how many moves of a workload may be in flight at once."""
         most = limiter.limits.in_flight_of_workload(max(lot.replicas for lot in lots))
-        return 1 if any(lot.is_ordered for lot in lots) else most
+        return 1 if lots[0].is_ordered else most
 
     def _trusted(self, lots: Sequence[Lot], most: int, ready: int = 0) -> int:
         """Return how many of them may be, until more replacements than so many are Ready."""

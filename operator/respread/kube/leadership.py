@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -118,7 +119,7 @@ class Elector:
         self._may_give_up = may_give_up
         self._is_first = is_first
         self._random = random.Random()  # noqa: S311 - keeps candidates apart, no secret
-        self._renewed_at: float | None = None
+        self._renewed_at = -inf
         self._leading = False
         self._object: dict[str, Any] | None = None
         self._seen: tuple[Any, ...] | None = None
@@ -153,14 +154,10 @@ class Elector:
 
     def remaining_seconds(self) -> float:
         """Return for how long the Lease stays ours if it is never renewed again; 0 if it is not ours."""
-        if self._renewed_at is None:
-            return 0.0
         return max(0.0, self._renewed_at + self.times.renew_deadline_seconds - self._clock())
 
     def exclusive_seconds(self) -> float:
         """Return for how long no other replica can become the leader. Requests must arrive within that time."""
-        if self._renewed_at is None:
-            return 0.0
         return max(0.0, self._renewed_at + self.times.lease_seconds - self._clock())
 
     async def run(self) -> None:
@@ -200,7 +197,7 @@ class Elector:
         found = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(found)
         if self.holder not in {"", self.identity}:
-            self._renewed_at = None
+            self._renewed_at = -inf
         if self._is_free():
             await self._write(found)
 
@@ -243,7 +240,7 @@ class Elector:
 
     async def _release(self) -> None:
         """Release the Lease, so that nobody has to wait until it expires."""
-        self._renewed_at = None
+        self._renewed_at = -inf
         self._notice()
         if not self._may_give_up():
             _log.warning("The Lease is left to run out: a request may still be on its way", lease=str(self.lease))
@@ -339,7 +336,7 @@ class Elector:
 
     def _pause_seconds(self) -> float:
         pause = self.times.retry_seconds * (1 + _JITTER * self._random.random())
-        if self._is_vacant and not self.holds():
+        if self._is_vacant:
             pause /= 4  # It may become known at any moment that nobody has ever led.
         return min(pause, max(remaining, _LEAST_PAUSE_SECONDS)) if (remaining := self.remaining_seconds()) else pause
 

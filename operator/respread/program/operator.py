@@ -150,7 +150,7 @@ class _Process(NamedTuple):
             leadership = await acting.enter_async_context(
                 leadership_of(
                     *(self.options, self.identity, self.access, self.renewal, self.metrics, self.informers),
-                    may_give_up=lambda: not loops.uncertain,
+                    may_give_up=lambda: not loops.acting.uncertain,
                 )
             )
             loops = loops_of(

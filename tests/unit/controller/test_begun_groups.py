@@ -52,7 +52,9 @@ def test_an_eviction_in_flight_counts_from_its_request_to_its_replacement() -> N
     leaving = msgspec.structs.replace(PODS[0], deletion_timestamp=NOW)
     pending, placed = web("web-6", "", ready=False), web("web-6", "b1", ready=False)
     assert needed(BEFORE, SENT) == [[3], [3]]
+    assert needed(cluster(NODES, PODS[:5]), SENT) == [[2], [2]]
     assert needed(cluster(NODES[1:], PODS), SENT) == [[0], [0]]  # the domain that it leaves is gone
+    assert needed(cluster([], PODS), SENT) == [[0], [0]]  # all are
     assert needed(cluster(NODES, [leaving, *PODS[1:]]), SENT) == [[3], [3]]
     for replacement, others, more in ((pending, PODS[1:4], 1), (placed, PODS[1:], 3)):
         after = cluster(NODES, [*others, replacement])
@@ -79,6 +81,7 @@ def test_evictions_are_kept_only_for_groups_that_were_begun_and_will_be_continue
 def test_groups_that_hold_need_none() -> None:
     evenly = cluster(NODES, [web(f"web-{number}", f"{'abc'[number % 3]}1") for number in range(6)])
     assert needed(evenly, Ledger()) == [[0], [0]]
+    assert needed(cluster(NODES, []), Ledger()) == [[], []], "its last pod is gone"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +106,8 @@ def test_an_eviction_counts_once_for_a_selector_and_one_that_contains_it(
         BlockedGroup(group=key, policy="default", reason=Reason.QUIET_PERIOD, message="")
         for key in observed.spread.groups
     ]
-    assert sum(each.evictions for each in later_moves(blocked, observed)) == expected
+    for order in (blocked, blocked[::-1]):
+        assert sum(each.evictions for each in later_moves(order, observed)) == expected
 
 
 def _own_and_shared(app: str) -> PodSpec:

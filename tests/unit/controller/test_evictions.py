@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -17,7 +18,8 @@ from respread.api.decoding import decode_policy
 from respread.api.fields import LabelSelector
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.api.status import PolicyStatus
+from respread.api.record import Recorded
+from respread.api.status import PolicyStatus, Summary
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
@@ -31,10 +33,11 @@ from respread.controller.observation import ask_again
 from respread.controller.permission import CONFIRM_SECONDS, Leading
 from respread.controller.records.history import History
 from respread.controller.records.journal import Journal
+from respread.controller.records.status_writer import Wanted
 from respread.eviction.answers import Answer
 from respread.eviction.limiter import Limiters, bounding
 from respread.eviction.owners.last_look import FRESH_SECONDS
-from respread.kube.requests import Requests
+from respread.kube.events import Event
 from respread.moves.entry import UNCONFIRMED_SECONDS, Outcome
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move
@@ -85,6 +88,7 @@ class Cluster:
         """Changes of the policy in the API server."""
         self.seconds = 1000.0
         self.leads = True
+        self.events: list[Event] = []
         self.parts = Parts()
         self.stub = StubApiServer()
         self.snapshot: ClusterSnapshot = cluster([node("node-1", "a")], [A, B])
@@ -127,13 +131,9 @@ class Cluster:
         """Make moves; return whether all were made, and the counts."""
 
         async def scenario() -> tuple[bool, History]:
-            async with self.stub.running() as requests:
-                acting = self.acting(requests)
-                try:
-                    tasks = acting.evictions.begin(moves, self.batch(acting, moves))
-                    carried = [each for task in tasks for each in await task]
-                finally:
-                    await acting.aclose()
+            async with self.acting() as acting:
+                tasks = acting.evictions.begin(moves, self.batch(acting, moves))
+                carried = [each for task in tasks for each in await task]
                 made = [isinstance(each.result, Answer) and each.result.may_have_evicted for each in carried]
                 return all(made), acting.journal.history
 
@@ -152,21 +152,27 @@ class Cluster:
         ledger, _ = acting.journal.ledger.updated(self.snapshot, self.seconds, lambda *_: Outcome.IMPROVED)
         acting.journal.followed(ledger, self.snapshot)
 
-    def acting(self, requests: Requests) -> Acting:
-        """Return the parts that act through the API server."""
+    @asynccontextmanager
+    async def acting(self) -> AsyncIterator[Acting]:
+        """Yield the parts that act through the API server."""
         self.parts.informers.state.apply("pods", self.snapshot.pods.items())
         self.parts.informers.policies.apply(
             (ObjectKey("", each.object_name), PolicyObject(each, PolicyStatus()))
             for each in (self.present, *self.others)
         )
-        return put_together(
-            requests,
-            self.parts.informers,
-            Leading(lambda: self.leads, lambda: 1),
-            Journal(lambda: self.seconds, NOW.timestamp),
-            announcements=Announcements(lambda _: None, lambda _: self.present),
-            metrics=self.parts.metrics,
-        )
+        async with self.stub.running() as requests:
+            acting = put_together(
+                requests,
+                self.parts.informers,
+                Leading(lambda: self.leads, lambda: 1),
+                Journal(lambda: self.seconds, NOW.timestamp),
+                announcements=Announcements(self.events.append, lambda _: self.present),
+                metrics=self.parts.metrics,
+            )
+            try:
+                yield acting
+            finally:
+                await acting.aclose()
 
     @property
     def asked(self) -> list[str]:
@@ -365,12 +371,14 @@ async def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason:
     world = Cluster(policy())
     refusal = {"kind": "Status", "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}}
     world.stub.on("POST", EVICTION, answering(refusal, status=status))
-    async with world.stub.running() as requests:
-        acting = world.acting(requests)
+    async with world.acting() as acting:
+        told = Wanted(world.present, PolicyStatus(summary=Summary(evicted=1)), Recorded(), PolicyStatus())
+        await acting.statuses.write([told], world.seconds)
+        assert not acting.statuses.any_due([world.present], world.seconds)
         await asyncio.gather(*acting.evictions.begin([move(A)], world.batch(acting, [move(A)])))
-        await acting.aclose()
-        held = acting.holds.refusals.why_not_chosen(move(A))
+    held = acting.holds.refusals.why_not_chosen(move(A))
     assert (held and held.reason) is reason
+    assert acting.statuses.any_due([world.present], world.seconds), "its record still counts the move"
 
 
 @pytest.mark.parametrize(("status", "evicted"), [(429, []), (404, ["b"])])
@@ -448,17 +456,16 @@ async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
     world.stub.on("POST", EVICTION, dropping)
     nodes = [node("node-1", "a"), node("node-2", "b")]
     spread = spread_of(cluster(nodes, pods({"node-1": others}, spec(constraint()))))
-    async with world.stub.running() as requests:
-        acting = world.acting(requests)
+    async with world.acting() as acting:
         moves = [move(A, groups=tuple(spread.groups))]
         await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
         assert acting.follow_up.next_ask() == world.seconds + UNANSWERED_SECONDS
+        assert acting.uncertain  # the Lease is not released
         world.seconds += seconds
         ask_again(acting, world.snapshot, spread, world.parts.informers.policies.policies)
         while acting.lanes.moves():  # noqa: ASYNC110 - nobody tells of its end
             await asyncio.sleep(0.01)
         assert len(acting.journal.ledger) == 1
-        await acting.aclose()
     assert world.asked.count("POST eviction") == asked
 
 
@@ -480,10 +487,9 @@ async def test_an_unanswered_eviction_is_sent_again_while_its_group_is_violated(
 async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
     found: Answering, *, is_chosen_again: bool, counted: int, doubts: bool
 ) -> None:
-    world = Cluster(policy(limits={"perHour": 5}))
+    world, moves = Cluster(policy(limits={"perHour": 5})), [move(A)]
     world.stub.on("POST", EVICTION, dropping)
-    async with world.stub.running() as requests:
-        acting, moves = world.acting(requests), [move(A)]
+    async with world.acting() as acting:
         await world.give_up_on(acting, moves)
         world.seconds = acting.journal.ledger.next_due()
 
@@ -493,37 +499,37 @@ async def test_an_eviction_without_an_answer_is_judged_by_its_pod(
             return await found(request)
 
         world.stub.on("GET", "/pods/a", read)
+        world.parts.informers.changes.take()
         await asyncio.gather(*acting.follow_up.find_out())
+        assert ("evictions" in world.parts.informers.changes.take()) is not doubts
         count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
-        await acting.aclose()
-        assert (count, acting.journal.doubts(moves[0])) == (counted, doubts)
+    assert (count, acting.journal.doubts(moves[0])) == (counted, doubts)
 
 
 @pytest.mark.parametrize(("replicas", "wanted"), [(2, True), (1, False)])
 async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late(
     replicas: int, *, wanted: bool
 ) -> None:
-    world = Cluster(policy())
+    world, moves = Cluster(policy()), [move(A)]
     gone = cluster([node("node-1", "a")], [B])
-    async with world.stub.running() as requests:
-        acting, moves = world.acting(requests), [move(A)]
+    async with world.acting() as acting:
         await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
         ledger, _ = acting.journal.ledger.updated(gone, world.seconds, lambda *_: Outcome.IMPROVED)
         acting.journal.followed(ledger, gone)
         world.replica_set["spec"]["replicas"] = replicas
         assert acting.follow_up.look_after(gone) == []
         world.seconds += LATE_SECONDS
+        world.parts.informers.changes.take()
         await asyncio.gather(*acting.follow_up.look_after(gone))
+        assert ("evictions" in world.parts.informers.changes.take()) is not wanted
         found = [each.wanted for each in acting.journal.ledger.in_flight]
-        await acting.aclose()
-        assert found == [wanted]
+    assert found == [wanted]
 
 
 async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:
-    world = Cluster(policy())
+    world, moves = Cluster(policy()), [move(A)]
     again: list[object] = []
-    async with world.stub.running() as requests:
-        acting, moves = world.acting(requests), [move(A)]
+    async with world.acting() as acting:
         batch = world.batch(acting, moves)
 
         async def slowly(_: web.Request) -> web.StreamResponse:
@@ -534,21 +540,18 @@ async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:
         world.stub.on("POST", EVICTION, slowly)
         await asyncio.gather(*acting.evictions.begin(moves, batch))
         assert acting.journal.history.evicted == {"default": 1}
-        await acting.aclose()
     assert again == []
 
 
 async def test_a_doubtful_move_that_is_chosen_again_and_held_stays_doubtful() -> None:
-    world = Cluster(policy(limits={"perHour": 5}))
+    world, moves = Cluster(policy(limits={"perHour": 5})), [move(A)]
     world.stub.on("POST", EVICTION, dropping)
-    async with world.stub.running() as requests:
-        acting, moves = world.acting(requests), [move(A)]
+    async with world.acting() as acting:
         await world.give_up_on(acting, moves)
         world.leads = False
         await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
-        await acting.aclose()
-        count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
-        assert (count, acting.journal.doubts(moves[0])) == (1, True)
+    count = acting.journal.history.history.count_in_last_hour("default", NOW.timestamp())
+    assert (count, acting.journal.doubts(moves[0])) == (1, True)
 
 
 @pytest.mark.parametrize("is_controller", [True, False])
@@ -566,6 +569,8 @@ def test_any_owner_of_a_controller_that_is_not_known_holds_the_move(*, is_contro
     assert world.asked == []
     owners.pop()
     assert world.evict()[0], "the known one alone holds nothing"
+    top = "uid-web" if is_controller else "uid-deployment"
+    assert [each.regarding.uid for each in world.events] == ["uid-default", top, A.uid]
 
 
 @pytest.mark.parametrize(
@@ -598,13 +603,11 @@ async def test_all_that_are_refused_after_the_first_of_a_step_are_owed(
     for name in answers:
         world.stub.on("POST", f"/pods/{name}/eviction", refused)
 
-    async with world.stub.running() as requests:
-        acting = world.acting(requests)
+    async with world.acting() as acting:
         step = [move(each, component=1) for each in (A, B, third)]
         await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
         owed = [each.is_owed for each in acting.journal.ledger.in_flight]
-        await acting.aclose()
-        assert owed == expected
+    assert owed == expected
 
 
 async def test_an_owed_eviction_counts_when_it_is_made() -> None:
@@ -617,8 +620,7 @@ async def test_an_owed_eviction_counts_when_it_is_made() -> None:
         return web.json_response({"kind": "Status", "message": "it has changed"}, status=status)
 
     world.stub.on("POST", "/pods/b/eviction", refused_once)
-    async with world.stub.running() as requests:
-        acting = world.acting(requests)
+    async with world.acting() as acting:
         step = [move(each, component=1) for each in (A, B)]
         batch = world.batch(acting, step)
         await asyncio.gather(*acting.evictions.begin(step, batch))
@@ -628,8 +630,7 @@ async def test_an_owed_eviction_counts_when_it_is_made() -> None:
         world.seconds += OWED_SECONDS
         await asyncio.gather(*acting.follow_up.ask_again(batch, lambda _: True))
         assert [each.is_owed for each in acting.journal.ledger.in_flight if each.move is step[1]] == [False]
-        await acting.aclose()
-        assert [*counts, acting.journal.history.history.count_in_last_hour("default", 0)] == [2, 2]
+    assert [*counts, acting.journal.history.history.count_in_last_hour("default", 0)] == [2, 2]
 
 
 @pytest.mark.parametrize("unread", ["limitranges", "resourcequotas"])

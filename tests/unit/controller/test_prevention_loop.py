@@ -131,6 +131,7 @@ class Prevented(FakeRequests):
 async def running(cluster: Prevented, *, for_seconds: float = BEGAN) -> AsyncIterator[Prevented]:
     """Run prevention, first without a pod: in its first minute, it reads each before it patches it."""
     task = asyncio.create_task(cluster.loop.run())
+    await asyncio.sleep(0)  # it runs before anything is observed
     pods, cluster.pods = cluster.pods, ()
     await cluster.observe(for_seconds)
     cluster.pods = pods
@@ -215,7 +216,7 @@ async def test_a_new_term_reads_each_pod_once_no_patch_of_the_last_one_can_be_on
     assert [(method, round(at - BEGAN)) for method, _, at in cluster.asked[3:]] == [("GET", first_seconds)] * 3
 
 
-@pytest.mark.parametrize("change", ["another leads", "a new term", "stop"])
+@pytest.mark.parametrize("change", ["another leads", "nobody leads", "a new term", "stop"])
 async def test_nothing_is_sent_once_another_replica_may_lead_or_it_is_stopped(change: str) -> None:
     async with running(Prevented(), for_seconds=0) as cluster:
         cluster.answer_seconds = 3.0
@@ -223,8 +224,8 @@ async def test_nothing_is_sent_once_another_replica_may_lead_or_it_is_stopped(ch
         assert [method for method, _, _ in cluster.asked] == ["GET"] * 3
         if change == "stop":
             cluster.loop.stop()
-        cluster.leads = change != "another leads"
-        await cluster.observe(4, term=1 if change == "stop" else 2)
+        cluster.leads = "leads" not in change
+        await cluster.observe(4, term=1 if change in {"stop", "nobody leads"} else 2)
         assert [method for method, _, _ in cluster.asked] == ["GET"] * (6 if change == "a new term" else 3)
         cluster.leads = True
         await asyncio.sleep(7)
@@ -244,16 +245,18 @@ async def test_a_pod_that_goes_is_not_read(why: str) -> None:
     assert ("GET" in {method for method, _, _ in cluster.asked}) is not bool(why)
 
 
-@pytest.mark.parametrize("term", [1, 2])
-async def test_costs_are_removed_once_no_policy_asks_for_them_but_only_by_the_leader(term: int) -> None:
-    async with running(Prevented()) as cluster:
+@pytest.mark.parametrize(("term", "answer"), [(1, 200), (2, 200), (1, 422)])
+async def test_costs_are_removed_once_no_policy_asks_for_them_but_only_by_the_leader(term: int, answer: int) -> None:
+    async with running(Prevented(PODS, [answer])) as cluster:
         await cluster.observe(5)
         cluster.setting = LEAVES
         if term == 2:
             await cluster.observe(5, term=None)
             assert len(cluster.asked) == 3
         await cluster.observe(5, term=term)
-    assert cluster.costs == {each.name: {} for each in PODS}
+    is_ours = {each.name: answer == 200 or each.name != cluster.asked[0][1] for each in PODS}
+    assert cluster.costs == {name: {} for name, ours in is_ours.items() if ours}
+    assert cluster.patched == {name: 1 + ours for name, ours in is_ours.items()}
 
 
 async def test_others_who_remove_costs_are_told_of_once_a_second(caplog: pytest.LogCaptureFixture) -> None:

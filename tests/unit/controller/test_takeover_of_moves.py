@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from immutables import Map
 
+from respread.api.fields import Problem
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, VictimRules
 from respread.api.record import MAX_NEWEST_PODS, Recorded, decode_record, encode_record
 from respread.cluster.meta import OwnerReference
@@ -264,15 +265,20 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
     )
     after = cluster(NODES, [protected, *(each for each in before.pods.values() if each.key != protected.key)])
 
-    def asked(of: dict[str, Recorded], setting: PolicySetting = SETTING) -> list[str]:
+    def asked(of: dict[str, Recorded], setting: PolicySetting = SETTING, then: ClusterSnapshot = after) -> list[str]:
         second = process(7, wall=WALL + 6)
-        resume(second, of, after, spread_of(after), setting)
+        resume(second, of, then, spread_of(then), setting)
         assert len(second.ledger) == 4
         return [each.move.pod.name for each in second.ledger.unanswered(7, 5)]
 
     assert asked(records) == ["web-a1-1", "web-a1-2"]  # without the protected pod, and within the limits
+    *others, last = sorted(after.pods.values(), key=lambda each: (each.node_name == "a1", each.name))
+    assert len(asked(records, then=cluster(NODES, [*others, last, came(ready=False)]))) == 2  # it is a replacement
+    assert len(asked(records, then=cluster(NODES, [*others, msgspec.structs.replace(last, ready=False)]))) == 1
     assert asked({"another": records["default"]}) == []  # that policy does not govern the pods
     assert asked(records, PolicySetting(())) == []
+    invalid = msgspec.structs.replace(ENFORCING, problems=(Problem("spec.mode", "unknown"),))
+    assert asked(records, PolicySetting((invalid,))) == []
     spec = msgspec.structs.replace(ENFORCING.spec, victims=VictimRules(budget="Required"))
     required = msgspec.structs.replace(ENFORCING, spec=spec)
     assert asked(records, PolicySetting((required,))) == []  # no budget selects the pods

@@ -389,6 +389,8 @@ class TestOrderedReady:
         )
         assert "db-2, which is missing" in words(self.check(1, {2: None}, leaving=[2]))
         assert self.check(1, leaving=[2], podManagementPolicy="Parallel") is None
+        again = {"metadata": {"name": "db-0", "uid": "another", "deletionTimestamp": "2026-11-21T09:00:00Z"}}
+        assert "db-0 is being deleted or has run to its end" in words(self.check(2, {0: again}, leaving=[0]))
 
     def waits(self, *, ready: Collection[int], leaving: Collection[int] = ()) -> list[str]:
         """Return what holds each pod of a set whose ordinals start at 5."""

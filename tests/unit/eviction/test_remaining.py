@@ -118,15 +118,21 @@ def test_limits_of_another_policy_are_named_with_it() -> None:
     )
     own = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=WIDE))
     moved = pod("web-1", "node-1", SPEC, namespace="shop", labels=Map(app="web"))
-    limits = PresentLimits(snapshot=cluster([], [moved]), limiters=(Limiter.of(whole), Limiter.of(own)), now=0.0)
+    others = ClusterPolicySpec(pod_selector=LabelSelector(match_labels=Map(app="api")), limits=limited(per_hour=1))
+    of_others = msgspec.structs.replace(whole, object_name="others", spec=others)
+    policies = (whole, of_others, own, msgspec.structs.replace(own, object_name="idle"))
+    limits = PresentLimits(snapshot=cluster([], [moved]), limiters=tuple(map(Limiter.of, policies)), now=0.0)
     found = limits.remaining([lot(policy="shop/own", now=2)])
     assert (str(found["shop/own"].bound), found["shop/own"].used) == ("inFlight 1 of policy all", 0.0)
-    assert "all" not in found
+    assert found.keys() == {"shop/own"}
+    found = limits.remaining([lot(policy="shop/own", now=2, is_ordered=True)])
+    assert str(found["shop/own"].bound) == "OrderedReady 1 of Deployment/web"
 
 
 def test_the_time_is_unknown_if_no_workload_tells_it_and_else_that_of_the_others() -> None:
     silent = lot("api", now=30, seconds=None)
     assert remaining(silent).seconds is None
+    assert remaining(silent, limits=limited(per_hour=30)).seconds is None
     assert remaining(silent).about_seconds is None
     assert remaining(silent, lot(now=1, seconds=20.0)).seconds == 20
     assert remaining().seconds == remaining().about_seconds == 0
@@ -136,6 +142,8 @@ def test_slow_replacements_take_at_least_their_own_time() -> None:
     assert (
         remaining(lot(now=1, seconds=90.0), lot("api", now=99, seconds=1.0), limits=limited(in_flight=10)).seconds == 90
     )
+    slow = lot("api", now=1, seconds=300.0, nodes={"b": 1})
+    assert remaining(lot(now=9, nodes={"a": 9}), slow, limits=limited(in_flight_per_node=1)).seconds == 9 * 60
 
 
 def test_a_replacement_that_is_late_takes_about_as_long_again() -> None:

@@ -153,6 +153,27 @@ def test_the_proxy_of_the_environment_is_the_fallback(
     assert load_access(kubeconfig=str(config)).proxy == proxy
 
 
+@pytest.mark.parametrize(
+    ("server", "direct", "by_proxy"),
+    [
+        ("https://240.0.0.1:6443", "240.0.0.1 240.0.0.1:6443 10.0.0.0/8,240.0.0.0/16", "10.0.0.0/8,.svc 240.0.0.1:443"),
+        ("https://[fd00::1]", "fd00::/64 fd00::1 [fd00::1]:443", "[fd00::1]:6443 fd00::/a,,fd00 *.1"),
+        ("https://api.test.invalid:6443", "test.invalid .test.invalid *.test.invalid:6443 * TEST.INVALID",
+         "i.test.invalid,api.test.invalid:443 .api.test.invalid 0.0.0.0/0 :6443"),
+        *((f"https://{host}:1", "nothing", "") for host in ("127.0.0.1", "localhost", "[::1]")),
+    ],
+)  # fmt: skip
+def test_no_proxy_excludes_a_server_as_with_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, direct: str, by_proxy: str
+) -> None:
+    """Kubectl itself is asked in tests/integration."""
+    monkeypatch.setenv("https_proxy", "proxy.example:3128")
+    config = str(write_kubeconfig(tmp_path / "config", {"token": "t"}, server=server))
+    for exceptions in (*direct.split(), *by_proxy.split()):
+        monkeypatch.setenv("no_proxy", exceptions)
+        assert (load_access(kubeconfig=config).proxy is None) is (exceptions in direct.split()), exceptions
+
+
 async def test_an_exec_plugin_is_called_again_once_its_token_expires(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(

@@ -201,6 +201,7 @@ async def test_another_replica_leads_once_the_lease_of_a_dead_leader_has_expired
         assert one.exclusive_seconds() == pytest.approx(5, abs=0.02)
         await until(two.holds, seconds=10)
         assert 15 <= asyncio.get_running_loop().time() - renewed_at <= 15 + 2 * 2.4
+        assert one.exclusive_seconds() == 0
 
 
 async def test_a_request_without_an_answer_does_not_hide_that_the_lease_has_expired() -> None:

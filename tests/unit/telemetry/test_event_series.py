@@ -200,6 +200,14 @@ async def test_counts_are_written_when_they_are_due_or_at_the_end(interval_secon
     assert [body.get("series", {}).get("count", 1) for body in bodies] == [1, 4]
 
 
+async def test_no_more_events_wait_than_there_are_places_and_those_of_cluster_scoped_objects_are_in_default() -> None:
+    regarding = EventObject(api_version="v1", kind="Node", namespace="", name="a1", uid="uid-a1")
+    async with recording(201, 201, queue_size=2) as (recorder, bodies):
+        for note in "abc":
+            recorder.record(Event(regarding=regarding, reason="Blocked", action="Plan", note=note))
+    assert [(body["note"], body["metadata"]["namespace"]) for body in bodies] == [("a", "default"), ("b", "default")]
+
+
 async def test_an_unreachable_server_does_not_stop_the_recorder(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         open_requests(nobody_at("http://127.0.0.1:1")) as requests,

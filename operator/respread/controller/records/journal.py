@@ -194,7 +194,7 @@ class Recording:
         policy = policies.get(move.policy)
         return None if policy is None else self._journal.history.paused(policy, move.pod.namespace)
 
-    def close(self, move: Move, result: Answer | Held, bounding: Bounding, *, is_one_of_several: bool = False) -> None:
+    def close(self, move: Move, result: Answer | Held, bounding: Bounding, *, is_one_of_several: bool) -> None:
         """Count and report the result of a move.
 
         If it `is_one_of_several`, a request for it was sent before, or will be sent again. So what was not done now may

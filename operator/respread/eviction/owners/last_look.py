@@ -53,19 +53,19 @@ class Owners:
         clock: Callable[[], float],
         *,
         rules: Callable[[Move], VictimRules] = lambda _: VictimRules(),
-        top: TopOwners | None = None,
+        note: Callable[[str, OwnerReference | None], None] = lambda *_: None,
     ) -> None:
         """Read controllers from the API server.
 
         What we evict while a reading is fresh is taken into account; what others do in that time is not seen. `rules`
-        returns the `spec.victims` of a move's policy, and `top` receives the owners of the controllers that are read.
+        returns the `spec.victims` of a move's policy, and `note` receives the owners of the controllers that are read.
         """
         self._requests = requests
         self._clock = clock
         self._rules = rules
         self._coming = ComingReplacements()
         self._lists = PodLists(requests)
-        self._top = TopOwners() if top is None else top
+        self._note = note
         self._begin()
 
     def _begin(self) -> None:
@@ -125,7 +125,7 @@ class Owners:
         )
         if isinstance(reading, Held):
             return reading
-        self._top.note(controller.uid, reading.controller.metadata.controller)
+        self._note(controller.uid, reading.controller.metadata.controller)
         rules = self._rules(move)
         siblings = tuple(siblings_of(snapshot, pod))
         held = (
