@@ -77,7 +77,9 @@ def test_a_kubeconfig_has_precedence_over_the_service_account_if_it_is_named(
 @pytest.mark.parametrize(
     ("user", "value"),
     [
-        ({"tokenFile": "token"}, "Bearer from-file"),
+        ({"tokenFile": "token", "token": "another"}, "Bearer from-file"),
+        ({"token": " secret\n", "tokenFile": ""}, "Bearer secret"),
+        ({"token": " ", "username": "me"}, None),
         ({"username": "me", "password": "secret"}, "Basic bWU6c2VjcmV0"),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": JWT}}}, f"Bearer {JWT}"),
         ({}, None),  # with a client certificate
@@ -129,6 +131,9 @@ def test_the_proxy_and_the_tls_server_name_are_used(tmp_path: Path) -> None:
     )
     access = load_access(kubeconfig=str(config))
     assert (access.proxy, access.endpoint.server_name) == ("http://proxy.example:3128", "api")
+    config = write_kubeconfig(tmp_path / "config", {"token": "t"}, **{"proxy-url": "", "tls-server-name": ""})
+    access = load_access(kubeconfig=str(config))
+    assert (access.proxy, access.endpoint.server_name) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +298,7 @@ def test_certificate_authorities_may_be_inline(tmp_path: Path) -> None:
         ({"client-certificate-data": "%%%", "client-key-data": "%%%"}, {}, "not base64"),
         ({}, {"certificate-authority": "absent.crt"}, "no such file: .*absent.crt"),
         ({"token": 5}, {}, "Expected `str . null`, got `int`"),
+        ({"token": "t"}, {"server": ""}, "the cluster one has no server"),
         (
             {"token": "t"},
             {"proxy-url": "socks5://proxy.example:1080"},
