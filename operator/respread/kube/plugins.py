@@ -52,5 +52,5 @@ def run_plugin(files: str, context: str) -> tuple[PluginIdentity, Pem, Pem]:
     # Not None, which would use the environment's proxy without its exceptions.
     configuration = client.Configuration(proxy="")
     _load_kube_config(config_file=files, context=context, client_configuration=configuration)
-    certificate, key = (Pem(path=path or None) for path in (configuration.cert_file, configuration.key_file))
+    certificate, key = (Pem(path=path) for path in (configuration.cert_file, configuration.key_file))
     return PluginIdentity(configuration), certificate, key
