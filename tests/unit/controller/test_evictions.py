@@ -522,8 +522,7 @@ async def test_a_controller_is_asked_whether_it_wants_a_replacement_that_is_late
         world.parts.informers.changes.take()
         await asyncio.gather(*acting.follow_up.look_after(gone))
         assert ("evictions" in world.parts.informers.changes.take()) is not wanted
-        found = [each.wanted for each in acting.journal.ledger.in_flight]
-    assert found == [wanted]
+    assert [each.wanted for each in acting.journal.ledger.in_flight] == [wanted]
 
 
 async def test_an_eviction_that_is_being_sent_is_not_sent_again() -> None:
@@ -606,8 +605,7 @@ async def test_all_that_are_refused_after_the_first_of_a_step_are_owed(
     async with world.acting() as acting:
         step = [move(each, component=1) for each in (A, B, third)]
         await asyncio.gather(*acting.evictions.begin(step, world.batch(acting, step)))
-        owed = [each.is_owed for each in acting.journal.ledger.in_flight]
-    assert owed == expected
+    assert [each.is_owed for each in acting.journal.ledger.in_flight] == expected
 
 
 async def test_an_owed_eviction_counts_when_it_is_made() -> None:

@@ -140,6 +140,7 @@ async def test_the_last_status_and_record_contain_answers_after_the_stop(api_ser
     assert 0 < len(cluster.evicted) == len(cluster.asked)
     if api_server == "is silent":
         assert taken <= cluster.eviction_seconds["app-0"] + LAST_SECONDS + 1
+        assert cluster.acting.statuses.uncertain
         assert cluster.acting.uncertain  # the Lease is not released
     else:
         assert cluster.written[-1]["summary"]["evicted"] == len(cluster.evicted)
