@@ -304,10 +304,10 @@ async def open_requests(
 def retry_after_seconds(header: str | None) -> float | None:
     """Read a Retry-After header in seconds, as Kubernetes writes it. A date, as proxies may write, is ignored."""
     try:
-        seconds = 0.0 if header is None else float(header)
+        seconds = float(header or "nan")
     except ValueError:
         return None
-    return max(0.0, seconds) if header is not None and math.isfinite(seconds) else None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 @cache

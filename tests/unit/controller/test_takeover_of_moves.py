@@ -25,7 +25,6 @@ from respread.moves.following import compared
 from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from respread.planning.victims.policies import PolicySetting
-from respread.spread.index import Spread
 from respread.timing import ClockReading
 from tests.eviction_moves import move, send
 from tests.spreads import spread_of
@@ -77,15 +76,12 @@ def followed(journal: Journal, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
 
 
 def resume(
-    journal: Journal,
-    records: Mapping[str, Recorded],
-    snapshot: ClusterSnapshot,
-    spread: Spread,
-    setting: PolicySetting = SETTING,
-) -> None:
-    """Resume the moves in the records."""
-    moment = ClockReading(journal.clock(), journal.wall_clock())
+    journal: Journal, records: Mapping[str, Recorded], snapshot: ClusterSnapshot, setting: PolicySetting = SETTING
+) -> Journal:
+    """Resume the moves in the records, and return the journal."""
+    moment, spread = ClockReading(journal.clock(), journal.wall_clock()), spread_of(snapshot)
     journal.ledger = resumed(journal.ledger, records, snapshot, spread, setting, (Limiter.of(ENFORCING),), moment)
+    return journal
 
 
 def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
@@ -111,8 +107,7 @@ def test_the_next_process_finds_the_outcome_of_a_move(
 ) -> None:
     after = cluster(NODES, [*rest(), came(on=on, ready=ready)])
 
-    second = process(7)
-    resume(second, sent, after, spread_of(after))
+    second = resume(process(7), sent, after)
     (flight,) = second.ledger.in_flight
     assert flight.move.policy == "default"
     assert str(flight.move.workload) == "ReplicaSet/web"
@@ -126,15 +121,14 @@ def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
     second = Journal(clock, Clock(WALL))
-    resume(second, sent, after, spread_of(after))
+    resume(second, sent, after)
     assert followed(second, after) == ()
     clock.now += STEP_SECONDS
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
 
 
 def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, Recorded]) -> None:
-    second = process(7, wall=WALL + 6)
-    resume(second, sent, world(), spread_of(world()))
+    second = resume(process(7, WALL + 6), sent, world())
     (flight,) = second.ledger.in_flight
     assert flight.phase is MovePhase.SENT
     assert second.ledger.unanswered(7, 5) == (flight,)
@@ -143,8 +137,7 @@ def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, R
 
 
 def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, Recorded]) -> None:
-    second = process(7, wall=WALL + 75)
-    resume(second, sent, world(), spread_of(world()))
+    second = resume(process(7, WALL + 75), sent, world())
     assert second.ledger.unanswered(7, 5) == ()  # the cluster may have changed since the plan
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
 
@@ -160,8 +153,7 @@ def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
     assert remembered.newest == NOW
     assert remembered.newest_pods == ("replacement-of-another", "young")
     after = cluster(NODES, [each for each in before.pods.values() if each.name != "web-a1-0"])
-    second = process(7)
-    resume(second, killed(first, before), after, spread_of(after))
+    second = resume(process(7), killed(first, before), after)
     assert followed(second, after) == ()
     new = cluster(NODES, [*after.pods.values(), came("new")])  # within the same second as `young`
     (ended,) = followed(second, new)
@@ -178,8 +170,7 @@ def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None
         ((remembered,),) = (record.moves_in_flight for record in records.values())
         assert remembered.newest == max(before.pods[key].creation_timestamp or NOW for key in before.pods) + ONE_SECOND
         assert remembered.newest_pods == ()
-        another = process(7, wall=WALL + 61)
-        resume(another, records, before, spread_of(before))
+        another = resume(process(7, WALL + 61), records, before)
         assert another.ledger.in_flight[0].known == {each.uid for each in before.pods.values()}
         records = killed(another, before)
 
@@ -192,8 +183,7 @@ def test_no_pod_is_recorded_if_very_many_were_created_in_one_second(others: int,
     send(first, of_web(before), before)
     ((remembered,),) = (record.moves_in_flight for record in killed(first, before).values())
     assert len(remembered.newest_pods) == recorded
-    second = process(7)
-    resume(second, killed(first, before), before, spread_of(before))
+    second = resume(process(7), killed(first, before), before)
     assert second.ledger.in_flight[0].known == {each.uid for each in before.pods.values()}
 
 
@@ -205,15 +195,13 @@ def test_the_replacement_in_a_stateful_set_has_the_same_name() -> None:
     send(first, of_web(before, "db-0"), before)
     again = came("db-0", controller=controller, uid="another")
     after = cluster(NODES, [again, *old[1:]])
-    second = process(7)
-    resume(second, killed(first, before), after, spread_of(after))
+    second = resume(process(7), killed(first, before), after)
     assert [each.outcome for each in followed(second, after)] == [Outcome.IMPROVED]
 
 
 def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str, Recorded]) -> None:
     empty = cluster(NODES, [])
-    second = process(7)
-    resume(second, sent, empty, spread_of(empty))
+    second = resume(process(7), sent, empty)
     assert followed(second, empty) == ()
     (flight,) = second.ledger.in_flight
     assert flight.move.groups == ()
@@ -225,12 +213,10 @@ def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str
 def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -> None:
     gone = cluster(NODES, rest())
     for seconds, outcomes in {LONGEST_SECONDS - 2: [], LONGEST_SECONDS + 2: [Outcome.UNKNOWN]}.items():
-        later = process(50, WALL + seconds)
-        resume(later, sent, gone, spread_of(gone))
+        later = resume(process(50, WALL + seconds), sent, gone)
         assert [each.outcome for each in followed(later, gone)] == outcomes
     replaced = cluster(NODES, [*rest(), came(on="a1")])
-    later = process(50, WALL + LONGEST_SECONDS + 2)
-    resume(later, sent, replaced, spread_of(replaced))
+    later = resume(process(50, WALL + LONGEST_SECONDS + 2), sent, replaced)
     (ended,) = followed(later, replaced)
     assert ended.outcome is Outcome.UNCHANGED, "what came of it counts all the same"
 
@@ -241,7 +227,7 @@ def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent:
     send(again, of_web(before), before)
     send(again, of_web(before, "web-a1-1"), before)
     own = again.ledger.in_flight[0]
-    resume(again, sent, before, spread_of(before))
+    resume(again, sent, before)
     (resumed_own,) = again.ledger.in_flight
     assert msgspec.structs.replace(resumed_own, number=own.number) == own
 
@@ -249,8 +235,7 @@ def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent:
 def test_a_namespaced_policys_record_affects_no_other_namespace(sent: dict[str, Recorded]) -> None:
     (record,) = sent.values()
     for policy, known in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
-        journal = process(7)
-        resume(journal, {policy: record}, world(), spread_of(world()))
+        journal = resume(process(7), {policy: record}, world())
         assert len(journal.ledger) == known
 
 
@@ -266,8 +251,7 @@ def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> 
     after = cluster(NODES, [protected, *(each for each in before.pods.values() if each.key != protected.key)])
 
     def asked(of: dict[str, Recorded], setting: PolicySetting = SETTING, then: ClusterSnapshot = after) -> list[str]:
-        second = process(7, wall=WALL + 6)
-        resume(second, of, then, spread_of(then), setting)
+        second = resume(process(7, WALL + 6), of, then, setting)
         assert len(second.ledger) == 4
         return [each.move.pod.name for each in second.ledger.unanswered(7, 5)]
 

@@ -22,7 +22,7 @@ from respread.kube.requests import Response
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import SPEC, group, labels, move
 from tests.fake_requests import FakeRequests
-from tests.worlds import cluster, node, pod
+from tests.worlds import NOW, cluster, node, pod
 
 
 def owned(number: int) -> Pod:
@@ -77,9 +77,10 @@ async def test_each_controller_is_read_once_per_wave_and_several_concurrently() 
 
 @pytest.mark.parametrize(("wanted", "is_missing"), [(2, False), (3, True)])
 def test_a_pod_in_flight_hides_no_other_that_is_missing(wanted: int, *, is_missing: bool) -> None:
-    """The watch shows both pods of another controller. One of them was evicted just now."""
+    """The watch shows both pods of another controller. One of them was evicted just now, and a third is going."""
     mine, one, two = owned(0), owned(1), msgspec.structs.replace(owned(1), name="pod-2", uid="uid-2")
-    snapshot = cluster([node("node-1", "a")], [mine, one, two])
+    going = msgspec.structs.replace(owned(1), name="pod-3", uid="uid-3", deletion_timestamp=NOW)
+    snapshot = cluster([node("node-1", "a")], [mine, one, two, going])
     in_flight = Ledger().sent(move(two), snapshot, 0.0)
     others = OtherControllers(Answering(wanted=wanted), lambda: 0.0)
     held = asyncio.run(others.why_incomplete(move(mine, groups=(group("default"),)), snapshot, in_flight))
@@ -102,6 +103,9 @@ def test_the_pods_that_no_controller_replaces_are_not_waited_for(kind: str | Non
 )
 async def test_another_controller_that_is_gone_holds_the_move_for_a_moment(status_code: int, reason: Reason) -> None:
     """Its pods go, too. One that can't be read holds it until it can."""
+    many = Answering(status_code=status_code)
+    assert None not in await look(many, 100)
+    assert many.read.total() <= 2 * AT_ONCE, "one is enough to hold it"
     held, _ = await look(Answering(status_code=status_code), 1)
     assert str(held).startswith(f"{reason}: pods of another workload are in its spread group, and ReplicaSet web-1 ")
 

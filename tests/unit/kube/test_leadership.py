@@ -266,8 +266,7 @@ async def test_the_lease_does_not_depend_on_the_wall_clock() -> None:
 
 
 async def test_fields_of_the_lease_written_by_others_are_kept() -> None:
-    server = LeaseServer()
-    async with leading(Line(server)) as one:
+    async with leading(Line(server := LeaseServer())) as one:
         acquired = server.spec["acquireTime"]
         assert server.lease is not None
         await asyncio.sleep(10)
@@ -284,8 +283,7 @@ async def test_fields_of_the_lease_written_by_others_are_kept() -> None:
 
 
 async def test_a_leader_stops_when_another_replica_holds_the_lease() -> None:
-    server = LeaseServer()
-    async with leading(Line(server)) as one:
+    async with leading(Line(server := LeaseServer())) as one:
         assert server.lease is not None
         server.write({**server.lease, "spec": {**server.spec, "holderIdentity": "other"}})
         await until(lambda: not one.holds(), seconds=2.5)
@@ -295,8 +293,7 @@ async def test_a_leader_stops_when_another_replica_holds_the_lease() -> None:
 
 async def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
     """A recreated Lease counts from 0 again, and the work at the start of a term must be done again."""
-    server = LeaseServer()
-    line = Line(server)
+    line = Line(server := LeaseServer())
     async with leading(line) as one:
         for _ in range(3):
             before = one.term
@@ -313,8 +310,7 @@ async def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> Non
 
 
 async def test_a_lease_recreated_for_the_leader_continues_its_term() -> None:
-    server = LeaseServer()
-    async with leading(Line(server)) as one:
+    async with leading(Line(server := LeaseServer())) as one:
         before = one.term
         server.lease = None
         await until(lambda: server.lease is not None, seconds=2.5)
@@ -324,8 +320,7 @@ async def test_a_lease_recreated_for_the_leader_continues_its_term() -> None:
 
 async def test_a_candidate_for_a_deleted_lease_waits_for_an_unreachable_leader() -> None:
     """The candidate does not know when the leader renewed the Lease, so it waits as if the Lease existed."""
-    server = LeaseServer()
-    line = Line(server)
+    line = Line(server := LeaseServer())
     async with leading(line) as one:
         line.dead = True
         server.lease = None
@@ -368,8 +363,7 @@ def test_durations_for_any_lease_have_the_ratios_of_the_defaults(seconds: int) -
 
 
 async def test_a_new_term_begins_only_if_another_replica_led_in_between() -> None:
-    server = LeaseServer()
-    line = Line(server)
+    line = Line(server := LeaseServer())
     async with leading(line) as one:
         first = one.term
         await cut_off(line, one)
@@ -448,8 +442,7 @@ async def test_no_replica_leads_at_once_after_the_lease_was_edited(
     changes: dict[str, Any], *, is_reachable: bool
 ) -> None:
     """The leader does not know of it before its next renewal, or for as long as it can't reach the API server."""
-    server = LeaseServer()
-    line = Line(server)
+    line = Line(server := LeaseServer())
     one, two = elector(line, "one"), elector(Line(server), "two")
     async with running(one):
         await until(one.holds, seconds=0.1)
@@ -465,8 +458,7 @@ async def test_no_replica_leads_at_once_after_the_lease_was_edited(
 
 async def test_a_former_leader_whom_a_user_writes_into_the_lease_begins_a_new_term() -> None:
     """Another one led in between: what it did must be read again."""
-    server = LeaseServer()
-    line = Line(server)
+    line = Line(server := LeaseServer())
     async with leading(line) as one:
         before = one.term
         await cut_off(line, one)
@@ -482,8 +474,7 @@ async def test_a_former_leader_whom_a_user_writes_into_the_lease_begins_a_new_te
 
 
 async def test_a_candidate_whom_a_user_writes_into_the_lease_releases_nothing_at_its_end() -> None:
-    server = LeaseServer()
-    async with leading(Line(server)) as one:
+    async with leading(Line(server := LeaseServer())) as one:
         async with running(elector(Line(server), "two")):
             await asyncio.sleep(5)
             edited(server, holderIdentity="two")
@@ -494,8 +485,7 @@ async def test_a_candidate_whom_a_user_writes_into_the_lease_releases_nothing_at
 @pytest.mark.parametrize("is_reachable", [True, False])
 async def test_a_candidate_for_a_deleted_lease_waits_for_the_duration_of_the_earlier_one(*, is_reachable: bool) -> None:
     """Its own Lease would be shorter: they are of two versions, or were started with other options."""
-    server = LeaseServer()
-    line = Line(server)
+    line = Line(server := LeaseServer())
     async with leading(line, times=LeaseTimes(120)) as one, running(two := elector(Line(server), "two")):
         await asyncio.sleep(10)
         line.dead = not is_reachable
@@ -520,8 +510,7 @@ async def test_a_lease_that_its_leader_renews_for_a_shorter_time_is_waited_for_a
 
 async def test_a_new_candidate_with_a_shorter_lease_does_not_lead_beside_a_leader_whose_lease_was_deleted() -> None:
     """It has never seen how long the leader's Lease is. The leader notices the deletion in time."""
-    server = LeaseServer()
-    async with leading(Line(server), times=LeaseTimes(120)) as one:
+    async with leading(Line(server := LeaseServer()), times=LeaseTimes(120)) as one:
         await asyncio.sleep(10)
         server.lease = None
         async with running(two := elector(Line(server), "two", times=LeaseTimes(3))):
@@ -567,8 +556,7 @@ def test_times_are_written_in_the_format_of_the_api_server() -> None:
     """The API server answers 400 to a MicroTime without six decimal places."""
 
     async def scenario() -> None:
-        server = LeaseServer()
-        async with leading(Line(server)):
+        async with leading(Line(server := LeaseServer())):
             for field in ("renewTime", "acquireTime"):
                 assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", server.spec[field])
 
@@ -578,8 +566,7 @@ def test_times_are_written_in_the_format_of_the_api_server() -> None:
 
 
 async def test_a_lease_is_not_released_while_requests_are_in_progress() -> None:
-    server = LeaseServer()
-    async with leading(Line(server), may_give_up=lambda: False) as one:
+    async with leading(Line(server := LeaseServer()), may_give_up=lambda: False) as one:
         assert one.holds()
     assert server.spec["holderIdentity"] == "one"
     assert not one.holds()
