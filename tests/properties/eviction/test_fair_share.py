@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.api.policy import Limits
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
@@ -21,6 +21,7 @@ from respread.moves.ledger import Ledger
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.properties.instances import factor
+from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import NOW, cluster, pod
 
 RECONCILE_SECONDS = 1.0
@@ -50,7 +51,7 @@ class Ran(NamedTuple):
 
 def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_000) -> Ran:
     """Pace, evict and replace until all moves of healthy tenants are done."""
-    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=limits))
+    policy = default_policy(limits=limits)
     limiters = (Limiter.of(policy),)
     waiting = {tenant.namespace: [_move(tenant, number) for number in range(tenant.moves)] for tenant in tenants}
     state = ClusterState(cluster([], [each.pod for moves in waiting.values() for each in moves]))
@@ -161,11 +162,7 @@ def test_a_namespace_that_failed_gets_its_share_back_with_the_first_replacement_
     history = History(lambda: 0.0)
     victims = [_move(Tenant("shop", 8, None), number) for number in range(8)]
     snapshot = cluster([], [each.pod for each in victims])
-    policy = Policy(
-        kind="ClusterRebalancePolicy",
-        object_name="default",
-        spec=ClusterPolicySpec(limits=Limits(in_flight_per_namespace=10)),
-    )
+    policy = default_policy(limits=Limits(in_flight_per_namespace=10))
 
     def made() -> int:
         pace = Pace(snapshot=snapshot, limiters=(Limiter.of(policy),), standings=history.standings, now=0.0)

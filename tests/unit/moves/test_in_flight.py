@@ -64,6 +64,7 @@ def test_a_move_from_its_eviction_to_its_ready_replacement() -> None:
     assert stage(ledger) is MovePhase.SENT
     ledger = ledger.answered(move(A), EVICTED.made, 11)
     assert stage(ledger) is MovePhase.EVICTED
+    assert ledger.confirmed == (), "it was never in doubt"
     ledger, over = ended(ledger, BEFORE, 12)
     assert (stage(ledger), over) == (MovePhase.EVICTED, [])
     going = web("a", deletion_timestamp=NOW)

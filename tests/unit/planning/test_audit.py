@@ -254,7 +254,8 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint(HOSTNAME), constraint()),
             **UNEVEN,
             words="9 pods can't be placed so that both topology.kubernetes.io/zone (maxSkew 1) and "
-            "kubernetes.io/hostname",
+            "kubernetes.io/hostname (maxSkew 1) hold: there are 2 domains of topology.kubernetes.io/zone with 1 to 3 "
+            "of kubernetes.io/hostname each; raise maxSkew of kubernetes.io/hostname to 3, or set its",
             patch=("maxSkew", 3),
         ),
         "zones of different size with minDomains for nodes": Case(
@@ -276,7 +277,20 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             patch=("minDomains", 3),
         ),
         "minDomains in a zone alone": Case(
-            spec(constraint(min_domains=2), node_selector=IN_A), {"a1": 1}, waiting=2, patch=("minDomains", None)
+            spec(constraint(min_domains=2), node_selector=IN_A),
+            {"a1": 1},
+            waiting=2,
+            words="there is only 1 domain (a), so the minimum counts as 0, each domain may have 1 pod, and 2 pods of 3 "
+            "can't be placed; lower minDomains to 1, or add nodes in more domains",
+            patch=("minDomains", None),
+        ),
+        "minDomains above the number of zones, one of which is cordoned": Case(
+            spec(constraint(min_domains=4)),
+            when="NextRollout",
+            nodes=zones(**CORDON),
+            words="so the minimum counts as 0, each other domain may have 1 pod, and 4 pods of 6 can't be placed again "
+            "at the next rollout; lower minDomains to 2, or add nodes in more domains, and set nodeTaintsPolicy: Honor",
+            patch=("minDomains", 2),
         ),
         "pods that were placed when there were more zones": Case(
             spec(constraint(min_domains=4)), when="NextRollout", words="at the next rollout"
@@ -290,7 +304,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
             spec(constraint()),
             {"a1": 1, "b1": 1, "d1": 1},
             waiting=4,
-            nodes=[*zones(**CORDON), node("d1", "d", **CORDON)],
+            nodes=[*zones(**CORDON), node("c2", "c", taints=(taint(),)), node("d1", "d", **CORDON)],
             words="c, d count but can't take the pods (c1 is cordoned)",
             patch=("nodeTaintsPolicy", "Honor"),
         ),
@@ -310,6 +324,7 @@ CASES_BY_RULE: Mapping[AuditRule | None, Mapping[str, Case]] = {
                 spec(constraint(node_affinity_policy="Ignore"), **{which: in_a}),
                 {"a1": 1},
                 waiting=2,
+                words="each other domain may have 1 pod, and 2 pods of 3 can't be placed; set nodeAffinityPolicy",
                 patch=("nodeAffinityPolicy", "Honor"),
             )
             for which, in_a in (("node_selector", IN_A), ("node_affinity", affinity("a")))

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector, Problem
-from respread.api.policy import ClusterPolicySpec, Policy, PriorityThreshold, VictimRules
+from respread.api.policy import PriorityThreshold, VictimRules
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
@@ -365,12 +366,7 @@ def test_surplus_pods_that_the_policy_does_not_select_are_reported() -> None:
 
 
 def test_an_invalid_policy_evicts_nothing() -> None:
-    wrong = Policy(
-        kind="ClusterRebalancePolicy",
-        object_name="default",
-        spec=ClusterPolicySpec(),
-        problems=(Problem("spec.quietPeriod", "is wrong"),),
-    )
+    wrong = msgspec.structs.replace(default_policy(), problems=(Problem("spec.quietPeriod", "is wrong"),))
     found = blocked(cluster(two_zones(), three_in_a()), wrong)
     assert found.reason == Reason.INVALID_POLICY
     assert "policy default is invalid and evicts nothing until it is fixed" in found.message

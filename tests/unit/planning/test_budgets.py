@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from respread.api.reasons import Held, Reason
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterState
 from respread.planning.victims.budgets import BudgetBook, BudgetHoldsError, BudgetIndex, Free, Needs
 from tests.worlds import NOW, cluster, pod, spec
 
@@ -217,3 +219,18 @@ def test_a_pod_is_shown_only_by_its_own_uid() -> None:
     assert index.shown(evicted) is None
     assert index.shown(other) is other
     assert index.shown(web("web-3")) is None
+
+
+def test_an_index_that_follows_the_cluster_answers_as_a_new_one() -> None:
+    random, state, followed = Random(1), ClusterState(), BudgetIndex()
+    label_sets = [Map(app=app, **more) for app in ("web", "api") for more in ({}, {"tier": "x"})]
+    selectors = [None, LabelSelector(), OF_WEB, LabelSelector(match_labels=Map(tier="x"))]
+    for _ in range(600):
+        there = web(random.choice("abcdefgh"), labels=random.choice(label_sets))
+        new = budget(there.name, selector=random.choice(selectors), allowed=9, desired_healthy=0)
+        resource, changed = random.choice((("pods", there), ("poddisruptionbudgets", new)))
+        state.apply(resource, [(changed.key, random.choice((changed, None)))])
+        if random.random() < 0.5:
+            one, other = (BudgetBook(state.snapshot, [there], index) for index in (followed, None))
+            for labels in label_sets:  # With a pod in flight, the healthy ones of a budget are counted.
+                assert one.standing("default", labels) == other.standing("default", labels)

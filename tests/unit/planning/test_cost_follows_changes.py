@@ -11,7 +11,7 @@ import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector
-from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.api.policy import Limits
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget
 from respread.cluster.pod import Pod
@@ -35,23 +35,19 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import Spread, SpreadIndex
 from tests.counting import LINEAR, calls
+from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import NOW, constraint, node, pod, spec
 
 SIZES: Final = (60, 120, 240)
 """The number of Deployments in one namespace. One of ten is violated, and every second one has a budget."""
 PODS: Final = 6
 HOSTS: Final = [(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
-POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
+POLICY: Final = default_policy()
 SETTING: Final = PolicySetting((POLICY,))
 MOST: Final = 10_000
 MOST_CALLS_OF_AN_AUDIT: Final = 1_000_000
-UNBOUND: Final = msgspec.structs.replace(
-    POLICY,
-    spec=ClusterPolicySpec(
-        limits=Limits(
-            in_flight=MOST, in_flight_per_namespace=MOST, in_flight_per_node=MOST, in_flight_per_workload=MOST
-        )
-    ),
+UNBOUND: Final = default_policy(
+    limits=Limits(in_flight=MOST, in_flight_per_namespace=MOST, in_flight_per_node=MOST, in_flight_per_workload=MOST)
 )
 """Limits that allow all moves at once."""
 

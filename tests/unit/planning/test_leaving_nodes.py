@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.objects import Node
 from respread.cluster.pod import PodSpec, Toleration
@@ -21,6 +21,7 @@ from respread.planning.plan import Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
 from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pods, spec, taint
 
 WEB = spec(constraint())
@@ -38,12 +39,7 @@ def planned(
     under_way: UnderWay = NOTHING_UNDER_WAY,
     **spec: Any,
 ) -> Plan:
-    policy = Policy(
-        kind="ClusterRebalancePolicy",
-        object_name="default",
-        spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1), **spec),
-    )
-    setting = PolicySetting((policy,))
+    setting = PolicySetting((default_policy(victims=VictimRules(min_replicas=1), **spec),))
     return Planner().plan(snapshot, spread_of(snapshot), setting, now=NOW, leaving_since=since, under_way=under_way)
 
 
@@ -189,6 +185,14 @@ def test_a_cordoned_node_is_leaving_while_its_pods_are_deleted() -> None:
     assert planned(cluster(elsewhere, [*web, *of_others])).moves, "a scale-down is no drain"
     assert planned(cluster(zones(**drained), [*web, *of_others]), under_way=UnderWay(tuple(of_others))).moves
     assert planned(cluster(zones(**drained), web), {"a2": NOW}).moves == ()
+
+
+def test_a_planner_prefers_the_pods_of_a_node_from_when_its_drain_begins_until_it_ends() -> None:
+    snapshot, planner = cluster(zones(unschedulable=True), pods({"a1": 8, "a2": 1, "b1": 2}, WEB)), Planner()
+    spread, setting = spread_of(snapshot), PolicySetting((default_policy(victims=VictimRules(min_replicas=1)),))
+    for since in ({}, {"a2": NOW}, {}):
+        plan = planner.plan(snapshot, spread, setting, now=NOW, leaving_since=since)
+        assert plan.moves[0].pod.node_name == ("a2" if since else "a1")
 
 
 @pytest.mark.parametrize("room", [2, 4])

@@ -11,10 +11,10 @@ import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector
-from respread.api.policy import ClusterPolicySpec, ConstraintRules, Limits, Policy, VictimRules
+from respread.api.policy import ConstraintRules, Limits, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Node, PodDisruptionBudget, Workload
+from respread.cluster.objects import Node, Workload
 from respread.cluster.pod import Pod, PodAffinityTerm, TopologySpreadConstraint
 from respread.planning.moving_pods import UnderWay
 from respread.planning.plan import Plan
@@ -23,16 +23,14 @@ from respread.spread.carried import ALL_DEFAULTS, DefaultConstraints
 from tests.counting import calls
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import default_policy
+from tests.unit.planning.test_budgets import budget
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec, taint
 
-POLICY = Policy(
-    kind="ClusterRebalancePolicy",
-    object_name="default",
-    spec=ClusterPolicySpec(
-        limits=Limits(in_flight=500),
-        victims=VictimRules(min_replicas=1),
-        constraints=ConstraintRules(when_unsatisfiable=("DoNotSchedule", "ScheduleAnyway")),
-    ),
+POLICY = default_policy(
+    limits=Limits(in_flight=500),
+    victims=VictimRules(min_replicas=1),
+    constraints=ConstraintRules(when_unsatisfiable=("DoNotSchedule", "ScheduleAnyway")),
 )
 OF_WEB = Map(app="web")
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
@@ -222,17 +220,9 @@ def test_a_soft_constraint_that_each_eviction_improves_keeps_no_move_waiting(key
 
 def test_moves_for_which_a_budget_has_room_are_of_as_many_nodes_as_possible() -> None:
     """Limits of a node would hold most of them otherwise, beside places that the budget leaves."""
-    budget = PodDisruptionBudget(
-        namespace="default",
-        name="web",
-        selector=LabelSelector(match_labels=OF_WEB),
-        disruptions_allowed=6,
-        current_healthy=60,
-        desired_healthy=54,
-        expected_pods=60,
-    )
+    of_web_pods = budget(allowed=6, current_healthy=60, desired_healthy=54, expected_pods=60)
     web = of_web({"a": 60}, 10, zonal())
-    snapshot = cluster(zones("abc", 10), web, poddisruptionbudgets=[budget])
+    snapshot = cluster(zones("abc", 10), web, poddisruptionbudgets=[of_web_pods])
     now = [move.pod.node_name for move in plan_cluster(snapshot, [POLICY], now=NOW).moves if move.wave == 0]
     assert len(now) == len(set(now)) == 6
 
@@ -257,8 +247,8 @@ def test_pods_that_could_be_moved_may_stay_on_a_node_that_takes_no_more(closed: 
 
 
 def test_moves_beyond_what_limits_allow_at_once_wait_for_limits() -> None:
-    limited = msgspec.structs.replace(POLICY, spec=ClusterPolicySpec(limits=Limits(in_flight=2)))
-    plan = plan_cluster(cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal())), [limited], now=NOW)
+    snapshot = cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal()))
+    plan = plan_cluster(snapshot, [default_policy(limits=Limits(in_flight=2))], now=NOW)
     now, in_all = at_once(plan)
     assert 2 <= now < in_all == 40
     assert {move.waits.reason for move in plan.moves if move.wave > 0 and move.waits} == {Reason.LIMIT_REACHED}
@@ -413,11 +403,10 @@ def test_pods_go_before_those_that_wait_for_their_budget() -> None:
         )
     ]
     budgets = [
-        PodDisruptionBudget(
-            namespace="default",
-            name=name,
+        budget(
+            name,
             selector=LabelSelector(match_labels=Map(part=name)),
-            disruptions_allowed=allowed,
+            allowed=allowed,
             current_healthy=15,
             desired_healthy=15 - allowed,
             expected_pods=15,

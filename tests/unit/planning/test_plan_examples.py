@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector
-from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules
+from respread.api.policy import ConstraintRules, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import EVICT, OwnerReference
 from respread.cluster.objects import Node
@@ -14,13 +15,13 @@ from respread.cluster.pod import PodAffinityTerm
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from tests.plans import plan_cluster
+from tests.unit.planning.blocked_plans import default_policy, plan_of
 from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 
 def make_plan(snapshot: ClusterSnapshot, *when: str) -> Plan:
     rules = ConstraintRules(when_unsatisfiable=when or ("DoNotSchedule",))  # type: ignore[arg-type]  # literals
-    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(constraints=rules))
-    return plan_cluster(snapshot, [policy], now=NOW)
+    return plan_of(snapshot, default_policy(constraints=rules))
 
 
 def zones(*counts: int) -> tuple[list[Node], dict[str, int]]:
@@ -68,6 +69,17 @@ def test_the_pod_with_the_lowest_priority_is_evicted_first() -> None:
     assert plan.moves[0].pod.name == "low-a1-0"
 
 
+def test_a_move_says_why_its_pod_goes() -> None:
+    nodes = [*(node(f"a{at}", "a") for at in (1, 2, 3)), node("b1", "b")]
+    of = spec(constraint())
+    for there, why in (
+        (pods({"a1": 5, "a2": 1}, of), [f"lowest disruption cost of the {left} on its node" for left in (5, 4, 3)]),
+        (pods({"a1": 1, "a2": 1, "a3": 1}, of), ["the only one of its template on its node that may go"]),
+        (pods({"a1": 3}, of, ready=False), ["it is not Ready"]),
+    ):
+        assert [move.why for move in make_plan(cluster(nodes, there)).moves] == why
+
+
 def test_a_long_plan_is_cut_at_three_hundred_moves() -> None:
     nodes = [node(name, name[0], pods=1000) for name in ("a1", "b1", "c1")]
     plan = make_plan(cluster(nodes, pods({"a1": 700}, spec(constraint()))))
@@ -85,10 +97,8 @@ def test_a_group_with_pods_of_two_policies_belongs_to_the_more_important_policy(
         "canaries": LabelSelector(match_labels=Map(track="canary")),
     }
     policies = [
-        Policy(
-            kind="ClusterRebalancePolicy",
-            object_name=name,
-            spec=ClusterPolicySpec(pod_selector=selector, priority=10 * (name == important)),
+        msgspec.structs.replace(
+            default_policy(pod_selector=selector, priority=10 * (name == important)), object_name=name
         )
         for name, selector in selects.items()
     ]
@@ -128,9 +138,7 @@ def test_a_pod_that_is_gone_before_its_replacement_comes_does_not_bind_it_by_aff
         pod("solo-0", "a1", spec(constraint(), pod_affinity=(term,)), labels=solo, controller=owner),
         *pods({"a1": 2, "b1": 1}, spec(constraint()), annotations=Map({EVICT: "never"})),
     ]
-    spec_of_policy = ClusterPolicySpec(victims=VictimRules(min_replicas=1))
-    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=spec_of_policy)
-    plan = plan_cluster(cluster(nodes, there), [policy], now=NOW)
+    plan = plan_of(cluster(nodes, there), default_policy(victims=VictimRules(min_replicas=1)))
     assert [move.pod.name for move in plan.moves] == ["solo-0"] * is_moved
 
 

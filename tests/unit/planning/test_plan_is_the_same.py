@@ -11,10 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from respread.api.policy import ClusterPolicySpec, Policy
-from tests.plans import plan_cluster
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
-from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
+from tests.unit.planning.blocked_plans import plan_of
+from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec
 
 
 def test_processes_with_different_hash_seeds_make_the_same_plan(tmp_path: Path) -> None:
@@ -47,8 +46,7 @@ def test_groups_of_a_component_are_named_in_the_order_of_their_topology_keys() -
         for team in range(12)
         for each in (*pods({"a1": 3, "b1": 1}, of), pod("new", "", of))
     ]
-    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
-    plan = plan_cluster(cluster([node("a1", "a"), node("b1", "b")], there), [policy], now=NOW)
+    plan = plan_of(cluster([node("a1", "a"), node("b1", "b")], there))
     for team in range(12):
         keys = [each.group.topology_key for each in plan.blocked if each.group.namespace == f"team-{team}"]
         assert keys == sorted((HOSTNAME, ZONE))

@@ -6,17 +6,19 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector, Problem
-from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, PolicySpec
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
-from respread.planning.victims.policies import PolicyIndex, reach
+from respread.planning.victims.policies import PolicyIndex, kinds_restored, reach
 from respread.planning.victims.selection import Selection
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
 from respread.spread.index import SpreadIndex
 from tests.worlds import cluster as snapshot_of
 from tests.worlds import constraint, node, pods, spec
@@ -98,14 +100,14 @@ def test_by_default_a_cluster_policy_excludes_the_system_namespaces() -> None:
         assert governed(cluster("c", namespace_selector=LabelSelector()), namespace=namespace) == ("c", [])
 
 
+def test_soft_default_constraints_matter_if_any_policy_restores_soft_ones() -> None:
+    soft = cluster("soft", constraints=ConstraintRules(when_unsatisfiable=("ScheduleAnyway",)))
+    assert [kinds_restored(each) for each in ([cluster("c"), soft], [cluster("c")])] == [ALL_DEFAULTS, HARD_DEFAULTS]
+
+
 def test_an_invalid_policy_still_governs_its_pods() -> None:
-    wrong = Policy(
-        kind="RebalancePolicy",
-        namespace="shop",
-        object_name="a",
-        spec=PolicySpec(mode="Enforce"),
-        problems=(Problem("spec.quietPeriod", "is wrong"),),
-    )
+    valid = own("a", created=None, mode="Enforce")
+    wrong = msgspec.structs.replace(valid, problems=(Problem("spec.quietPeriod", "is wrong"),))
     assert governed(wrong, cluster("c", mode="Enforce")) == ("shop/a", [])
 
 

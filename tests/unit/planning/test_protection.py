@@ -16,11 +16,12 @@ from respread.cluster.meta import OwnerReference
 from respread.planning.victims.protection import (
     Protection,
     deletion_cost,
+    siblings_of,
     threshold_value,
     victim_order,
     why_owner_unknown,
 )
-from tests.worlds import NOW, pod, spec
+from tests.worlds import NOW, cluster, pod, spec
 
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 DEFAULTS = Protection.of(VictimRules())
@@ -58,6 +59,11 @@ def test_some_pods_are_never_evicted(fields: dict[str, Any], reason: Reason) -> 
     held = DEFAULTS.of_pod(pod("web-1", "node-1", fields.pop("of", spec()), **fields), NOW)
     assert held is not None
     assert held.reason == reason
+
+
+def test_a_pod_that_lost_its_controller_has_no_siblings() -> None:
+    web, orphan = pod("web-1", "node-1", spec()), pod("web-2", "node-1", spec(), controller=None)
+    assert [[*siblings_of(cluster([], [web, orphan]), each)] for each in (web, orphan)] == [[web], []]
 
 
 def test_the_minimum_age_is_exact_and_zero_disables_it() -> None:
@@ -125,6 +131,7 @@ def test_victims_are_ordered_by_readiness_deletion_cost_priority_and_age() -> No
 def test_deletion_costs_are_parsed_as_in_kubernetes(text: str, cost: int) -> None:
     annotations = {"controller.kubernetes.io/pod-deletion-cost": text}
     assert deletion_cost(pod("web-1", "node-1", spec(), **annotated(**annotations))) == cost
+    assert deletion_cost(pod("web-1", "node-1", spec())) == 0
 
 
 @pytest.mark.parametrize(

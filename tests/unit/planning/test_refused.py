@@ -7,13 +7,11 @@ from collections.abc import Collection
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from immutables import Map
 
-from respread.api.fields import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Policy, TrustedController, VictimRules
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import PodDisruptionBudget, Workload
+from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer, EvictionResult
@@ -23,6 +21,7 @@ from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.selection import NOTHING_REFUSED, Refused
 from respread.spread.index import SpreadIndex
+from tests.unit.planning.test_budgets import budget
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
 SPEC = spec(constraint())
@@ -63,16 +62,7 @@ def test_other_pods_are_evicted_instead_until_the_refusal_expires() -> None:
 
 
 def test_a_refusal_by_a_budget_holds_all_its_pods_until_it_changes() -> None:
-    budget = PodDisruptionBudget(
-        namespace="default",
-        name="web",
-        selector=LabelSelector(match_labels=Map(app="web")),
-        disruptions_allowed=1,
-        current_healthy=3,
-        desired_healthy=2,
-        expected_pods=3,
-    )
-    snapshot = cluster(NODES, pods({"a1": 3}, SPEC), poddisruptionbudgets=[budget])
+    snapshot = cluster(NODES, pods({"a1": 3}, SPEC), poddisruptionbudgets=[budget()])
     planning, refusals = Planning(), Refusals(lambda: 0.0)
     (move,) = planning.plan(snapshot, refusals.for_planning()).moves
     answer = Answer(result=EvictionResult.HELD_BY_BUDGET, message="full")
@@ -80,7 +70,7 @@ def test_a_refusal_by_a_budget_holds_all_its_pods_until_it_changes() -> None:
     for _ in range(3):
         assert planning.plan(snapshot, refusals.for_planning()).moves == ()
     state = ClusterState(snapshot)
-    state.replace("poddisruptionbudgets", [msgspec.structs.replace(budget, disruptions_allowed=2)])
+    state.replace("poddisruptionbudgets", [budget(allowed=2)])
     assert planning.plan(state.snapshot, refusals.for_planning()).moves != ()
 
 

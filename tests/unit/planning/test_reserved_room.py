@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.policy import VictimRules
 from respread.api.reasons import Held, Reason
 from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
@@ -21,11 +21,10 @@ from respread.spread.group import GroupKey
 from tests.eviction_moves import move
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
-POLICY = Policy(
-    kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1))
-)
+POLICY = default_policy(victims=VictimRules(min_replicas=1))
 
 
 def of_app(app: str, *pools: str) -> PodSpec:

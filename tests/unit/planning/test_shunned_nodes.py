@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.policy import VictimRules
 from respread.cluster.objects import Node
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
 from respread.planning.plan import Move
 from tests.plans import plan_cluster
+from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import NOW, cluster, constraint, node, pods, spec, taint
 
 CANDIDATE = taint("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule")
 SPOT = taint("spot", "PreferNoSchedule")
-POLICY = Policy(
-    kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1))
-)
+POLICY = default_policy(victims=VictimRules(min_replicas=1))
 
 
 def only_in(*pools: str, **fields: Any) -> PodSpec:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.api.policy import Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -20,16 +20,14 @@ from respread.planning.tasks import Task
 from respread.planning.victims.policies import PolicySetting
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
 NODES = [node("a1", "a", pods=2000), node("b1", "b", pods=2000)]
 
 
 def policy(in_flight: int) -> Policy:
-    limits = Limits(in_flight=in_flight)
-    return Policy(
-        kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce", limits=limits)
-    )
+    return default_policy(mode="Enforce", limits=Limits(in_flight=in_flight))
 
 
 def app(namespace: str, name: str, replicas: int = 2) -> list[Pod]:

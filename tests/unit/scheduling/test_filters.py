@@ -24,6 +24,7 @@ from respread.cluster.pod import (
     GCEPersistentDisk,
     HostPort,
     ISCSIVolume,
+    MigratedVolume,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
@@ -314,6 +315,11 @@ def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
             "the StorageClass of claim data makes no volumes here (allowedTopologies)",
         ),
         ([claim("data", storage_class_name="in-b", selected_node="n9")], "claim data gets its volume on node n9"),
+        ([], "VolumeZone: the PersistentVolumeClaim data does not exist"),
+        ([claim("data")], "VolumeZone: claim data has neither a volume nor a storage class"),
+        ([claim("data", storage_class_name="x")], "VolumeZone: the StorageClass x of claim data does not exist"),
+        ([claim("data", storage_class_name="now")], "VolumeZone: claim data is not bound to a volume yet"),
+        ([bound("data")], "VolumeZone: the PersistentVolume pv-data of claim data does not exist"),
     ],
 )
 def test_the_reason_says_what_is_wrong_with_a_claim(given: list[PersistentVolumeClaim], message: str) -> None:
@@ -333,7 +339,22 @@ def test_the_reason_says_what_is_wrong_with_a_claim(given: list[PersistentVolume
             ),
         ],
     )
-    assert f"VolumeBinding: {message}" in answers
+    assert (message if message.startswith("VolumeZone") else f"VolumeBinding: {message}") in answers
+
+
+@pytest.mark.parametrize("error", ["", "it can't be translated"])
+def test_a_volume_is_reached_as_its_node_has_migrated_it(error: str) -> None:
+    """From n1 and n2 as a disk of its own driver, from zone b, and from the other two as a CSI volume, from zone a."""
+    in_a = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement(ZONE, "In", ("a",)),)),))
+    disk = MigratedVolume("disks", "disks.csi.io", error=error)
+    volume = PersistentVolume(name="pv-data", node_affinity=IN_ZONE_B, migrated=disk, migrated_node_affinity=in_a)
+    there = [CSINode(name=name, migrated_plugins=frozenset({"disks"})) for name in ("n3", "n4", "gone")]
+    others: dict[str, Any] = {"persistentvolumeclaims": [bound("data")], "persistentvolumes": [volume]}
+    nodes = [node("n1", "a"), node("n2", "b"), node("n3", "a"), node("n4", "b")]
+    answers = reasons(PodSpec(shared_claims=("data",)), nodes, csinodes=[*there, CSINode(name="n1")], **others)
+    far = ["VolumeBinding: volume pv-data of claim data can't be reached (its node affinity)"]
+    failed = [f"VolumeBinding: {error}"]
+    assert answers == {"n1": far, "n2": [], "n3": failed if error else [], "n4": failed if error else far}
 
 
 @pytest.mark.parametrize("volumes", [1, 2])

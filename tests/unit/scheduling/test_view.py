@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from immutables import Map
 
-from respread.api.fields import LabelSelector
+from respread.api.fields import LabelSelector, LabelSelectorRequirement
 from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import HostPort, Pod, PodAffinityTerm, PodSpec
+from respread.cluster.selectors import compile_selector
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
+from respread.scheduling.view.pod_index import PodIndex
 from tests.counting import calls
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
 
@@ -277,3 +281,23 @@ def test_a_nominated_pod_counts_for_the_spread_of_its_node_only() -> None:
     view = ClusterView(cluster([node("n1"), node("n2")], [nominated("p", of, "n1")]))
     assert feasible(view, of) == ["n2"]
     assert feasible(ClusterView(ClusterSnapshot()), of) == []
+
+
+def test_tallies_follow_every_change_as_if_they_were_counted_anew() -> None:
+    random, index, there = Random(1), PodIndex(), Counter[tuple[str, Map[str, str], int, bool]]()
+    label_sets = [Map(app=app, **more) for app in ("web", "api") for more in ({}, {"tier": "x"}, {"tier": "y"})]
+    no_api = LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ("api",)),))
+    selectors = [compile_selector(each) for each in (WEB, LabelSelector(Map(tier="x")), LabelSelector(), no_api)]
+    for _ in range(1500):
+        at = random.choice("abc"), random.choice(label_sets), random.randrange(5)
+        before, after = random.choice([((*at, False), (*at, True)), ((*at, True), None), (None, (*at, False))])
+        if before is None or there[before]:
+            there.update({each: by for each, by in ((before, -1), (after, 1)) if each is not None})
+            going = [each is not None and each[-1] for each in (after, before)]
+            index.change(*at, present=bool(after) - bool(before), terminating=going[0] - going[1])
+        scope, living = random.choice((None, frozenset("a"), frozenset("ab"))), random.random() < 0.5
+        wanted, expected = tuple(random.sample(selectors, random.choice((1, 2)))), Counter[int]()
+        for (namespace, labels, slot, is_going), number in there.items():
+            if (scope is None or namespace in scope) and all(each.matches(labels) for each in wanted):
+                expected[slot] += number * (not (living and is_going))
+        assert index.tally(scope, wanted, living=living).counts == +expected

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pytest
 from immutables import Map
 
-from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import workload_of
@@ -30,6 +30,7 @@ from tests.eviction_moves import move
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
 from tests.unit.controller.observations import observation
+from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec, taint
 
 
@@ -85,9 +86,7 @@ CASES: Final = [
     Case((), 1, 2, 0, 0, 0, 0),
 ]
 
-POLICY: Final = Policy(
-    kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1))
-)
+POLICY: Final = default_policy(victims=VictimRules(min_replicas=1))
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
