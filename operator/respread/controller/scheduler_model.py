@@ -214,8 +214,7 @@ class OwnerSelectors:
             if not await self._read(due[start : start + _BATCH]):
                 await asyncio.sleep(self._retry.failed())  # also if others are wanted meanwhile
                 return 0.0
-        if due:
-            self._retry.succeeded()
+        self._retry.succeeded()
         return max(0.0, min(self._due_at.values(), default=inf) - self._clock())
 
     async def _read(self, owners: Iterable[SelectingOwner]) -> bool:

@@ -278,6 +278,11 @@ class TestPerHour:
         moves = [victim(number, component=1, step=number, groups=(group("large"),)) for number in (1, 2, 3)]
         assert numbers(pace(moves, cluster_policy(limits(per_hour=2))).now) == [1, 2]
 
+    def test_the_group_with_evictions_in_the_last_hour_is_first_of_two_that_need_as_many(self) -> None:
+        one, two = (victim(number, component=number, groups=(group(str(number)),)) for number in (1, 2))
+        paced = pace([one, two], cluster_policy(limits(per_hour=1)), groups={two.groups[0]: GroupPace(3, 1)}.get)
+        assert numbers(paced.now) == [2]
+
     def test_groups_of_important_policies_are_finished_first(self) -> None:
         dear = [victim(number, policy="own", component=1, groups=(group("a"),), wave=number - 1) for number in (1, 2)]
         moves = [dear[0], victim(3), dear[1]]

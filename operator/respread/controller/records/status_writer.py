@@ -297,7 +297,7 @@ async def read_statuses(requests: Requests, kinds: Iterable[Kind]) -> dict[str, 
     for kind in kinds:
         records = {_key(each): each for each in await _objects(requests, RECORDS[kind])}
         for policy in await _objects(requests, kind):
-            key, uid = _key(policy), (policy.get("metadata") or {}).get("uid") or ""
+            key, uid = _key(policy), policy["metadata"].get("uid", "")
             stored = records.get(ObjectKey(key.namespace, uid))
             record = None if stored is None else decode_record(stored.get("record"))
             found[str(key)] = FoundStatus(uid, decode_status(policy), record)
@@ -309,8 +309,8 @@ async def _objects(requests: Requests, kind: Kind) -> list[dict[str, Any]]:
 
 
 def _key(document: dict[str, Any]) -> ObjectKey:
-    metadata = document.get("metadata") or {}
-    return ObjectKey(metadata.get("namespace") or "", metadata.get("name") or "")
+    metadata = document["metadata"]
+    return ObjectKey(metadata.get("namespace", ""), metadata["name"])
 
 
 class ExclusiveRequests:
