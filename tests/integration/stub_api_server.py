@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -58,6 +60,18 @@ async def served(answer: Answering) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+def write_kubeconfig(file: Path, server: str, token: str) -> None:
+    """Write a kubeconfig with a single cluster and user."""
+    name = "here"
+    document = {
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": {"server": server}}],
+        "users": [{"name": name, "user": {"token": token}}],
+    }
+    file.write_text(json.dumps(document), encoding="utf-8")
 
 
 def nobody_at(server: str) -> ClusterAccess:

@@ -20,6 +20,7 @@ from respread_cli.read import following
 from respread_cli.read.cluster_view import ConnectionOptions, WantedKind
 from respread_cli.read.connection import connect
 from respread_cli.read.following import FollowedCluster
+from tests.integration.stub_api_server import write_kubeconfig
 from tests.unit.cli.snapshots import manifest_of_node
 
 LONG_SECONDS = 60
@@ -83,13 +84,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def kubeconfig(tmp_path: Path) -> Callable[[int], str]:
     def write(port: int) -> str:
         file = tmp_path / "config"
-        document = {
-            "current-context": "it",
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-            "clusters": [{"name": "it", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{"name": "it", "user": {}}],
-        }
-        file.write_text(json.dumps(document), encoding="utf-8")
+        write_kubeconfig(file, f"http://127.0.0.1:{port}", "any")
         return str(file)
 
     return write

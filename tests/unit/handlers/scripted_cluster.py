@@ -13,6 +13,7 @@ from aiohttp import web
 
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.stores import RECORDS, watched_kinds
+from tests.integration.stub_api_server import served
 
 Spoil = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -39,16 +40,8 @@ class ScriptedCluster:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve on its own address."""
-        application = web.Application()
-        application.router.add_get("/{path:.*}", self._answer)
-        runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.server = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with served(self._answer) as self.server:
             yield
-        finally:
-            await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         kind = self._kinds.get(request.path)

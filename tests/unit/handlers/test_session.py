@@ -22,6 +22,7 @@ from respread.kube.access import ClusterAccess, load_access
 from respread.kube.credentials import CredentialsError, Endpoint, FixedIdentity
 from respread.kube.listing import MOST_BYTES
 from tests.informer_parts import Parts, page, pod
+from tests.integration.stub_api_server import served, write_kubeconfig
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,31 +64,12 @@ async def session_with(
     script: Script, parts: Parts, tmp_path: Path, *, prefix: str = ""
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
     """A session with the scripted API server, and its address."""
-    application = web.Application()
-    application.router.add_get("/{path:.*}", script.answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    server = f"http://127.0.0.1:{runner.addresses[0][1]}{prefix}"
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        json.dumps(
-            {
-                "clusters": [{"name": "c", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
-        ),
-        encoding="utf-8",
-    )
     informers = {informer.kind.path: informer for informer in parts.informers.all}
-    try:
+    async with served(script.answer) as address:
+        write_kubeconfig(kubeconfig, server := f"{address}{prefix}", "secret")
         async with open_session(load_access(kubeconfig=str(kubeconfig)), informers) as session:
             yield session, server
-    finally:
-        await runner.cleanup()
 
 
 async def get(session: aiohttp.ClientSession, url: str, **options: Any) -> Any:
@@ -265,25 +247,18 @@ async def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path:
 async def test_a_redirect_does_not_receive_the_credentials(tmp_path: Path) -> None:
     """Aggregated API servers could once redirect clients anywhere (CVE-2022-3172)."""
     other = Script(answer(200, page(pod("web"))))
-    application = web.Application()
-    application.router.add_get("/{path:.*}", other.answer)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    elsewhere = f"http://127.0.0.1:{runner.addresses[0][1]}{PODS}"
 
     async def redirect(_: web.Request) -> web.StreamResponse:
-        return web.Response(status=307, headers={"Location": elsewhere})
+        return web.Response(status=307, headers={"Location": elsewhere + PODS})
 
     parts, script = Parts(), Script(redirect, answer(200, page(pod("api"))), redirect)
-    async with session_with(script, parts, tmp_path) as (session, server):
+    async with served(other.answer) as elsewhere, session_with(script, parts, tmp_path) as (session, server):
         await get(session, server + PODS)
         assert names(parts) == {"api"}
         async with open_session(load_access(kubeconfig=str(tmp_path / "kubeconfig")), {}) as plain:
             with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
                 await get(plain, server + PODS)
     assert other.asked == []
-    await runner.cleanup()
 
 
 @pytest.mark.parametrize("error", [CredentialsError("the token file is empty"), FileNotFoundError("token")])

@@ -7,7 +7,6 @@ and `scan_resources` do not catch ends the operator.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from respread.cluster.stores import watched_kinds
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, Renewal, load_access
 from tests.informer_parts import Parts, pod
+from tests.integration.stub_api_server import dropping, write_kubeconfig
 from tests.unit.handlers.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
 
 PATHS = [kind.path for kind in watched_kinds()]
@@ -54,12 +54,6 @@ def writing(text: str) -> Spoil:
     return give
 
 
-async def hanging_up(request: web.Request) -> web.StreamResponse:
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
-
-
 FAULTS: dict[str, Spoil] = {
     **{f"{code}": refusing(code) for code in (400, 401, 403, 404, 405, 409, 410, 422, 500, 503, 504)},
     "429": refusing(429, "Retry-After", "0"),
@@ -74,7 +68,7 @@ FAULTS: dict[str, Spoil] = {
     "a redirection to nowhere": refusing(302),
     "nothing": saying(b"", 204),
     "a status that is none": refusing(666),
-    "a lost connection": hanging_up,
+    "a lost connection": dropping,
 }
 NAMES = list(FAULTS)
 
@@ -189,7 +183,7 @@ def run(
 
     async def operate() -> None:
         async with asyncio.timeout(60), cluster.running():
-            kubeconfig.write_text(json.dumps(_kubeconfig(cluster.server)), encoding="utf-8")
+            write_kubeconfig(kubeconfig, cluster.server, "secret")
             renewal, stop = Renewal(load(), load, time.monotonic), asyncio.Event()
             running = asyncio.create_task(
                 run_operator(parts.informers, parts.metrics, identity="test", renewal=renewal, stop=stop)
@@ -209,12 +203,3 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for may be anything
             await asyncio.sleep(0.01)
-
-
-def _kubeconfig(server: str) -> dict[str, object]:
-    return {
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }

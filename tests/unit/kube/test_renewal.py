@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -21,19 +20,8 @@ from respread.kube.credentials import Endpoint
 from respread.kube.requests import NoResponseError, Requests, open_requests
 from tests.evicting import evict
 from tests.eviction_moves import SPEC
-from tests.integration.stub_api_server import Answering, served
+from tests.integration.stub_api_server import Answering, served, write_kubeconfig
 from tests.worlds import pod
-
-
-def write_kubeconfig(file: Path, server: str, token: str) -> None:
-    name = "here"
-    document = {
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": {"server": server}}],
-        "users": [{"name": name, "user": {"token": token}}],
-    }
-    file.write_text(json.dumps(document))
 
 
 class Renewed:
