@@ -17,6 +17,11 @@ def enforces(policy: Policy) -> bool:
     return policy.spec.mode == "Enforce" and not policy.problems
 
 
+def policy_manifest(name: str, spec: Spec, kind: PolicyKind = CLUSTER, **metadata: Any) -> dict[str, Any]:
+    """Return a policy as users write it."""
+    return {"apiVersion": "respread.dev/v1alpha1", "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
 class BadSpec(NamedTuple):
     """A spec with one invalid field."""
 

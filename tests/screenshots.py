@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from respread_cli.ui.events import EventSubject, OperatorEvent, ReadEvents
 from tests.chromium import Tab, browser, find_chromium
+from tests.policy_specs import policy_manifest
 from tests.unit.cli.snapshots import ZONE, deployment_pods, manifest_of_node
 from tests.unit.ui.served import Served, served
 
@@ -33,12 +34,7 @@ DEPLOYMENTS: Final[dict[str, tuple[int, int, int]]] = {
 """Pods in each zone."""
 HELD: Final = {"reports": (3, 0, 0)}
 """Pods that may not be evicted."""
-POLICY: Final[dict[str, Any]] = {
-    "apiVersion": "respread.dev/v1alpha1",
-    "kind": "ClusterRebalancePolicy",
-    "metadata": {"name": "default", "uid": "policy", "generation": 1},
-    "spec": {"mode": "Enforce"},
-}
+POLICY: Final = policy_manifest("default", {"mode": "Enforce"}, uid="policy", generation=1)
 
 
 class View(NamedTuple):

@@ -20,6 +20,7 @@ import requests
 
 from respread_sandbox import ApiError, Sandbox
 from tests.faults.watcher import PodWatcher
+from tests.integration.operator_process import policy
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, is_ready, pods, wait_until
 from tests.processes import PATIENCE_SECONDS
 
@@ -257,14 +258,7 @@ def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], secon
 
 def enforce(sandbox: Sandbox, **spec: Any) -> None:
     """Apply a policy without waiting times."""
-    hurried = {"mode": "Enforce", "priority": 1, "quietPeriod": "1ms", "victims": {"minAge": "0s"}}
-    policy = {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": "ClusterRebalancePolicy",
-        "metadata": {"name": POLICY},
-        "spec": {**hurried, **spec},
-    }
-    sandbox.apply(json.dumps(policy))
+    sandbox.apply(json.dumps(policy(POLICY, **spec)))
 
 
 def set_mode(sandbox: Sandbox, mode: str) -> None:

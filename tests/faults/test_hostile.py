@@ -18,6 +18,7 @@ from tests.faults.rounds import Workload, balanced, close_zones, create, enforce
 from tests.faults.watcher import PodWatcher
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import ZONE, constraint, deployment, pods
+from tests.policy_specs import policy_manifest
 
 NAMESPACE = "hostile"
 MOST_MEGABYTES = 400
@@ -106,12 +107,7 @@ def extreme_budgets() -> list[dict[str, Any]]:
 
 
 def policy(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": "ClusterRebalancePolicy",
-        "metadata": {"name": name},
-        "spec": {"mode": "Enforce", "quietPeriod": "1s", "victims": {"minAge": "0s"}, **spec},
-    }
+    return policy_manifest(name, {"mode": "Enforce", "quietPeriod": "1s", "victims": {"minAge": "0s"}, **spec})
 
 
 def extreme_policies() -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from tests.integration.workloads import (
     evict_slowly,
     wait_for_ready_pods,
 )
+from tests.policy_specs import NAMESPACED, policy_manifest
 
 ROLES = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/respread",
@@ -149,12 +150,7 @@ class Busy:
 
 def namespaced_policy(namespace: str) -> dict[str, Any]:
     spec = {"mode": "Enforce", "quietPeriod": "1s", "victims": {"minAge": "0s"}, "limits": {"inFlightPerWorkload": 1}}
-    return {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": "RebalancePolicy",
-        "metadata": {"name": "own", "namespace": namespace},
-        "spec": spec,
-    }
+    return policy_manifest("own", spec, NAMESPACED, namespace=namespace)
 
 
 READ_IF_OWNING: set[Right] = {("get", "argoproj.io", "rollouts"), ("get", "apps.kruise.io", "clonesets")}

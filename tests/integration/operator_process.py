@@ -21,6 +21,7 @@ from prometheus_client.samples import Sample
 from respread_sandbox import Sandbox
 from tests.integration.definitions import wait_until_served
 from tests.integration.pod_process import PodProcess
+from tests.policy_specs import policy_manifest
 from tests.processes import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -44,12 +45,7 @@ def wait_until_policies_are_served(sandbox: Sandbox) -> None:
 def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[str, Any]:
     """Return a ClusterRebalancePolicy that has precedence over the default one, without waiting times."""
     hurried = {"mode": mode, "priority": 1, "quietPeriod": "1ms", "victims": {"minAge": "0s"}}
-    return {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": "ClusterRebalancePolicy",
-        "metadata": {"name": name},
-        "spec": {**hurried, **spec},
-    }
+    return policy_manifest(name, {**hurried, **spec})
 
 
 class LoggingProcess:

@@ -17,6 +17,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from respread.api.policy import PolicyKind
 from respread.cluster.meta import ObjectKey
 from respread.cluster.stores import PODS
 from respread.handlers.session import open_session
@@ -24,6 +25,7 @@ from respread_sandbox import ApiError, Binaries, Sandbox, SandboxOptions
 from tests.integration.definitions import delete_definitions, wait_until_served
 from tests.integration.etcd import Etcd
 from tests.integration.watching import Watches, pod, request, running_watches
+from tests.policy_specs import policy_manifest
 from tests.processes import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
@@ -241,13 +243,8 @@ async def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str
         assert not any("kopf" in name for name in policy["metadata"].get("annotations", {}))
 
 
-def _policy(kind: str, name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": {"mode": "Enforce"},
-    }
+def _policy(kind: PolicyKind, name: str) -> dict[str, Any]:
+    return policy_manifest(name, {"mode": "Enforce"}, kind)
 
 
 # -- failures ------------------------------------------------------------------------------------------------------

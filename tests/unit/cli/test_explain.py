@@ -20,6 +20,7 @@ from respread_cli.commands.explain import ExplainView, with_relative_times
 from respread_cli.main import respread
 from respread_cli.report.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
 from respread_cli.report.scale_downs import ScaleDownReport
+from tests.policy_specs import policy_manifest
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
 from tests.unit.ui.clusters import web, zones
 from tests.worlds import NOW
@@ -44,12 +45,7 @@ def of(report: ExplainReport, fate: str) -> list[CandidateReport]:
 
 
 def policy(name: str = "mine", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": "ClusterRebalancePolicy",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return policy_manifest(name, spec)
 
 
 # Targets

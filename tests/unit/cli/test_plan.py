@@ -21,6 +21,7 @@ from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT
 from respread_cli.report.plan_report import PlanReport
 from respread_cli.report.planned import DEFAULT_POLICY, PaceReport, read_policies
+from tests.policy_specs import NAMESPACED, policy_manifest
 from tests.unit.cli.snapshots import ENTRIES, deployment_pods, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 from tests.unit.ui.clusters import pending_pods, web, zones
 
@@ -39,14 +40,7 @@ def report(tmp_path: Path, items: Sequence[Mapping[str, Any]], *arguments: str) 
 
 
 def policy(**spec: Any) -> str:
-    return json.dumps(
-        {
-            "apiVersion": "respread.dev/v1alpha1",
-            "kind": "ClusterRebalancePolicy",
-            "metadata": {"name": "mine"},
-            "spec": spec,
-        }
-    )
+    return json.dumps(policy_manifest("mine", spec))
 
 
 def test_without_a_policy_the_plan_uses_an_empty_one_and_a_note_says_so(tmp_path: Path) -> None:
@@ -181,12 +175,8 @@ def test_a_priority_class_that_does_not_exist_is_reported(tmp_path: Path) -> Non
 
 
 def test_namespaced_policies_can_be_ignored(tmp_path: Path) -> None:
-    own = {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": "RebalancePolicy",
-        "metadata": {"name": "own", "namespace": "default"},
-        "spec": {"constraints": {"whenUnsatisfiable": ["ScheduleAnyway"]}},
-    }
+    soft = {"constraints": {"whenUnsatisfiable": ["ScheduleAnyway"]}}
+    own = policy_manifest("own", soft, NAMESPACED, namespace="default")
     items = [*zones("a", "b"), *web(3, 1), own, json.loads(policy())]
     assert report(tmp_path, items).violated == 0
     ignoring = report(tmp_path, items, "--namespaced-policies", "ignore")
@@ -195,12 +185,7 @@ def test_namespaced_policies_can_be_ignored(tmp_path: Path) -> None:
 
 
 def test_ignored_policies_restore_nothing_and_are_not_replaced_by_the_default(tmp_path: Path) -> None:
-    own = {
-        "apiVersion": "respread.dev/v1alpha1",
-        "kind": "RebalancePolicy",
-        "metadata": {"name": "own", "namespace": "default"},
-        "spec": {"mode": "DryRun", "quietPeriod": "forever"},
-    }
+    own = policy_manifest("own", {"mode": "DryRun", "quietPeriod": "forever"}, NAMESPACED, namespace="default")
     ignoring = report(tmp_path, [*zones("a", "b"), *web(3, 1), own], "--namespaced-policies", "ignore")
     assert (ignoring.policies, ignoring.moves, ignoring.default_policy) == ((), (), False)
     assert not [note for note in ignoring.notes if note.startswith(("Polic", "There is no policy"))]

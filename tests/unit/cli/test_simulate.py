@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from respread_cli.main import respread
 from respread_cli.read.snapshot_file import ABOUT
+from tests.policy_specs import policy_manifest
 from tests.unit.cli.snapshots import HOSTNAME, ZONE, deployment_pods, list_of, manifest_of_node, manifest_of_pod
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -20,12 +21,7 @@ TAKEN_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NODES = [manifest_of_node(f"node-{zone}{number}", f"zone-{zone}") for zone in "abc" for number in (1, 2)]
 ON_ALL = {f"node-{zone}{number}": 2 for zone in "abc" for number in (1, 2)}
 AGENT = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d", "controller": True}
-POLICY = {
-    "apiVersion": "respread.dev/v1alpha1",
-    "kind": "ClusterRebalancePolicy",
-    "metadata": {"name": "prevents"},
-    "spec": {"prevention": {"podDeletionCost": "Enabled"}},
-}
+POLICY = policy_manifest("prevents", {"prevention": {"podDeletionCost": "Enabled"}})
 
 
 def aged(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from respread_cli.report.skew_report import (
     unknown_workloads,
 )
 from respread_cli.report.target import WorkloadReference, joined_words, workload_matches
+from tests.policy_specs import policy_manifest
 from tests.spreads import spread_of
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec
@@ -429,12 +430,7 @@ def test_the_pods_above_max_skew_stand_out_in_a_bar() -> None:
     assert (drawn.style, [(span.start, span.end, span.style) for span in drawn.spans]) == ("green", [(2, 5, "red")])
 
 
-PREVENTS = {
-    "apiVersion": "respread.dev/v1alpha1",
-    "kind": "ClusterRebalancePolicy",
-    "metadata": {"name": "prevents"},
-    "spec": {"prevention": {"podDeletionCost": "Enabled"}},
-}
+PREVENTS = policy_manifest("prevents", {"prevention": {"podDeletionCost": "Enabled"}})
 
 
 def test_wide_and_json_say_whether_a_workload_is_protected(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from respread_cli.ui.events import EventSubject, OperatorEvent, ReadEvents
 from respread_cli.ui.history import read_past
 from respread_cli.ui.overview import State
 from respread_cli.ui.what_if import MOST_GROUPS, WhatIfRequest
+from tests.policy_specs import policy_manifest
 from tests.unit.cli.snapshots import list_of, manifest_of_pod
 from tests.unit.ui.clusters import OPTIONS, ChangingSource, engine_for, web, zones
 
@@ -325,12 +326,7 @@ def event(kind: str, name: str, note: str, *, pod: str = "", second: int = 0) ->
     )
 
 
-POLICY = {
-    "apiVersion": "respread.dev/v1alpha1",
-    "kind": "ClusterRebalancePolicy",
-    "metadata": {"name": "all", "uid": "all", "generation": 1},
-    "spec": {},
-}
+POLICY = policy_manifest("all", {}, uid="all", generation=1)
 EVENTS = ReadEvents(
     (
         event("ClusterRebalancePolicy", "all", "Evicted pod web-9", pod="web-9", second=3),
