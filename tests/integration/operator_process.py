@@ -48,6 +48,13 @@ def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[st
     return policy_manifest(name, {**hurried, **spec})
 
 
+def status_of(sandbox: Sandbox, name: str = "test") -> dict[str, Any]:
+    """Return the status of a ClusterRebalancePolicy; empty before it has one."""
+    found = sandbox.api.get(f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{name}")
+    status: dict[str, Any] = found.get("status", {})
+    return status
+
+
 class LoggingProcess:
     """A process that logs JSON. It is killed when the context ends."""
 

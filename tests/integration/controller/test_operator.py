@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
-from tests.integration.operator_process import OperatorProcess, audited, evictions, policy, refused
+from tests.integration.operator_process import OperatorProcess, audited, evictions, policy, refused, status_of
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     HOSTNAME,
@@ -51,13 +51,6 @@ def add_zones(sandbox: Sandbox) -> None:
 def balanced(sandbox: Sandbox, *names: str) -> bool:
     counts = [pods_per_domain(sandbox, "shop", name) for name in names]
     return all(len(count) == 3 and max(count.values()) - min(count.values()) <= 1 for count in counts)
-
-
-def status_of(sandbox: Sandbox, name: str = "test") -> dict[str, Any]:
-    status: dict[str, Any] = sandbox.api.get(f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{name}").get(
-        "status", {}
-    )
-    return status
 
 
 def conditions(sandbox: Sandbox) -> dict[str, str]:

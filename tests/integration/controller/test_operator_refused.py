@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import ApiError, Sandbox
-from tests.integration.operator_process import OperatorProcess, evictions, policy, requests
+from tests.integration.operator_process import OperatorProcess, evictions, policy, requests, status_of
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import (
     ZONE,
@@ -28,7 +28,6 @@ from tests.integration.workloads import (
 )
 
 NAMESPACE = "shop"
-STATUS = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 REPLICAS = 6
 DENIED_FOR = timedelta(seconds=59)
 """A denied eviction is requested again after a minute at the earliest."""
@@ -111,6 +110,12 @@ def requested_again_too_soon(sandbox: Sandbox) -> list[str]:
     ]
 
 
+def reported(sandbox: Sandbox) -> str:
+    """Return the violations in the policy's status."""
+    violations = status_of(sandbox).get("violations", ())
+    return " ".join(f"{each['reason']}: {each['message']}" for each in violations)
+
+
 def test_other_pods_are_evicted_instead_of_refused_ones(skewed: Sandbox, tmp_path: Path) -> None:
     kept = names_of(skewed)[:2]
     deny(skewed, kept)
@@ -127,14 +132,9 @@ def test_if_all_evictions_are_refused_each_is_requested_once_and_the_reason_repo
 ) -> None:
     deny(skewed, names_of(skewed))
     skewed.apply(json.dumps(policy()))
-
-    def reported() -> str:
-        violations = skewed.api.get(STATUS).get("status", {}).get("violations", ())
-        return " ".join(f"{each['reason']}: {each['message']}" for each in violations)
-
     with OperatorProcess(skewed, tmp_path) as operator:
-        wait_until(lambda: reported().startswith("EvictionRefused: "), "the reason to be reported")
-        assert "the shop's admission policy keeps this pod" in reported()
+        wait_until(lambda: reported(skewed).startswith("EvictionRefused: "), "the reason to be reported")
+        assert "the shop's admission policy keeps this pod" in reported(skewed)
         wait_until(lambda: len(denials(skewed)) >= REPLICAS, "each pod to be asked for")
         time.sleep(2)
         assert sorted(denials(skewed)) == names_of(skewed)
@@ -172,12 +172,7 @@ def test_if_all_pods_were_resized_the_reason_is_reported(skewed: Sandbox, tmp_pa
     for name in names_of(skewed):
         resize(skewed, NAMESPACE, name, "10m")
     skewed.apply(json.dumps(policy()))
-
-    def reported() -> str:
-        violations = skewed.api.get(STATUS).get("status", {}).get("violations", ())
-        return " ".join(f"{each['reason']}: {each['message']}" for each in violations)
-
     with OperatorProcess(skewed, tmp_path):
-        wait_until(lambda: reported().startswith("TemplateDiffers: "), "the reason to be reported")
-        assert "the request for cpu is 10m, in the template 100m" in reported()
+        wait_until(lambda: reported(skewed).startswith("TemplateDiffers: "), "the reason to be reported")
+        assert "the request for cpu is 10m, in the template 100m" in reported(skewed)
     assert evictions(skewed) == []

@@ -6,13 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
-from tests.integration.operator_process import OperatorProcess, evictions, policy
+from tests.integration.operator_process import OperatorProcess, evictions, policy, status_of
 from tests.integration.reused_sandbox import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, wait_for_ready_pods
 from tests.processes import wait_until
@@ -46,12 +45,6 @@ def respread(sandbox: Sandbox, *arguments: str) -> str:
     done = subprocess.run([*command, *connection], check=False, capture_output=True, text=True)
     assert done.returncode in {0, 1}, done.stderr
     return done.stdout
-
-
-def status_of(sandbox: Sandbox) -> dict[str, Any]:
-    found = sandbox.api.get("/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test")
-    status: dict[str, Any] = found.get("status", {})
-    return status
 
 
 def test_the_operator_evicts_exactly_the_pods_that_the_plan_moves_first(crowded: Sandbox, tmp_path: Path) -> None:
