@@ -19,7 +19,7 @@ MOST_LINES_OF_A_FUNCTION = 60
     [
         ("operator", 278, 59_360),  # (300, 44,000)
         ("operator/respread", 190, 41_346),  # (-, 31,000)
-        ("tests", 447, 74_698),  # (-, 75,000)
+        ("tests", 447, 74_585),  # (-, 75,000)
     ],
 )
 def test_the_code_is_no_larger_than_agreed(folder: str, files: int, lines: int) -> None:
