@@ -11,6 +11,7 @@ answered.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 from typing import Final
@@ -22,12 +23,14 @@ from respread.controller.permission import Leading
 from respread.controller.permissions import PermissionNeeds
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.reporter import Reporter
+from respread.controller.rest_of_plan import RestOfPlan
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waking import BEAT_SECONDS, PlanningThread, Replanning, Waiting, is_full, next_plan
 from respread.eviction.limiter import bounding
 from respread.eviction.pacing import Paced
 from respread.handlers.informer import Informers
 from respread.holds.holds import why_stale
+from respread.planning.moving_pods import OnHold
 from respread.planning.plan import Move, Plan
 from respread.provisioning.room_loop import RoomLoop, RoomView
 from respread.telemetry.health import Heartbeat
@@ -71,6 +74,7 @@ class ControlLoop:
         self._clock = acting.journal.clock
         self._waiting = Waiting(informers.changes, heartbeat, self._clock)
         self._replanning = Replanning()
+        self._rest: RestOfPlan | None = None
         self._warned_of_staleness = False
 
     def stop(self) -> None:
@@ -132,6 +136,9 @@ class ControlLoop:
             ledger = observation.ledger
             if (plan_at := self._replanning.due_at(ledger.uids, ledger.without_node)) > observation.moment.now:
                 return min(plan_at, self._acting.next_look())
+            if self._goes_on(observation):
+                ledger = self._journal.ledger
+                return min(self._replanning.due_at(ledger.uids, ledger.without_node), self._acting.next_look())
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
             self._scheduler.plan_depends_on(planned.owners)
@@ -152,7 +159,28 @@ class ControlLoop:
             plan_at = next_plan(planned, chosen.held, moment=moment, others=others, full=full)
             awaited = ledger.without_node if planned.awaits_nodes else frozenset[str]()
             self._replanning.planned(ledger.uids, observation.moment.now, plan_at, full=full, awaited=awaited)
+            self._rest = RestOfPlan(planned, observation, Counter(ledger.of_policies))
             return min(plan_at, self._acting.next_look())
+
+    def _goes_on(self, observation: Observation) -> bool:
+        """Make more moves of the last plan; return whether it needs no other plan for the places that are free."""
+        now, rest = observation.moment.now, self._rest
+        if rest is None or not (observation.leads and self._replanning.may_go_on(now)):
+            return False
+        if (left := rest.at(observation, self._on_hold(observation))) is None:
+            return False
+        with self._metrics.reconciling("evict"):
+            chosen = self._choose(observation, left)
+            if not chosen.now or not rest.uses_all_places(chosen, observation):
+                return False
+            self._informers.changes.decided()
+            self._begin(chosen.now, observation)
+        self._replanning.went_on(self._journal.ledger.uids, now)
+        return True
+
+    def _on_hold(self, observation: Observation) -> OnHold:
+        groups, policies = observation.spread.groups, observation.policies
+        return self._acting.holds.of_groups(groups, policies, observation.history, observation.moment)
 
     def _plan(self, observation: Observation) -> Plan:
         started = monotonic()
@@ -164,7 +192,7 @@ class ControlLoop:
             self._scheduler.index.update(snapshot),
             observation.setting,
             now=moment.time_of_day,
-            on_hold=holds.of_groups(observation.spread.groups, observation.policies, observation.history, moment),
+            on_hold=self._on_hold(observation),
             begun=holds.quiet_periods.begun,
             under_way=under_way,
             refused=observation.refused,

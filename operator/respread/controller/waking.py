@@ -141,6 +141,7 @@ class Replanning:
         """Start without a plan: the first one is due at once."""
         self._awaited: AbstractSet[str] = frozenset()
         self._planned_at = 0.0
+        self._chose_at = 0.0
         self._due = 0.0
         self._full = False
         self._in_flight: AbstractSet[str] = frozenset()
@@ -161,7 +162,15 @@ class Replanning:
         `limits.inFlight`.
         """
         self._in_flight, self._planned_at, self._due, self._full = in_flight, now, due, full
-        self._awaited = awaited
+        self._awaited, self._chose_at = awaited, now
+
+    def went_on(self, in_flight: AbstractSet[str], now: float) -> None:
+        """Record that more moves of the last plan were chosen."""
+        self._in_flight, self._chose_at = in_flight, now
+
+    def may_go_on(self, now: float) -> bool:
+        """Return whether no plan is due for another reason than that moves have ended."""
+        return now < min(self._due, self._planned_at + FULL_SECONDS)
 
     def due_at(self, in_flight: AbstractSet[str], without_node: AbstractSet[str] = frozenset()) -> float:
         """Return when the next plan is due, on the clock.
@@ -173,11 +182,10 @@ class Replanning:
         ended = len(self._in_flight - in_flight)
         if ended >= max(1.0, ENOUGH_SHARE * len(self._in_flight)):
             return self._planned_at
-        if not ended and self._full:
-            pause = FULL_SECONDS
-        else:
-            pause = ENDED_SECONDS if ended or self._awaited - without_node else PROGRESS_SECONDS
-        return min(self._due, self._planned_at + pause)
+        if ended:
+            return min(self._due, self._chose_at + ENDED_SECONDS)
+        progress = ENDED_SECONDS if self._awaited - without_node else PROGRESS_SECONDS
+        return min(self._due, self._planned_at + (FULL_SECONDS if self._full else progress))
 
 
 def is_full(policies: Iterable[Policy], moves: Mapping[str, int]) -> bool:
