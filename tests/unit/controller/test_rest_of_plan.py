@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
+import msgspec
 import pytest
+from immutables import Map
 
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.reasons import Held, Reason
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.controller.observation import Observation
+from respread.controller.rest_of_plan import RestOfPlan
+from respread.moves.entry import PLACED_SECONDS
+from respread.moves.following import compared
+from respread.moves.ledger import Ledger
+from respread.planning.moving_pods import OnHold, never_on_hold
+from respread.planning.planner import Planner
+from respread.planning.victims.policies import PolicySetting
+from respread.timing import ClockReading
+from tests.spreads import spread_of
+from tests.unit.controller.observations import observation
 from tests.unit.controller.simulated_cluster import NAMESPACE, ZONE, SimulatedCluster
+from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 PODS, IN_FLIGHT, MOVES = 120, 8, 80
 
@@ -145,3 +164,102 @@ async def test_all_is_planned_again_before_more_is_evicted_when_a_replacement_is
         asked = len(cluster.asked)
         await until(lambda: len(cluster.asked) > asked)
         assert cluster.plans > other_plans[0]
+
+
+SPEC = spec(constraint())
+SETTING = PolicySetting((Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec()),))
+NODES = [node("node-a", "a"), node("node-a2", "a"), node("node-b", "b"), node("node-c", "c")]
+REPLACEMENT = pod("web-new", "node-b", SPEC, creation_timestamp=NOW)
+
+
+def with_pods(snapshot: ClusterSnapshot, *changed: Pod, gone: Pod | None = None) -> ClusterSnapshot:
+    state = ClusterState(snapshot)
+    removed = [] if gone is None else [(gone.key, None)]
+    state.apply("pods", [*removed, *((each.key, each) for each in changed)])
+    return state.snapshot
+
+
+class GoingOn:
+    """A plan of four moves, of which the first is made, and its replacement as a test says."""
+
+    def __init__(self, *, seconds: float = 1.0, replacement: Pod | None = REPLACEMENT) -> None:
+        before = cluster(NODES, pods({"node-a": 6}, SPEC))
+        self.plan = Planner().plan(before, spread_of(before), SETTING, now=NOW)
+        first = self.plan.moves[0]
+        self.rest = RestOfPlan(self.plan, observation(before, setting=SETTING), Counter(default=1))
+        self.left = [move.pod.uid for move in self.plan.moves[1:]]
+        sent = Ledger().with_chosen([first], before, 0.0).recorded(first).sent(first, before, 0.0)
+        self.snapshot = with_pods(before, *filter(None, [replacement]), gone=first.pod)
+        self.ledger, _ = sent.answered(first, True, 0.0).updated(self.snapshot, 0.0, self.compare)
+        self.seconds = seconds
+
+    def compare(self, move: Any, of: Pod) -> Any:
+        return compared(spread_of(self.snapshot), move, of)
+
+    def observed(self, snapshot: ClusterSnapshot | None = None, **fields: Any) -> Observation:
+        snapshot = self.snapshot if snapshot is None else snapshot
+        ledger, _ = self.ledger.updated(snapshot, self.seconds, self.compare)
+        moment = ClockReading(self.seconds, NOW.timestamp() + self.seconds)
+        given = {"setting": SETTING, "ledger": ledger, "moment": moment, **fields}
+        return observation(snapshot, **given)
+
+    def rest_at(self, now: Observation, on_hold: OnHold = never_on_hold) -> list[str] | None:
+        plan = self.rest.at(now, on_hold)
+        return None if plan is None else [move.pod.uid for move in plan.moves]
+
+
+def test_the_rest_of_a_plan_is_what_is_not_begun_while_all_is_as_expected() -> None:
+    going_on = GoingOn()
+    assert len(going_on.left) == 3
+    assert going_on.rest_at(going_on.observed()) == going_on.left, "its replacement is Ready"
+    for fields in ({"node_name": ""}, {"ready": False}):
+        coming = GoingOn(replacement=msgspec.structs.replace(REPLACEMENT, **fields))
+        assert coming.rest_at(coming.observed()) == coming.left
+    bereft = GoingOn(replacement=None)
+    assert bereft.rest_at(bereft.observed()) == bereft.left
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"node_name": "node-a2"},
+        {"labels": Map(app="web", version="2")},
+        {"deletion_timestamp": NOW},
+        {"phase": "Failed", "ready": False},
+    ],
+)
+def test_another_plan_is_due_if_a_replacement_is_not_as_expected(fields: dict[str, Any]) -> None:
+    going_on = GoingOn()
+    now = going_on.observed()
+    changed = with_pods(going_on.snapshot, msgspec.structs.replace(REPLACEMENT, **fields))
+    assert going_on.rest_at(msgspec.structs.replace(now, snapshot=changed, spread=spread_of(changed))) is None
+
+
+def test_another_plan_is_due_if_a_replacement_is_gone_or_another_one() -> None:
+    going_on = GoingOn()
+    now, other = going_on.observed(), msgspec.structs.replace(REPLACEMENT, uid="uid-other")
+    gone = with_pods(going_on.snapshot, gone=REPLACEMENT)
+    seen = GoingOn()
+    seen.rest = seen.rest._replace(observation=now)
+    assert seen.rest_at(now) == seen.left
+    for snapshot in (gone, with_pods(going_on.snapshot, other)):
+        assert seen.rest_at(msgspec.structs.replace(now, snapshot=snapshot)) is None
+
+
+@pytest.mark.parametrize("replacement", [None, msgspec.structs.replace(REPLACEMENT, node_name="", ready=False)])
+def test_another_plan_is_due_if_a_replacement_is_late(replacement: Pod | None) -> None:
+    for seconds, is_late in ((PLACED_SECONDS - 0.1, False), (PLACED_SECONDS + 0.1, True)):
+        going_on = GoingOn(seconds=seconds, replacement=replacement)
+        assert (going_on.rest_at(going_on.observed()) is None) == is_late
+
+
+def test_another_plan_is_due_in_another_term_with_other_policies_and_for_groups_that_are_gone_or_on_hold() -> None:
+    going_on = GoingOn()
+    now, (group,) = going_on.observed(), going_on.plan.moves[1].groups
+    assert going_on.rest_at(msgspec.structs.replace(now, term=2)) is None
+    assert going_on.rest_at(msgspec.structs.replace(now, setting=PolicySetting(SETTING.policies))) is None
+    gone = msgspec.structs.replace(now.spread, groups=Map(now.spread.groups).delete(group))
+    assert going_on.rest_at(msgspec.structs.replace(now, spread=gone)) is None
+    held = Held(Reason.QUIET_PERIOD, "it changed")
+    assert going_on.rest_at(now, lambda key, policy: held if (key, policy) == (group, "default") else None) is None
+    assert going_on.rest_at(now, lambda key, policy: held if (key, policy) != (group, "default") else None) is not None
