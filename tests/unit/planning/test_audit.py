@@ -541,7 +541,7 @@ def test_the_patch_cures_it(case: Case) -> None:
         "topologySpreadConstraints": case.of.topology_spread_constraints,
         "affinity": {"podAntiAffinity": {REQUIRED: case.of.pod_anti_affinity}},
     }
-    assert found.finding.patch
+    assert [each.op == "test" for each in found.finding.patch] == [True] + [False] * (len(found.finding.patch) - 1)
     after = applied(written, found.finding)
     if case.patch is not None:
         field, value = case.patch

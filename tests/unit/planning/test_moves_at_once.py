@@ -23,7 +23,7 @@ from respread.spread.carried import ALL_DEFAULTS, DefaultConstraints
 from tests.counting import calls
 from tests.plans import plan_cluster
 from tests.spreads import spread_of
-from tests.unit.planning.blocked_plans import default_policy
+from tests.unit.planning.blocked_plans import default_policy, plan_of
 from tests.unit.planning.test_budgets import budget
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec, taint
 
@@ -247,8 +247,7 @@ def test_pods_that_could_be_moved_may_stay_on_a_node_that_takes_no_more(closed: 
 
 
 def test_moves_beyond_what_limits_allow_at_once_wait_for_limits() -> None:
-    snapshot = cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal()))
-    plan = plan_cluster(snapshot, [default_policy(limits=Limits(in_flight=2))], now=NOW)
+    plan = plan_of(cluster(zones("abc", 6), of_web({"a": 60}, 6, zonal())), default_policy(limits=Limits(in_flight=2)))
     now, in_all = at_once(plan)
     assert 2 <= now < in_all == 40
     assert {move.waits.reason for move in plan.moves if move.wave > 0 and move.waits} == {Reason.LIMIT_REACHED}

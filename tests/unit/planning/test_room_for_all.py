@@ -485,11 +485,12 @@ def test_a_pending_pod_that_follows_another_pending_pod_reserves_room(room: int,
     assert at_once(plan) == moved
 
 
+@pytest.mark.parametrize("track", ["stable", "canary"])
 @pytest.mark.parametrize(("room", "moved"), [(2, 0), (3, 1)])
-def test_pending_pods_with_affinity_to_one_another_reserve_room_in_each_zone(room: int, moved: int) -> None:
+def test_pending_pods_with_affinity_to_one_another_reserve_room_in_each_zone(room: int, moved: int, track: str) -> None:
     """They may begin in any zone, and the second can only follow the first. The replacement may use zone c or d."""
-    of = spec(**near("crowd"))
-    crowd = [pod(f"crowd-{at}", "", of, labels=Map(app="crowd"), creation_timestamp=NOW) for at in range(2)]
+    of, labels = spec(**near("crowd")), [Map(app="crowd", track=each) for each in ("stable", track)]
+    crowd = [pod(f"crowd-{at}", "", of, labels=each, creation_timestamp=NOW) for at, each in enumerate(labels)]
     assert at_once(planned([*zones(room), node("d1", "d")], *crowd, *application("web"))) == moved
     assert at_once(planned([*zones(1), node("d1", "d")], crowd[0], *application("web"))) == 1, "it follows none"
     there = pod("crowd-there", "d1", of, labels=Map(app="crowd"))
