@@ -254,7 +254,7 @@ class Filling:
 
 def _filled(counts: Sequence[tuple[int, int]], coming: int) -> int:
     """Return how high a number of pods can bring the minimum if all go where there are fewest."""
-    level, domains, left = counts[0][0] if counts else 0, 0, coming
+    level, domains, left = counts[0][0], 0, coming
     for at, (_, number) in enumerate(counts):
         domains += number
         upper = counts[at + 1][0] if at + 1 < len(counts) else None
