@@ -22,21 +22,24 @@ from respread.api.reasons import Held
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.controller.rest_of_plan import RestOfPlan
 from respread.eviction.limiter import Limiter
-from respread.eviction.pacing import Pace
+from respread.eviction.pacing import Pace, Paced
 from respread.holds.backoff import BackOffs
 from respread.moves.entry import Outcome
 from respread.moves.following import compared
 from respread.moves.ledger import Ledger
-from respread.planning.plan import Move, Plan
+from respread.planning.plan import Plan
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread, SpreadIndex
+from respread.timing import ClockReading
 from tests.properties.planning.scheduler_model import Position, SchedulerModel
 from tests.properties.planning.small_worlds import HOSTNAME, NOW, Place, World, snapshot_of
 from tests.properties.planning.tight_worlds import TightWorld
 from tests.properties.planning.undisturbed import NOWHERE, Scene, ends_of, feasible, preemptable
+from tests.unit.controller.observations import observation
 
 MOST_TICKS: Final = 2_000
 _LOOKS: Final = 0.8
@@ -235,6 +238,7 @@ class _Operator:
         self._index = SpreadIndex()
         self.in_flight = Ledger()
         self._back_offs = BackOffs()
+        self._rest: RestOfPlan | None = None
         self.evictions = 0
 
     def tick(self, mover: _Mover, now: int) -> bool:
@@ -244,25 +248,35 @@ class _Operator:
         self.in_flight, ended = self.in_flight.updated(snapshot, now, partial(compared, spread))
         for each in ended:
             self._learn(each.move.groups, each.outcome, spread)
-        overlaid = self.in_flight.overlay(snapshot)
-        plan = self._planner.plan(
-            overlaid,
-            self._index.update(overlaid),
-            self._setting,
-            now=NOW + timedelta(seconds=now),
-            on_hold=lambda key, _: self._held(spread.groups[key]),
-            under_way=self.in_flight.for_planning(snapshot, now),
-        )
-        for move in (moves := self._paced(plan, snapshot, now)):
+        moment = ClockReading(now, NOW.timestamp() + now)
+        observed = observation(snapshot, spread=spread, setting=self._setting, ledger=self.in_flight, moment=moment)
+
+        def on_hold(key: GroupKey, _: str) -> Held | None:
+            return self._held(spread.groups[key])
+
+        rest = None if self._rest is None else self._rest.at(observed, on_hold)
+        paced = None if rest is None else self._paced(rest, snapshot, now)
+        if paced is None or not paced.now:
+            overlaid = self.in_flight.overlay(snapshot)
+            plan = self._planner.plan(
+                overlaid,
+                self._index.update(overlaid),
+                self._setting,
+                now=NOW + timedelta(seconds=now),
+                on_hold=on_hold,
+                under_way=self.in_flight.for_planning(snapshot, now),
+            )
+            self._rest, paced = RestOfPlan(plan, observed, Counter()), self._paced(plan, snapshot, now)
+        for move in (moves := paced.now):
             self.in_flight = self.in_flight.sent(move, snapshot, now, now)
             self.in_flight = self.in_flight.answered(move, True, now)
             mover.evict(move.pod, now, late=True)
             self.evictions += 1
         return bool(moves) or bool(len(self.in_flight))
 
-    def _paced(self, plan: Plan, snapshot: ClusterSnapshot, now: int) -> tuple[Move, ...]:
+    def _paced(self, plan: Plan, snapshot: ClusterSnapshot, now: int) -> Paced:
         pace = Pace(snapshot=snapshot, limiters=self._limiters, in_flight=self.in_flight.moves, now=float(now))
-        return pace.of(plan.moves).now
+        return pace.of(plan.moves)
 
     def _held(self, group: SpreadGroup) -> Held | None:
         return self._back_offs.held(str(group.key), _situation(group), 0.0)

@@ -258,8 +258,10 @@ def test_another_plan_is_due_in_another_term_with_other_policies_and_for_groups_
     now, (group,) = going_on.observed(), going_on.plan.moves[1].groups
     assert going_on.rest_at(msgspec.structs.replace(now, term=2)) is None
     assert going_on.rest_at(msgspec.structs.replace(now, setting=PolicySetting(SETTING.policies))) is None
-    gone = msgspec.structs.replace(now.spread, groups=Map(now.spread.groups).delete(group))
-    assert going_on.rest_at(msgspec.structs.replace(now, spread=gone)) is None
+    bereft = GoingOn(replacement=None)
+    seen = bereft.observed()
+    without = msgspec.structs.replace(seen.spread, groups=Map(seen.spread.groups).delete(group))
+    assert bereft.rest_at(msgspec.structs.replace(seen, spread=without)) is None
     held = Held(Reason.QUIET_PERIOD, "it changed")
     assert going_on.rest_at(now, lambda key, policy: held if (key, policy) == (group, "default") else None) is None
     assert going_on.rest_at(now, lambda key, policy: held if (key, policy) != (group, "default") else None) is not None
