@@ -88,8 +88,16 @@ def _entries(observation: Observation) -> Iterator[MoveEntry]:
 
 
 def _is_expected(pod: Pod, entry: MoveEntry, spread: Spread) -> bool:
-    """Return whether a replacement is like the evicted pod, and has no node yet or one where it improves the spread."""
-    if pod.terminating or pod.finished or pod.labels != entry.move.pod.labels:
+    """Return whether a replacement counts where the evicted pod did, and has no node or one that improves the spread.
+
+    Labels may differ: since Kubernetes 1.35, pods have those of their node's zone and region.
+    """
+    selectors = [key.selector for key in entry.move.groups]
+    if (
+        pod.terminating
+        or pod.finished
+        or any(each.matches(pod.labels) != each.matches(entry.move.pod.labels) for each in selectors)
+    ):
         return False
     return not pod.node_name or compared(spread, entry.move, pod) is Outcome.IMPROVED
 

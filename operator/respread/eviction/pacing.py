@@ -68,10 +68,10 @@ class Pace(Counted, frozen=True, kw_only=True):
     def of(self, moves: Sequence[Move]) -> Paced:
         """Choose the moves to make now, keeping those of a step together.
 
-        Within a namespace, those are taken first of whose component most steps are left, because limits of a workload
-        bound what is made of one at a time, and then in the plan's order. Between namespaces the order is fair. If an
-        hour allows too few for all, those go first that restore groups with the fewest evictions. A held step does not
-        hold others.
+        Within a namespace, the next step is of the component of which most are left, because limits of a workload bound
+        what is made of one at a time, and so the steps of each follow one another as late as can be: those of one
+        controller are sent in turn. Between namespaces the order is fair. If an hour allows too few for all, those go
+        first that restore groups with the fewest evictions. A held step does not hold others.
         """
         steps = list(steps_of(moves))
         controllers = ControllerPods(self.snapshot, {move.pod.uid for move in self.in_flight} | self.replacements)
@@ -81,9 +81,9 @@ class Pace(Counted, frozen=True, kw_only=True):
         now: list[tuple[int, Step]] = []
         held: list[tuple[int, Step, Held]] = []
         begun: Counter[str] = Counter()
-        left = Counter(step[0].component for step in steps)
+        left = _left_from(steps)
         by_precedence = sorted(
-            enumerate(steps), key=lambda each: (*hour.precedence(each[1], self.ranks), -left[each[1][0].component])
+            enumerate(steps), key=lambda each: (*hour.precedence(each[1], self.ranks), -left[each[0]])
         )
         served = {} if self.standings is None else self.standings.served
         in_flight = Counter(move.pod.namespace for move in self.in_flight)
@@ -171,6 +171,16 @@ def fair_order(
 
 def _position(placed: tuple[int, *tuple[object, ...]]) -> int:
     return placed[0]
+
+
+def _left_from(steps: Sequence[Step]) -> list[int]:
+    """Return for each step how many of its component are left, itself among them."""
+    left = Counter(step[0].component for step in steps)
+    numbers: list[int] = []
+    for step in steps:
+        numbers.append(left[step[0].component])
+        left[step[0].component] -= 1
+    return numbers
 
 
 def _wait(move: Move) -> Held | None:

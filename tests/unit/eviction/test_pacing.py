@@ -126,6 +126,7 @@ def test_places_go_first_to_what_has_most_steps_left() -> None:
     long = [victim(number, app="api", component=2, step=number) for number in (3, 4, 5)]
     policy = cluster_policy(limits(in_flight=1, in_flight_per_workload=1))
     assert numbers(pace([*short, *long], policy).now) == [3]
+    assert numbers(pace([*short, *long], cluster_policy(limits(in_flight=3))).now) == [1, 3, 4], "then they take turns"
 
 
 def test_the_default_limits_apply() -> None:
