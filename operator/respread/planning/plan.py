@@ -42,8 +42,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the policy for which it is made: `namespace/name`, or a cluster policy's name."""
     workload: WorkloadName
     wave: int
-    """The moves of wave 0 may be made now, at the same time, or some of them without the others. A later wave waits
-    until the replacements of the earlier ones are placed, and is then planned again."""
+    """The moves of wave 0 may be made now, at the same time or one after another, or some of them without the others. A
+    later wave waits until the replacements of the earlier ones are placed, and is then planned again."""
     component: int = -1
     """Moves of one component share spread groups; moves of different components don't."""
     step: int = 0
