@@ -437,6 +437,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
                 if each.replacement is not None and not each.replacement.node_name
             ),
             late=tuple(each.move.pod for each in self.in_flight if is_late(each, now)),
+            of_policies=self.of_policies,
         )
 
     @property

@@ -36,8 +36,10 @@ from respread.scheduling.view.node_table import NodeSet, slots_of
 from respread.spread.group import GroupKey, SpreadGroup
 
 _ROOM_PER_LIMIT: Final = 4
-"""How many moves of a policy are planned for the first wave for each that `limits.inFlight` lets go at a time: other
-limits may hold some, and others go without another plan when places become free."""
+"""How many moves of a policy are planned for the first wave for each that `limits.inFlight` lets go now, because other
+limits may hold some."""
+_LATER_PER_LIMIT: Final = 2
+"""How many at least for each that it lets go at a time: they go without another plan when places become free."""
 _NOT_ALONE: Final = Held(
     Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is then planned again"
 )
@@ -106,6 +108,8 @@ class Surroundings(NamedTuple):
     missed: NodeSet
     """The nodes on which there is no room yet for the moves that are still to be made for groups in motion."""
     policies: Sequence[Policy]
+    under_way: Mapping[str, int]
+    """How many moves of each policy are under way."""
     now: datetime
     """With a time zone."""
 
@@ -294,7 +298,13 @@ class _Wave:
         """The room that terminating pods leave. `_contention` adds that of the wave."""
         self._current = current = Current(placement)
         self._budgets = beside.budgets
-        self._most = {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in beside.policies}
+        self._most = {
+            policy.name: max(
+                _ROOM_PER_LIMIT * max(1, policy.spec.limits.in_flight - beside.under_way.get(policy.name, 0)),
+                _LATER_PER_LIMIT * policy.spec.limits.in_flight,
+            )
+            for policy in beside.policies
+        }
         """By policy, how many moves are planned for this wave, beside those that are under way."""
         self._priorities = priorities
         of_solutions = (_of_solution(each, leaving, placement, current, now) for each in solutions if each.is_begun)

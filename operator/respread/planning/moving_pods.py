@@ -62,6 +62,8 @@ class UnderWay(NamedTuple):
     """The replacements that exist and have no node yet, with and without scheduling gates."""
     late: tuple[Pod, ...] = ()
     """Pods whose replacements should have a node by now. Their groups are left alone."""
+    of_policies: Mapping[str, int] = Map()
+    """The number of moves of each policy that has some, by its name."""
 
 
 NOTHING_UNDER_WAY: Final = UnderWay()

@@ -104,7 +104,9 @@ class Planner:
         stuck = [*left, *(each for solution in solutions for each in solution.stuck)]
         going = [pod for _, each in drained for pod in each.going]
         later = (*kept.coming, *demands_of_drained(going, self._leaving, self._placement))
-        beside = Surroundings(self._placement, budgets, leaving, waiting, later, kept.missed, setting.policies, now)
+        beside = Surroundings(
+            self._placement, budgets, leaving, waiting, later, kept.missed, setting.policies, under_way.of_policies, now
+        )
         planned = self._combination.of(solutions, stuck, beside, self._selection.selected, spread.groups)
         return msgspec.structs.replace(
             planned,
