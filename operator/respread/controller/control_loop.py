@@ -133,12 +133,8 @@ class ControlLoop:
         """Reconcile once, and return when to reconcile again if nothing changes, on the clock."""
         with self._metrics.reconciling("all"):
             observation = await self._observer.observe(stopping=self._waiting.stopped)
-            ledger = observation.ledger
-            if (plan_at := self._replanning.due_at(ledger.uids, ledger.without_node)) > observation.moment.now:
-                return min(plan_at, self._acting.next_look())
-            if self._goes_on(observation):
-                ledger = self._journal.ledger
-                return min(self._replanning.due_at(ledger.uids, ledger.without_node), self._acting.next_look())
+            if self._plan_due_at() > observation.moment.now or self._goes_on(observation):
+                return min(self._plan_due_at(), self._acting.next_look())
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
             self._scheduler.plan_depends_on(planned.owners)
@@ -162,16 +158,20 @@ class ControlLoop:
             self._rest = RestOfPlan(planned, observation, Counter(ledger.of_policies))
             return min(plan_at, self._acting.next_look())
 
+    def _plan_due_at(self) -> float:
+        ledger = self._journal.ledger
+        return self._replanning.due_at(ledger.uids, ledger.without_node)
+
     def _goes_on(self, observation: Observation) -> bool:
         """Make more moves of the last plan; return whether it needs no other plan for the places that are free."""
         now, rest = observation.moment.now, self._rest
         if rest is None or not (observation.leads and self._replanning.may_go_on(now)):
             return False
-        if (left := rest.at(observation, self._on_hold(observation))) is None:
+        if rest.uses_all_places((), observation) or (left := rest.at(observation, self._on_hold(observation))) is None:
             return False
         with self._metrics.reconciling("evict"):
             chosen = self._choose(observation, left)
-            if not chosen.now or not rest.uses_all_places(chosen, observation):
+            if not rest.uses_all_places(chosen.now, observation):
                 return False
             self._informers.changes.decided()
             self._begin(chosen.now, observation)

@@ -8,7 +8,7 @@ of them may go, unless anything else has changed that the plan was made of.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,11 +19,10 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.controller.observation import Observation
-from respread.eviction.pacing import Paced
 from respread.moves.entry import MoveEntry, Outcome, is_late
 from respread.moves.following import compared
 from respread.planning.moving_pods import OnHold
-from respread.planning.plan import Plan
+from respread.planning.plan import Move, Plan
 from respread.spread.index import Spread
 
 _VIEWS_OF_PODS: Final = frozenset(name for name in ClusterSnapshot.__struct_fields__ if "pods" in name)
@@ -55,9 +54,9 @@ class RestOfPlan(NamedTuple):
                 return None
         return msgspec.structs.replace(self.planned, moves=moves)
 
-    def uses_all_places(self, chosen: Paced, now: Observation) -> bool:
+    def uses_all_places(self, chosen: Iterable[Move], now: Observation) -> bool:
         """Return whether as many moves of each policy are under way, with those chosen, as after the plan."""
-        return self.under_way <= Counter(move.policy for move in (*now.ledger.moves, *chosen.now))
+        return self.under_way <= Counter(move.policy for move in (*now.ledger.moves, *chosen))
 
     def _is_as_expected(self, now: Observation) -> bool:
         """Return whether the cluster differs from that of the plan by nothing else than what our moves are to do."""

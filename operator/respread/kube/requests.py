@@ -303,8 +303,10 @@ async def open_requests(
 
 def retry_after_seconds(header: str | None) -> float | None:
     """Read a Retry-After header in seconds, as Kubernetes writes it. A date, as proxies may write, is ignored."""
+    if header is None:
+        return None
     try:
-        seconds = float(header or "nan")
+        seconds = float(header)
     except ValueError:
         return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
