@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from immutables import Map
@@ -134,7 +135,7 @@ class Board:
         self._history: list[tuple[Spot, int]] = []
         self._kinds_at_start: dict[int, tuple[object, ...]] = {}
         self._spots_of: dict[int, Sequence[tuple[Spot, int, int]]] = {}
-        self._needs = _needs_of(pod for pods in movable.values() for pod in pods)
+        self._needs = _needs_of((*chain(*movable.values()), *(self.pieces[number].sample for number in waiting)))
         self.occupied = occupied
         """The nodes that have, or had in some position, a pod of the pieces. Each of them is distinct from all
         others."""
@@ -273,7 +274,7 @@ class Board:
 
         For groups, this is the domain, or the domain's count if the domain is the single node. On a fine board, the
         kind also contains the board's pods on the node, which pieces the node accepts, and its room, up to what all
-        movable pods request.
+        movable and waiting pods request.
         """
         kind: list[object] = [self._going >> slot & 1]
         for tally in self.tallies:
@@ -409,10 +410,10 @@ class Board:
                 tally.change(domain, by)
 
 
-def _needs_of(movable: Iterable[Pod]) -> dict[str, int]:
-    """Return the sum of the requests of all movable pods."""
+def _needs_of(pods: Iterable[Pod]) -> dict[str, int]:
+    """Return the sum of the requests of pods."""
     needs: Counter[str] = Counter()
-    for pod in movable:
+    for pod in pods:
         needs.update(pod.spec.requests)
         needs[POD_SLOTS] += 1
     return {name: amount for name, amount in sorted(needs.items()) if amount}

@@ -12,12 +12,18 @@ more excess, and some group to be restored has less.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import inf, log, prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from immutables import Map
+
+from respread.planning.room.demand import wanted_by
 from respread.planning.search.board import Board, Piece, SearchBudget, Spot
 from respread.planning.search.tally import Tally
+from respread.scheduling.filters.topology_spread_score import HOSTNAME
+from respread.scheduling.view.free_resources import FreeResources
 from respread.scheduling.view.node_table import NodeSet, slots_of
 
 _T = TypeVar("_T")
@@ -82,7 +88,7 @@ def assess(
         pieces = (*(spot.piece for spot in step), *waiting)
         if len(pieces) > MOST_TOGETHER or any(board.pieces[piece].when_gone for piece in pieces):
             return None
-        courses = _Courses(board, before, search_budget)
+        courses = _Courses(board, before, search_budget, _apart(board, step, pieces))
         if not courses.follow(step, tuple(sorted(waiting)), likely=True):
             return None
         return Assessment(tuple(courses.outcomes.values()), courses.certain)
@@ -152,10 +158,11 @@ _Placed: TypeAlias = tuple[tuple[Spot, NodeSet], ...]
 class _Courses:
     """Follows every course that evictions of one step may take, until one ends badly."""
 
-    __slots__ = ("_before", "_board", "_search_budget", "_seen", "certain", "outcomes")
+    __slots__ = ("_apart", "_before", "_board", "_search_budget", "_seen", "certain", "outcomes")
 
-    def __init__(self, board: Board, before: Sequence[int], search_budget: SearchBudget) -> None:
+    def __init__(self, board: Board, before: Sequence[int], search_budget: SearchBudget, apart: Apart) -> None:
         self._search_budget = search_budget
+        self._apart = apart
         self._board = board
         self._before = before
         self._seen: set[object] = set()
@@ -208,12 +215,12 @@ class _Courses:
         """Return where a replacement may land, and whether it can while all the evicted pods still exist."""
         board = self._board
         held = feasible_nodes(board, piece)
-        landings = landings_of(board, piece, held)
+        landings = landings_of(board, piece, held, self._apart)
         mark = board.mark()
         board.finish_terminations()
         gone = feasible_nodes(board, piece)
         if gone != held:
-            landings = united(landings, landings_of(board, piece, gone))
+            landings = united(landings, landings_of(board, piece, gone, self._apart))
         board.revert(mark)
         return landings, bool(held)
 
@@ -233,6 +240,62 @@ def _without(items: tuple[_T, ...], item: _T) -> tuple[_T, ...]:
     """Return a tuple without the first item that equals the given one."""
     at = items.index(item)
     return items[:at] + items[at + 1 :]
+
+
+class Apart(NamedTuple):
+    """What tells nodes apart on which one of several replacements may land, besides groups: what the others find then.
+
+    Without anything, there are no others.
+    """
+
+    sets: tuple[NodeSet, ...] = ()
+    """Nodes that differ from all others."""
+    needs: Mapping[str, int] = Map()
+    """What all these replacements request: where more is free, they all have room."""
+
+    def split(self, parts: Sequence[NodeSet], free: FreeResources) -> list[NodeSet]:
+        """Split parts of nodes, each of which has nodes that are alike otherwise."""
+        for nodes in self.sets:
+            parts = [part for each in parts for part in (each & nodes, each & ~nodes) if part]
+        if not self.needs:
+            return list(parts)
+        needs = [(free.of(name), need) for name, need in self.needs.items()]
+        tight: dict[tuple[int, ...], NodeSet] = {}
+        found: list[NodeSet] = []
+        for part in parts:
+            roomy = part
+            for amounts, need in needs:
+                roomy &= amounts.at_least(need)
+            tight.clear()
+            for slot in slots_of(part & ~roomy):
+                left = tuple(min(amounts.free[slot], need) for amounts, need in needs)
+                tight[left] = tight.get(left, 0) | 1 << slot
+            found.extend((*((roomy,) if roomy else ()), *tight.values()))
+        return found
+
+
+_ALONE: Final = Apart()
+
+
+def _apart(board: Board, step: BoardStep, numbers: Sequence[int]) -> Apart:
+    """Return what tells nodes apart for the replacements of some pieces, of which those of a step are evicted."""
+    keys: set[str] = set()
+    needs: Counter[str] = Counter()
+    pieces = [board.pieces[number] for number in numbers]
+    for piece in pieces:
+        replacement = piece.replacement
+        needs.update(wanted_by(piece.sample))
+        for other in pieces:
+            pod = other.sample
+            keys.update(replacement.keys_apart_from(pod.namespace, pod.labels))
+            if replacement.is_drawn_by(pod.namespace, pod.labels):
+                keys.update(replacement.affinity_keys)
+        if len(piece.soft) != len(replacement.constraints.soft):
+            keys.update(each.topology_key for each in replacement.constraints.soft)
+    column = board.placement.table.column
+    # Evicted pods leave their nodes sooner or later. Nodes differ as domains of hostnames by their pods only.
+    domains = (nodes for key in sorted(keys - {HOSTNAME}) for nodes in column(key).nodes_with.values())
+    return Apart((*domains, *(1 << spot.slot for spot in dict.fromkeys(step))), needs)
 
 
 _MOST_LOOKED_AT: Final = 64
@@ -255,7 +318,7 @@ def feasible_nodes(board: Board, piece: int) -> NodeSet:
     return 0 if replacement.unknown is not None else replacement.admitted()
 
 
-def landings_of(board: Board, piece: int, feasible: NodeSet) -> tuple[Landing, ...]:
+def landings_of(board: Board, piece: int, feasible: NodeSet, apart: Apart = _ALONE) -> tuple[Landing, ...]:
     """Return where a piece's replacement may land now: on none without feasible nodes.
 
     A node with an object that can't be decoded may or may not accept it, and the likely landings are computed for both
@@ -263,15 +326,15 @@ def landings_of(board: Board, piece: int, feasible: NodeSet) -> tuple[Landing, .
     """
     if not feasible:
         return ()
-    landings = _landings_on(board, piece, feasible)
+    landings = _landings_on(board, piece, feasible, apart)
     if board.placement.view.uncertain:
         possible = board.pieces[piece].replacement.admitted(certainly=False)
         if possible != feasible:
-            return united(landings, _landings_on(board, piece, possible))
+            return united(landings, _landings_on(board, piece, possible, apart))
     return landings
 
 
-def _landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]:
+def _landings_on(board: Board, piece: int, nodes: NodeSet, apart: Apart) -> tuple[Landing, ...]:
     """Group the feasible nodes of a piece's replacement by equivalence."""
     if not board.fine:
         parts = _split(nodes, board.tallies)
@@ -282,6 +345,7 @@ def _landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...
             kind = board.kind(board.pick(part))
             alike[kind] = alike.get(kind, 0) | part
         parts = list(alike.values())
+    parts = apart.split(parts, board.placement.view.free)
     return tuple(
         Landing(board.pick(board.pieces[piece].shunned.preferred(part)), part, likely)
         for part, likely in zip(parts, _likely(board, board.pieces[piece], nodes, parts), strict=True)
