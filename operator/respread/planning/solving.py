@@ -150,14 +150,16 @@ class Solver:
         others as important can't do without, these come before them where more is cured so.
         """
         order = sorted((each for each in alone if any(each.cured)), key=_claim)
-        rest = [each for each in alone if not any(each.cured)]
-        solutions, behind = self._one_after_another(order, rest)
+        others = [each for each in alone if not any(each.cured)]
+        under_way = [each for each in others if each.is_begun]  # their replacements take their room, whoever is first
+        rest = [each for each in others if not each.is_begun]
+        solutions, behind = self._one_after_another((*under_way, *order), rest)
         first = {id(each) for each in behind if any(_has_other_nodes(other, each) for other in order)}
         if not first:
             return solutions
         order.sort(key=lambda each: (*_claim(each)[:2], id(each) not in first))
-        others, _ = self._one_after_another(order, rest)
-        return min(solutions, others, key=lambda each: total([solution.cost for solution in each]).violated)
+        again, _ = self._one_after_another((*under_way, *order), rest)
+        return min(solutions, again, key=lambda each: total([solution.cost for solution in each]).violated)
 
     def _one_after_another(
         self, order: Iterable[Solution], rest: Iterable[Solution]
