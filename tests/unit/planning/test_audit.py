@@ -10,7 +10,7 @@ import pytest
 from immutables import Map
 
 from respread.api.fields import LabelSelector
-from respread.cluster.meta import OwnerReference
+from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.objects import Node, PersistentVolume, PersistentVolumeClaim, Service, StorageClass, Workload
 from respread.cluster.pod import (
     HostPort,
@@ -377,8 +377,9 @@ def test_a_constraint_that_cannot_work_is_found_with_its_cause(case: Case) -> No
     "of",
     [spec(constraint(), pod_affinity=NEAR), spec(constraint(min_domains=4)), spec(constraint(HOSTNAME), constraint())],
 )
-def test_other_pods_that_a_constraint_counts_may_be_anywhere(of: PodSpec) -> None:
-    nodes, labels = [*zones(), node("c2", "c"), node("c3", "c")], Map(app="web", of="others")
+@pytest.mark.parametrize("labels", [Map(app="web", of="others"), Map(app="web")])
+def test_other_pods_that_a_constraint_counts_may_be_anywhere(of: PodSpec, labels: Labels) -> None:
+    nodes = [*zones(), node("c2", "c"), node("c3", "c")]
     own = pods({"a1": 2}, of)
     assert audited(nodes, [*own, *pods({"a1": 7}, spec(), labels=labels, prefix="other")], of) is None
     assert audited(nodes, [*own, *pods({"a1": 7}, of, labels=labels, prefix="other")], of) is not None

@@ -14,12 +14,13 @@ from immutables import Map
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Node
 from respread.cluster.pod import Pod, WorkloadName, workload_of
-from respread.cluster.state import ClusterSnapshot
+from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.planning.audit.finding import Finding
 from respread.planning.audit.limit_rules import without_a_place
 from respread.planning.audit.rules import judge
 from respread.planning.audit.subject import KnownNodes, Subject, subjects_of
 from respread.planning.placement import replacement_of
+from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import DomainIndex, GroupKey, SpreadGroup, Template
 from respread.spread.index import Spread
@@ -133,8 +134,7 @@ class Auditor:
     ) -> tuple[WorkloadFinding, ...]:
         """Return what is found about the constraint of a group by one question, which is asked once for equal pods."""
         found: dict[tuple[int, bool], tuple[Finding | None, list[Template]]] = {}
-        carried = {template.labels for template in group.carriers}
-        only_own = carried.issuperset(group.matched)
+        only_own = _counts_only_own(group, snapshot)
         for template in group.carriers:
             if template.spec.pinned_to_node:
                 continue
@@ -160,6 +160,19 @@ class Auditor:
             waiting=carrying,
             counts=group.counts,
         )
+
+
+def _counts_only_own(group: SpreadGroup, snapshot: ClusterSnapshot) -> bool:
+    """Return whether all pods that the constraint of a group counts have it. Pods of two templates may look alike."""
+    if not {template.labels for template in group.carriers}.issuperset(group.matched):
+        return False
+    specs = {id(template.spec) for template in group.carriers}
+    label_sets: Map[Labels, PodsByName] = snapshot.pods_by_labels.get(group.key.namespace, Map())
+    return all(
+        id(pod.spec) in specs or not counts_as_pod(pod)
+        for labels in group.matched
+        for pod in label_sets[labels].values()
+    )
 
 
 def _looks(node: Node) -> tuple[object, ...]:
