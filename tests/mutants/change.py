@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from typing import NamedTuple
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_tree = lru_cache(maxsize=1)(ast.parse)
 
 
 class Change(NamedTuple):
@@ -34,7 +36,9 @@ class Change(NamedTuple):
 
         def within(node: ast.AST, prefix: str) -> str:
             for child in ast.iter_child_nodes(node):
-                if isinstance(child, (*_FUNCTIONS, ast.ClassDef)) and child.lineno <= line <= (child.end_lineno or 0):
+                if isinstance(child, ast.stmt) and not child.lineno <= line <= (child.end_lineno or 0):
+                    continue
+                if isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
                     name = f"{prefix}{child.name}"
                     if isinstance(child, ast.ClassDef):
                         return within(child, f"{name}.")
@@ -43,14 +47,14 @@ class Change(NamedTuple):
                     return found
             return ""
 
-        return within(ast.parse(code), "")
+        return within(_tree(code), "")
 
     def body(self, code: str) -> str:
         """Return the qualified name of the outermost function around the change; empty if it is not in its body."""
         line, name = self.line(code), self.function(code).partition(".<locals>.")[0]
         bodies = (
             (node.body[0].lineno, node.end_lineno or 0)
-            for node in ast.walk(ast.parse(code))
+            for node in ast.walk(_tree(code))
             if isinstance(node, _FUNCTIONS) and node.name == name.rpartition(".")[2]
         )
         return name if any(first <= line <= last for first, last in bodies) else ""
