@@ -90,10 +90,12 @@ def simulated(found: Instance, trust: Trust | None = None) -> float:
             (lot.workload, most),
         ]
 
-    def rounds(at: int) -> tuple[int, int]:
+    def rounds(at: int) -> tuple[int, ...]:
         namespace = found.lots[at].workload.namespace
         of_namespace = sum(n for lot, n in zip(found.lots, left, strict=True) if lot.workload.namespace == namespace)
-        return ceil(left[at] / places(found.lots[at])[2][1]), of_namespace
+        _, (_, most_of_namespace), (_, most) = places(found.lots[at])
+        own = ceil(left[at] / most)
+        return max(own, ceil(of_namespace / most_of_namespace)), own, of_namespace
 
     while True:
         may = [
