@@ -22,7 +22,17 @@ from respread.planning.search.search import Options, SearchRules
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.boards import Case, board_of, case_of
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
-from tests.properties.planning.small_worlds import TINY, World, crowded_worlds, worlds
+from tests.properties.planning.small_worlds import (
+    HOSTNAME,
+    TINY,
+    Host,
+    Place,
+    Rule,
+    Shape,
+    World,
+    crowded_worlds,
+    worlds,
+)
 
 PARTS: Final = range(2 if factor() > 1 else 1)
 UNBOUNDED: Final = 1 << 40
@@ -53,36 +63,51 @@ def test_a_step_of_one_pod_is_safe_if_every_landing_is_and_lands_where_the_sched
     try_on(crowded_worlds(TINY), 150, part, equals_the_model)
 
 
+def _pairs_equal_the_model(world: World) -> None:
+    case = case_of(world)
+    case.board.fine = True
+    before = _state(case.board)
+    kinds = case.model.kinds(case.start)
+    pairs = [
+        pair
+        for pair in combinations_with_replacement(kinds, 2)
+        if all(pair.count(kind) <= case.start.movable[kind[0]][kind[1]] for kind in pair)
+    ]
+    for pair in pairs[:MOST_PAIRS]:
+        expected = case.model.outcomes_if_safe(case.start, pair)
+        step = tuple(sorted(case.spot_of[kind] for kind in pair))
+        found = assess(case.board, step, SearchBudget(UNBOUNDED))
+        assert _state(case.board) == before
+        assert (found is None) == (expected is None), pair
+        if found is not None and expected is not None:
+            without = case.start.evict(pair[0]).evict(pair[1])
+            ends = {
+                each: without.place(case.place_of(each.placed[0])).place(case.place_of(each.placed[1]))
+                for each in found.outcomes
+            }
+            represented = {ends[each] for each in found.likely}
+            assert found.certain == all(_is_better(case, end) for end in ends.values())
+            assert represented <= expected
+            assert {_excess(case, each) for each in represented} == {_excess(case, each) for each in expected}
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_a_step_of_several_pods_is_safe_if_all_its_courses_are(part: int) -> None:
-    def equals_the_model(world: World) -> None:
-        case = case_of(world)
-        case.board.fine = True
-        before = _state(case.board)
-        kinds = case.model.kinds(case.start)
-        pairs = [
-            pair
-            for pair in combinations_with_replacement(kinds, 2)
-            if all(pair.count(kind) <= case.start.movable[kind[0]][kind[1]] for kind in pair)
-        ]
-        for pair in pairs[:MOST_PAIRS]:
-            expected = case.model.outcomes_if_safe(case.start, pair)
-            step = tuple(sorted(case.spot_of[kind] for kind in pair))
-            found = assess(case.board, step, SearchBudget(UNBOUNDED))
-            assert _state(case.board) == before
-            assert (found is None) == (expected is None), pair
-            if found is not None and expected is not None:
-                without = case.start.evict(pair[0]).evict(pair[1])
-                ends = {
-                    each: without.place(case.place_of(each.placed[0])).place(case.place_of(each.placed[1]))
-                    for each in found.outcomes
-                }
-                represented = {ends[each] for each in found.likely}
-                assert found.certain == all(_is_better(case, end) for end in ends.values())
-                assert represented <= expected
-                assert {_excess(case, each) for each in represented} == {_excess(case, each) for each in expected}
+    try_on(crowded_worlds(TINY), 80, part, _pairs_equal_the_model)
 
-    try_on(crowded_worlds(TINY), 80, part, equals_the_model)
+
+def test_nodes_are_told_apart_by_the_zone_and_the_room_that_the_other_replacement_of_a_step_finds() -> None:
+    web = (("app", "web"),)
+    hosts = [
+        Host({HOSTNAME: f"n{at}", "zone": zone, "rack": f"r{at}"}, room=room)
+        for at, (zone, room) in enumerate((("z0", 100), ("z0", 2), ("z1", 1)))
+    ]
+    shapes = (
+        Shape({"app": "web"}, (Rule("rack", 2, web, hard=False),), near="web"),
+        Shape({"app": "web"}, (Rule("rack", 1, web),)),
+    )
+    world = World(tuple(hosts), shapes, (Place(0, 1), Place(1, 0), Place(0, 0)))
+    try_on(st.just(world), 1, 0, _pairs_equal_the_model)
 
 
 @pytest.mark.parametrize("part", PARTS)
