@@ -260,13 +260,12 @@ class Apart(NamedTuple):
         if not self.needs:
             return list(parts)
         needs = [(free.of(name), need) for name, need in self.needs.items()]
-        tight: dict[tuple[int, ...], NodeSet] = {}
         found: list[NodeSet] = []
         for part in parts:
             roomy = part
             for amounts, need in needs:
                 roomy &= amounts.at_least(need)
-            tight.clear()
+            tight: dict[tuple[int, ...], NodeSet] = {}
             for slot in slots_of(part & ~roomy):
                 left = tuple(min(amounts.free[slot], need) for amounts, need in needs)
                 tight[left] = tight.get(left, 0) | 1 << slot
