@@ -168,11 +168,12 @@ def _counts_only_own(group: SpreadGroup, snapshot: ClusterSnapshot) -> bool:
         return False
     specs = {id(template.spec) for template in group.carriers}
     label_sets: Map[Labels, PodsByName] = snapshot.pods_by_labels.get(group.key.namespace, Map())
-    return all(
-        id(pod.spec) in specs or not counts_as_pod(pod)
-        for labels in group.matched
-        for pod in label_sets[labels].values()
-    )
+    for labels in group.matched:
+        pods = label_sets[labels].values()
+        alike = specs.issuperset({id(pod.spec) for pod in pods})
+        if not alike and any(counts_as_pod(pod) and id(pod.spec) not in specs for pod in pods):
+            return False
+    return True
 
 
 def _looks(node: Node) -> tuple[object, ...]:
