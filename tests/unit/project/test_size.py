@@ -17,8 +17,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 @pytest.mark.parametrize(
     ("folder", "files", "lines"),
     [
-        ("operator", 279, 59_605),  # (300, 44,000)
-        ("operator/respread", 191, 41_591),  # (-, 31,000)
+        ("operator", 279, 59_602),  # (300, 44,000)
+        ("operator/respread", 191, 41_588),  # (-, 31,000)
         ("tests", 448, 74_907),  # (-, 75,000)
     ],
 )

@@ -170,8 +170,8 @@ def _counts_only_own(group: SpreadGroup, snapshot: ClusterSnapshot) -> bool:
     label_sets: Map[Labels, PodsByName] = snapshot.pods_by_labels.get(group.key.namespace, Map())
     for labels in group.matched:
         pods = label_sets[labels].values()
-        alike = specs.issuperset({id(pod.spec) for pod in pods})
-        if not alike and any(counts_as_pod(pod) and id(pod.spec) not in specs for pod in pods):
+        have_it = specs.issuperset({id(pod.spec) for pod in pods})
+        if not have_it and any(counts_as_pod(pod) and id(pod.spec) not in specs for pod in pods):
             return False
     return True
 

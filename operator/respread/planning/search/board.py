@@ -135,7 +135,7 @@ class Board:
         self._history: list[tuple[Spot, int]] = []
         self._kinds_at_start: dict[int, tuple[object, ...]] = {}
         self._spots_of: dict[int, Sequence[tuple[Spot, int, int]]] = {}
-        self._needs = _needs_of((*chain(*movable.values()), *(self.pieces[number].sample for number in waiting)))
+        self._needs = needs_of((*chain(*movable.values()), *(self.pieces[number].sample for number in waiting)))
         self.occupied = occupied
         """The nodes that have, or had in some position, a pod of the pieces. Each of them is distinct from all
         others."""
@@ -410,8 +410,8 @@ class Board:
                 tally.change(domain, by)
 
 
-def _needs_of(pods: Iterable[Pod]) -> dict[str, int]:
-    """Return the sum of the requests of pods."""
+def needs_of(pods: Iterable[Pod]) -> dict[str, int]:
+    """Return the sum of the requests of pods, and their number, without what none of them requests."""
     needs: Counter[str] = Counter()
     for pod in pods:
         needs.update(pod.spec.requests)

@@ -12,15 +12,13 @@ more excess, and some group to be restored has less.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf, log, prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from immutables import Map
 
-from respread.planning.room.demand import wanted_by
-from respread.planning.search.board import Board, Piece, SearchBudget, Spot
+from respread.planning.search.board import Board, Piece, SearchBudget, Spot, needs_of
 from respread.planning.search.tally import Tally
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.scheduling.view.free_resources import FreeResources
@@ -279,11 +277,9 @@ _ALONE: Final = Apart()
 def _apart(board: Board, step: BoardStep, numbers: Sequence[int]) -> Apart:
     """Return what tells nodes apart for the replacements of some pieces, of which those of a step are evicted."""
     keys: set[str] = set()
-    needs: Counter[str] = Counter()
     pieces = [board.pieces[number] for number in numbers]
     for piece in pieces:
         replacement = piece.replacement
-        needs.update(wanted_by(piece.sample))
         for other in pieces:
             pod = other.sample
             keys.update(replacement.keys_apart_from(pod.namespace, pod.labels))
@@ -294,7 +290,8 @@ def _apart(board: Board, step: BoardStep, numbers: Sequence[int]) -> Apart:
     column = board.placement.table.column
     # Evicted pods leave their nodes sooner or later. Nodes differ as domains of hostnames by their pods only.
     domains = (nodes for key in sorted(keys - {HOSTNAME}) for nodes in column(key).nodes_with.values())
-    return Apart((*domains, *(1 << spot.slot for spot in dict.fromkeys(step))), needs)
+    slots = dict.fromkeys(spot.slot for spot in step)
+    return Apart((*domains, *(1 << slot for slot in slots)), needs_of(piece.sample for piece in pieces))
 
 
 _MOST_LOOKED_AT: Final = 64
