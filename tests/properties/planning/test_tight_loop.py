@@ -71,3 +71,17 @@ def test_a_replacement_takes_no_room_that_the_constraint_of_waiting_pods_needs(k
         ended = run(tight, seed)
         assert ended.compared
         assert not ended.pending
+
+
+def test_moves_wait_for_the_room_that_a_move_of_another_group_leaves_in_the_emptiest_zone() -> None:
+    """Zones z0 and z1 have no pod of app, and z1 has room for one only when a pod of other has left it."""
+    hosts = tuple(
+        Host({HOSTNAME: f"n{zone}", "zone": f"z{zone}", "pool": "x"}, room=room) for zone, room in enumerate((4, 2, 10))
+    )
+    app, other = (Shape({"app": name}, (Rule("zone", 1, (("app", name),)),)) for name in ("app", "other"))
+    pods = tuple(Place(shape, host) for shape, host, number in ((0, 2, 5), (1, 0, 2), (1, 1, 2)) for _ in range(number))
+    for seed in range(16):
+        tight = TightWorld(World(hosts, (app, other), pods), 2, frozenset(), ((),), 2, Limits(in_flight_per_workload=3))
+        ended = run(tight, seed)
+        assert ended.evictions
+        assert not ended.pending

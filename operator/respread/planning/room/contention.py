@@ -311,9 +311,11 @@ class Contention:
         self._looks -= part.nodes.bit_count() + len(self._takers)
         room = [(here, slot) for slot in slots_of(part.nodes) if (here := self._spots(demand, slot))]
         meeting = [takers for nodes, takers in self._takers.items() if nodes & part.nodes]
-        rivals = may_close = sum(takers.number for takers in meeting) - 1 + self._opened.number
+        of_component = sum(takers.of_components[demand.component] for takers in meeting)
+        itself = min(1, of_component)  # None of them may land where no node has room now.
+        rivals = may_close = sum(takers.number for takers in meeting) - itself + self._opened.number
         if demand.component is not None:
-            siblings = sum(takers.of_components[demand.component] for takers in meeting) - 1
+            siblings = of_component - itself
             may_close = min(siblings, part.siblings)
             rivals -= siblings - may_close
         if demand.closing:
