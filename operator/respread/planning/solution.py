@@ -15,7 +15,7 @@ from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.placement import Placement
 from respread.planning.plan import Move, in_turns
 from respread.planning.room.book import Claim, Taken
-from respread.planning.room.demand import Demand
+from respread.planning.room.demand import Demand, Part
 from respread.planning.search.board import Ample, Board, Cost, Potential, SearchBudget, Spot
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.safety import assess, feasible_nodes, landings_of
@@ -273,8 +273,11 @@ class Finder:
         members = []
         for pod, spot in zip(choice.victims, choice.step, strict=True):
             replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
-            closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
-            members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True))
+            open_now, must_hold = replacement.admitted(spread=False), assessment.must_hold(spot.piece)
+            # Nodes that only terminating pods open are not needed, unless the pod's own node is all that there is.
+            parts = tuple(map(Part, [each for each in must_hold if each & open_now] or must_hold))
+            closed = replacement.statically_feasible & ~open_now & ~nodes
+            members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True, parts=parts))
         if len(members) == 1 and not board.waiting:
             members = [each._replace(may_open=each.may_open & _allowed(board, *choice.step)) for each in members]
         return tuple(members)

@@ -185,3 +185,31 @@ def apart_world(random: Random) -> World:
     others = random.sample(range(numbers[0], len(hosts)), random.randint(0, min(2, len(hosts) - numbers[0])))
     pods = tuple(Place(random.randrange(len(shapes)), host) for host in (*range(numbers[0]), *others))
     return World(hosts, tuple(shapes), pods, restores_soft=not rule.hard)
+
+
+def coupled_world(seed: int) -> World:
+    """Return a cluster of a seed, in which workloads of groups of their own wait for the room that others leave."""
+    random = Random(seed)
+    zones = random.randint(2, 4)
+    places = [zone for zone in range(zones) for _ in range(random.choice((1, 1, 2)))]
+    hosts = [
+        Host({HOSTNAME: f"n{at}", "zone": f"z{zone}", "pool": random.choice("xxy")}) for at, zone in enumerate(places)
+    ]
+    shapes: list[Shape] = []
+    pods: list[Place] = []
+    for app in ("app0", "app1", "app2")[: random.choice((1, 2, 2, 3))]:
+        selector = (("app", app),)
+        rules = [Rule("zone", random.choice((1, 1, 1, 2)), selector, hard=random.random() < 0.85)]
+        if random.random() < 0.3:
+            rules.append(Rule(HOSTNAME, random.choice((1, 2)), selector, hard=random.random() < 0.5))
+        for labels in ({"app": app}, {"app": app, "track": "canary"})[: random.choice((1, 1, 1, 2))]:
+            pools = random.choice((None, None, None, ("x",)))
+            shapes.append(Shape(labels, tuple(rules), pools=pools, size=random.choice((1, 1, 2, 3))))
+            allowed = [at for at, host in enumerate(hosts) if pools is None or host.labels["pool"] in pools] or [0]
+            on = random.sample(allowed, min(len(allowed), random.randint(1, 2)))
+            pods += [Place(len(shapes) - 1, random.choice(on)) for _ in range(random.randint(2, 5))]
+    del pods[14:]
+    held = [sum(shapes[pod.shape].size for pod in pods if pod.host == at) for at in range(len(hosts))]
+    rooms = [number + random.choice((0, 0, 1, 2, 3, 5)) for number in held]
+    fitted = tuple(host._replace(room=room) for host, room in zip(hosts, rooms, strict=True))
+    return World(fitted, tuple(shapes), tuple(pods), restores_soft=random.random() < 0.3)

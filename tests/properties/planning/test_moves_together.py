@@ -28,7 +28,13 @@ from tests.plans import plan_cluster
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.boards import board_of, with_pods
 from tests.properties.planning.courses import Flight, Steps, TooManyCoursesError, judge
-from tests.properties.planning.mixed_worlds import apart_world, crossing_world, shared_world, uneven_world
+from tests.properties.planning.mixed_worlds import (
+    apart_world,
+    coupled_world,
+    crossing_world,
+    shared_world,
+    uneven_world,
+)
 from tests.properties.planning.scheduler_model import Kind, SchedulerModel
 from tests.properties.planning.small_worlds import NOW, PLENTY, TINY, Place, World, policy_of, snapshot_of, worlds
 
@@ -186,9 +192,24 @@ def test_moves_in_flight_at_the_same_time_are_safe_in_every_course(part: int) ->
         assume(model.to_restore(model.start()))
         seen[restore(world, seed).most_together] += 1
 
-    drawn = st.one_of(worlds(TINY), worlds(TINY), *(_seeded(of) for of in (apart_world, uneven_world, shared_world)))
+    coupled = st.integers(0, 1 << 30).map(coupled_world)
+    seeded = (_seeded(of) for of in (apart_world, uneven_world, shared_world))
+    drawn = st.one_of(worlds(TINY), worlds(TINY), coupled, *seeded)
     try_on(st.tuples(drawn, st.integers(0, 1 << 30)), 40, part, is_safe)
     assert sum(count for together, count in seen.items() if together > 1) >= 5
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(500_594, id="a waiting replacement that is not known to keep a place"),
+        pytest.param(3_288, id="a waiting replacement takes the node with the best score"),
+        pytest.param(22_846, id="another takes the only node that those of a step leave to one of them"),
+        pytest.param(103_179, id="a replacement that may land on more nodes than when it joined"),
+    ],
+)
+def test_moves_beside_those_of_groups_that_want_the_same_room_are_safe(seed: int) -> None:
+    assert restore(coupled_world(seed), seed).evictions
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -127,10 +127,14 @@ class Contention:
         self._witnesses: NodeSet = 0
         self._number = 0
         self._opened = _Opened()
+        self._widened = 0
+        """How many may land on more nodes than when they joined: there, they are as many more."""
         self._looks = self._looks_for_later = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
         self.fragile: list[Demand] = []
         """The pods of `waiting` that other pods of `waiting` may leave without a node, and those that come later."""
+        self._without_proof: dict[int | None, Demand] = {}
+        """By component, one of `waiting` that is fragile. Others of the component rely on the proofs of those before."""
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
@@ -142,6 +146,8 @@ class Contention:
             if len(kept) < len(shown):
                 self.fragile.append(each)
                 self._fragile_nodes |= each.nodes
+                if each.component is not None:
+                    self._without_proof[each.component] = each
                 continue
             for one in kept:
                 self._keep(one)
@@ -158,6 +164,8 @@ class Contention:
             if self._fragile_nodes & each.nodes:
                 meeting = next(one for one in self.fragile if one.nodes & each.nodes)
                 return Conflict(meeting, meeting.nodes & each.nodes)
+            if (without := self._without_proof.get(each.component)) is not None:
+                return Conflict(without, without.nodes)
         let_in = self._relations.let_in_by(demands)
         for each in let_in:
             if (other := self._relations.of(each) or self._relations.between(each, demands)) is not None:
@@ -198,6 +206,8 @@ class Contention:
             self.fragile.remove(before)
         else:
             self._note(one, -1)
+        more = int(not was_fragile and any(each.nodes & ~before.nodes for each in demands))
+        self._widened += more
         self._fragile_nodes = union(each.nodes for each in self.fragile)
         conflict = self.join(demands, left)
         if was_fragile:  # Others of it may be left.
@@ -205,6 +215,7 @@ class Contention:
             self._fragile_nodes |= before.nodes
         elif conflict is not None:
             self._note(one, 1)
+            self._widened -= more
         return conflict
 
     def _open(self, left: NodeSet) -> None:
@@ -345,7 +356,7 @@ class Contention:
         return spots
 
     def _in_all(self) -> int:
-        return self._seeking + self._opened.number
+        return self._seeking + self._opened.number + self._widened
 
     def _nodes_by_room(self) -> Sequence[NodeSet]:
         free = self._placement.view.free

@@ -12,7 +12,7 @@ more excess, and some group to be restored has less.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, log, prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ from respread.planning.search.board import Board, Piece, SearchBudget, Spot, nee
 from respread.planning.search.tally import Tally
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
 from respread.scheduling.view.free_resources import FreeResources
-from respread.scheduling.view.node_table import NodeSet, slots_of
+from respread.scheduling.view.node_table import NodeSet, slots_of, union
 
 _T = TypeVar("_T")
 
@@ -62,12 +62,23 @@ class Assessment(NamedTuple):
 
     def nodes(self, piece: int) -> NodeSet:
         """Return all nodes on which replacements of a piece may land."""
-        found = 0
+        return union(nodes for _, nodes in self._landings(piece))
+
+    def must_hold(self, piece: int) -> tuple[NodeSet, ...]:
+        """Return the sets of nodes in each of which a replacement of a piece must find room, whatever others take.
+
+        Of a replacement that lands alone, the nodes with the best score, because others may be worse. Where it lands
+        beside others, each set of equivalent nodes may be the only one that these leave it.
+        """
+        if all(len(outcome.placed) == 1 for outcome in self.outcomes):
+            return (union(nodes for outcome, nodes in self._landings(piece) if outcome.likely),)
+        return tuple(dict.fromkeys(nodes for _, nodes in self._landings(piece)))
+
+    def _landings(self, piece: int) -> Iterator[tuple[StepOutcome, NodeSet]]:
         for outcome in self.outcomes:
             for spot, nodes in zip(outcome.placed, outcome.nodes, strict=True):
                 if spot.piece == piece:
-                    found |= nodes
-        return found
+                    yield outcome, nodes
 
 
 def assess(
