@@ -134,7 +134,7 @@ class Contention:
         self.fragile: list[Demand] = []
         """The pods of `waiting` that other pods of `waiting` may leave without a node, and those that come later."""
         self._without_proof: dict[int | None, Demand] = {}
-        """By component, one of `waiting` that is fragile. Others of the component rely on the proofs of those before."""
+        """By component, one of `waiting` that is fragile. Others of it rely on the proofs of those before them."""
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
