@@ -57,6 +57,18 @@ WORLDS: Final = {
         stop_seconds=10,
         max_unavailable="10%",
     ),
+    "namespaces": World(
+        nodes=30,
+        namespaces=6,
+        zones_back=1,
+        outage=True,
+        deployments=12,
+        replicas=24,
+        hostname=True,
+        ready_seconds=5,
+        stop_seconds=10,
+        max_unavailable="25%",
+    ),
     "stateful-parallel": STATEFUL._replace(kind="Parallel"),
     "stateful-ordered": STATEFUL._replace(kind="OrderedReady"),
     "default-limits": World(

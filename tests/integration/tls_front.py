@@ -122,7 +122,8 @@ class TlsFront:
 
     def _close_all(self) -> None:
         for writer in self._open:
-            writer.transport.abort()
+            with contextlib.suppress(AttributeError):  # Debian's Python 3.11.2 can't abort what was closed twice.
+                writer.transport.abort()
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._pass, "127.0.0.1", 0, ssl=self._tls)
