@@ -15,7 +15,7 @@ from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.placement import Placement
 from respread.planning.plan import Move, in_turns
 from respread.planning.room.book import Claim, Taken
-from respread.planning.room.demand import Demand, Part
+from respread.planning.room.demand import Demand
 from respread.planning.search.board import Ample, Board, Cost, Potential, SearchBudget, Spot
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.safety import assess, feasible_nodes, landings_of
@@ -273,9 +273,9 @@ class Finder:
         members = []
         for pod, spot in zip(choice.victims, choice.step, strict=True):
             replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
-            open_now, must_hold = replacement.admitted(spread=False), assessment.must_hold(spot.piece)
+            open_now, parts = replacement.admitted(spread=False), assessment.parts(spot.piece)
             # Nodes that only terminating pods open are not needed, unless the pod's own node is all that there is.
-            parts = tuple(map(Part, [each for each in must_hold if each & open_now] or must_hold))
+            parts = tuple(part for part in parts if part.nodes & open_now) or parts
             closed = replacement.statically_feasible & ~open_now & ~nodes
             members.append(Demand(pod, replacement, nodes, may_open=closed, is_replacement=True, parts=parts))
         if len(members) == 1 and not board.waiting:

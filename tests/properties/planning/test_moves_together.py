@@ -212,6 +212,12 @@ def test_moves_beside_those_of_groups_that_want_the_same_room_are_safe(seed: int
     assert restore(coupled_world(seed), seed).evictions
 
 
+def test_a_step_is_made_whose_pods_leave_each_other_a_single_place() -> None:
+    """Three of four pods have to leave a node together, and each of three nodes takes one of their replacements."""
+    world = coupled_world(22_846)._replace(pods=(*(Place(0, 0) for _ in range(4)), Place(0, 2)))
+    assert [move.wave for move in _Cluster(world, Random(0)).plan().moves] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(300 * factor())
 def test_the_bound_holds_for_any_pods_that_wait_and_any_moves_beside_them(part: int) -> None:

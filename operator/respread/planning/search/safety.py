@@ -12,12 +12,13 @@ more excess, and some group to be restored has less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, log, prod
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from immutables import Map
 
+from respread.planning.room.demand import Part
 from respread.planning.search.board import Board, Piece, SearchBudget, Spot, needs_of
 from respread.planning.search.tally import Tally
 from respread.scheduling.filters.topology_spread_score import HOSTNAME
@@ -62,23 +63,28 @@ class Assessment(NamedTuple):
 
     def nodes(self, piece: int) -> NodeSet:
         """Return all nodes on which replacements of a piece may land."""
-        return union(nodes for _, nodes in self._landings(piece))
-
-    def must_hold(self, piece: int) -> tuple[NodeSet, ...]:
-        """Return the sets of nodes in each of which a replacement of a piece must find room, whatever others take.
-
-        Of a replacement that lands alone, the nodes with the best score, because others may be worse. Where it lands
-        beside others, each set of equivalent nodes may be the only one that these leave it.
-        """
-        if all(len(outcome.placed) == 1 for outcome in self.outcomes):
-            return (union(nodes for outcome, nodes in self._landings(piece) if outcome.likely),)
-        return tuple(dict.fromkeys(nodes for _, nodes in self._landings(piece)))
-
-    def _landings(self, piece: int) -> Iterator[tuple[StepOutcome, NodeSet]]:
+        found = 0
         for outcome in self.outcomes:
             for spot, nodes in zip(outcome.placed, outcome.nodes, strict=True):
                 if spot.piece == piece:
-                    yield outcome, nodes
+                    found |= nodes
+        return found
+
+    def parts(self, piece: int) -> tuple[Part, ...]:
+        """Return where a replacement of a piece must find room, whatever others take.
+
+        Of a replacement that lands alone, on one of the nodes with the best score, because others may be worse. Where
+        it lands beside others, each set of equivalent nodes may be the only one that these leave it.
+        """
+        if all(len(outcome.placed) == 1 for outcome in self.outcomes):
+            return (Part(union(nodes for outcome in self.likely for nodes in outcome.nodes)),)
+        siblings: dict[NodeSet, int] = {}
+        for outcome in self.outcomes:
+            for spot, nodes in zip(outcome.placed, outcome.nodes, strict=True):
+                if spot.piece == piece:
+                    there = sum(bool(nodes & other) for other in outcome.nodes) - 1
+                    siblings[nodes] = max(there, siblings.get(nodes, 0))
+        return tuple(Part(nodes, most) for nodes, most in siblings.items())
 
 
 def assess(
