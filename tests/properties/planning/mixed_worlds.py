@@ -187,9 +187,8 @@ def apart_world(random: Random) -> World:
     return World(hosts, tuple(shapes), pods, restores_soft=not rule.hard)
 
 
-def coupled_world(seed: int) -> World:
-    """Return a cluster of a seed, in which workloads of groups of their own wait for the room that others leave."""
-    random = Random(seed)
+def coupled_world(random: Random) -> World:
+    """Return a cluster in which workloads of groups of their own wait for the room that others leave."""
     zones = random.randint(2, 4)
     places = [zone for zone in range(zones) for _ in range(random.choice((1, 1, 2)))]
     hosts = [
