@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
-from aiohttp import web
 
 from respread.kube.events import OBJECT_BURST, REMEMBERED, Event, EventObject, EventRecorder, EventType, SeriesBook
-from respread.kube.requests import open_requests
-from tests.integration.stub_api_server import StubApiServer, nobody_at
+from respread.kube.requests import Response, open_requests
+from tests.fake_requests import FakeRequests
+from tests.integration.stub_api_server import nobody_at
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -143,69 +144,80 @@ def test_each_new_event_has_a_unique_name(book: Book) -> None:
     assert len({series.name for series in seen if series is not None and series.name.startswith("web.")}) == 3
 
 
+class Server(FakeRequests):
+    """Gives answers one after another, and records the bodies and times of the requests."""
+
+    def __init__(self, answers: Iterable[int]) -> None:
+        super().__init__()
+        self.answers, self.bodies, self.times = iter(answers), list[Any](), list[float]()
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        del method, path, names
+        self.bodies.append(msgspec.json.decode(msgspec.json.encode(options["body"])))
+        self.times.append(round(asyncio.get_running_loop().time(), 3))
+        return Response(status_code=next(self.answers), body=b"{}")
+
+
 @asynccontextmanager
-async def recording(*answers: int, **options: Any) -> AsyncIterator[tuple[EventRecorder, list[Any]]]:
-    """Yield a recorder and the bodies of its requests, which get these answers."""
-    stub, left = StubApiServer(), iter(answers)
-
-    async def answer(_: web.Request) -> web.Response:
-        return web.json_response({"kind": "Status"}, status=next(left))
-
-    stub.on("POST", "", answer)
-    stub.on("PATCH", "", answer)
-    async with stub.running() as requests, EventRecorder(requests, instance="us", **options).writing() as recorder:
-        yield recorder, stub.bodies
+async def recording(*answers: int, **options: Any) -> AsyncIterator[tuple[EventRecorder, Server]]:
+    """Yield a recorder and its API server, which gives these answers."""
+    server, clock = Server(answers), asyncio.get_running_loop().time
+    async with EventRecorder(server, instance="us", monotonic=clock, **options).writing() as recorder:
+        yield recorder, server
 
 
-async def until(number: int, bodies: Sequence[Any]) -> None:
-    async with asyncio.timeout(90):
-        while len(bodies) < number:  # noqa: ASYNC110 - the server sets no asyncio.Event
-            await asyncio.sleep(0.05)
-
-
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
-    ("answers", "attempts", "complaint"),
+    ("answers", "times", "complaint"),
     [
-        ((201,), 1, ""),
-        ((503, 201), 2, ""),
-        ((429, 201), 2, ""),
-        ((500, 409), 2, ""),
-        ((422,), 1, "422 "),
-        ((503, 503, 503), 3, "503 "),
+        ((201,), [0], ""),
+        ((503, 201), [0, 0.5], ""),
+        ((429, 201), [0, 0.5], ""),
+        ((500, 409), [0, 0.5], ""),
+        ((422,), [0], "422 "),
+        ((503, 503, 503), [0, 0.5, 2.5], "503 "),
     ],
 )
 async def test_only_temporary_errors_are_retried(
-    caplog: pytest.LogCaptureFixture, answers: tuple[int, ...], attempts: int, complaint: str
+    caplog: pytest.LogCaptureFixture, answers: tuple[int, ...], times: list[float], complaint: str
 ) -> None:
-    async with recording(*answers) as (recorder, bodies):
-        recorder.record(make_event())
-        await until(attempts, bodies)
-        await asyncio.sleep(0.1)
-    assert len(bodies) == attempts
-    assert len({body["metadata"]["name"] for body in bodies}) == 1
+    async with recording(*answers, 201) as (recorder, server):
+        for _ in range(2):  # the second time, what could not be written is a new Event
+            recorder.record(make_event())
+            await asyncio.sleep(10)
+    assert server.times[:-1] == times
+    assert len({body["metadata"]["name"] for body in server.bodies[:-1]}) == 1
+    assert ("series" in server.bodies[-1]) is not bool(complaint)
     assert complaint in caplog.text
     assert ("could not be written" in caplog.text) == bool(complaint)
 
 
-@pytest.mark.parametrize(("interval_seconds", "written"), [(0.1, 2), (600.0, 1)])
-async def test_counts_are_written_when_they_are_due_or_at_the_end(interval_seconds: float, written: int) -> None:
-    async with recording(201, 200, count_interval_seconds=interval_seconds) as (recorder, bodies):
-        recorder.record(make_event())
-        await until(1, bodies)
-        for _ in range(3):
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("interval_seconds", "times"), [(60.0, [0, 60.05]), (600.0, [0, 90])])
+async def test_counts_are_written_when_they_are_due_or_at_the_end(interval_seconds: float, times: list[float]) -> None:
+    async with recording(201, 200, count_interval_seconds=interval_seconds) as (recorder, server):
+        for _ in range(4):
             recorder.record(make_event())
-        await until(written, bodies)
-        await asyncio.sleep(0.3)
-        assert len(bodies) == written
-    assert [body.get("series", {}).get("count", 1) for body in bodies] == [1, 4]
+            await asyncio.sleep(10)
+        await asyncio.sleep(50)
+    assert server.times == times
+    assert [body.get("series", {}).get("count", 1) for body in server.bodies] == [1, 4]
 
 
-async def test_no_more_events_wait_than_there_are_places_and_those_of_cluster_scoped_objects_are_in_default() -> None:
+@pytest.mark.virtual_time
+async def test_no_more_events_wait_than_there_are_places_and_those_of_cluster_scoped_objects_are_in_default(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     regarding = EventObject(api_version="v1", kind="Node", namespace="", name="a1", uid="uid-a1")
-    async with recording(201, 201, queue_size=2) as (recorder, bodies):
-        for note in "abc":
+    async with recording(201, 201, queue_size=2) as (recorder, server):
+        for note in "abcd":
             recorder.record(Event(regarding=regarding, reason="Blocked", action="Plan", note=note))
-    assert [(body["note"], body["metadata"]["namespace"]) for body in bodies] == [("a", "default"), ("b", "default")]
+        await asyncio.sleep(60)
+    assert [(body["note"], body["metadata"]["namespace"]) for body in server.bodies] == [
+        (each, "default") for each in "ab"
+    ]
+    assert server.times == [0, 0.05]
+    assert caplog.text.count("Events are dropped: too many wait to be written") == 1
 
 
 async def test_an_unreachable_server_does_not_stop_the_recorder(caplog: pytest.LogCaptureFixture) -> None:
