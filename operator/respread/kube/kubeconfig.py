@@ -116,7 +116,7 @@ def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Ident
         client_key=_pem(user_base, user.client_key, user.client_key_data),
         verified=not cluster.insecure_skip_tls_verify,
         server_name=cluster.tls_server_name or None,
-        proxy=cluster.proxy_url or None,
+        proxy=cluster.proxy_url,
         impersonation=_impersonation(user),
     )
     if user.exec is None and user.auth_provider is None:

@@ -366,8 +366,13 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
     assert world.counted("HeldByBudget") == 1
 
 
-@pytest.mark.parametrize(("status", "reason"), [(429, Reason.HELD_BY_BUDGET), (404, None)])
-async def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason: Reason | None) -> None:
+@pytest.mark.parametrize(
+    ("status", "reason", "leads"),
+    [(429, Reason.HELD_BY_BUDGET, True), (404, None, True), (201, Reason.NOT_LEADING, False)],
+)
+async def test_a_refused_pod_is_not_asked_for_again_at_once(
+    status: int, reason: Reason | None, *, leads: bool
+) -> None:
     world = Cluster(policy())
     refusal = {"kind": "Status", "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}}
     world.stub.on("POST", EVICTION, answering(refusal, status=status))
@@ -375,10 +380,11 @@ async def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason:
         told = Wanted(world.present, PolicyStatus(summary=Summary(evicted=1)), Recorded(), PolicyStatus())
         await acting.statuses.write([told], world.seconds)
         assert not acting.statuses.any_due([world.present], world.seconds)
+        world.leads = leads
         await asyncio.gather(*acting.evictions.begin([move(A)], world.batch(acting, [move(A)])))
     held = acting.holds.refusals.why_not_chosen(move(A))
     assert (held and held.reason) is reason
-    assert acting.statuses.any_due([world.present], world.seconds), "its record still counts the move"
+    assert acting.statuses.any_due([world.present], world.seconds) is leads, "its record still counts the move"
 
 
 @pytest.mark.parametrize(("status", "evicted"), [(429, []), (404, ["b"])])

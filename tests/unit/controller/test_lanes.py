@@ -18,7 +18,7 @@ def move_of(name: str, app: str) -> Move:
 
 
 @pytest.mark.virtual_time
-async def test_steps_of_one_controller_wait_for_each_other() -> None:
+async def test_steps_of_one_controller_wait_for_each_other(caplog: pytest.LogCaptureFixture) -> None:
     made: list[tuple[str, int]] = []
     now = asyncio.get_running_loop().time
     lanes, started = Lanes(now), now()
@@ -27,6 +27,8 @@ async def test_steps_of_one_controller_wait_for_each_other() -> None:
         async with lanes.turn(step):
             made.append((step[0].pod.name, round(now() - started)))
             await asyncio.sleep(2)
+        if step[0].pod.name == "cache-1":
+            raise ZeroDivisionError
 
     steps = [
         (move_of("web-1", "web"),),
@@ -34,8 +36,11 @@ async def test_steps_of_one_controller_wait_for_each_other() -> None:
         (move_of("db-2", "db"),),
         (move_of("cache-1", "cache"),),
     ]
-    await asyncio.gather(*(lanes.start(step, life(step)) for step in steps))
+    await asyncio.wait([lanes.start(step, life(step)) for step in steps])
+    lanes.start(steps[0], life(steps[0]))
+    await lanes.aclose(lambda _: False)
     assert made == [("web-1", 0), ("cache-1", 0), ("web-2", 2), ("db-2", 4)]
+    assert ["ZeroDivisionError" in each.getMessage() for each in caplog.records] == [True]
 
 
 @pytest.mark.virtual_time

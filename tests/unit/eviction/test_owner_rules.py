@@ -38,7 +38,8 @@ def listed(*pods: Pod, revision: str = "v1") -> list[dict[str, Any]]:
             "status": {
                 "phase": each.phase,
                 "conditions": [
-                    {"type": "Ready", "status": str(each.ready), "lastTransitionTime": READY_SINCE.isoformat()}
+                    {"type": "PodScheduled", "status": "True"},
+                    {"type": "Ready", "status": str(each.ready), "lastTransitionTime": READY_SINCE.isoformat()},
                 ],
             },
         }

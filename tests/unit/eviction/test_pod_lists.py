@@ -113,14 +113,18 @@ async def test_only_pods_that_the_controller_selects_and_owns_count() -> None:
     assert names(await task) == ["its"]
 
 
+@pytest.mark.parametrize("kind", ["ReplicaSet", "ReplicationController"])
 @pytest.mark.parametrize("selector", [{"app": "db"}, {"pod-template-hash": ""}, {}])
-async def test_controllers_that_the_label_does_not_distinguish_are_listed_separately(selector: dict[str, str]) -> None:
+async def test_controllers_that_the_label_does_not_distinguish_are_listed_separately(
+    selector: dict[str, str], kind: str
+) -> None:
     server = Server(listed("db-0", "db", **selector), listed("other", "c"))
     server.lets.set()
-    labels = {"matchLabels": selector} if selector else None
+    labels = {"matchLabels": selector} if selector and kind == "ReplicaSet" else selector
     document = {"metadata": {"name": "db", "uid": "uid-db"}, "spec": {"selector": labels}}
     found = msgspec.convert(document, type=ControllerObject)
-    assert names(await PodLists(server).of("shop", reference("db"), found)) == ["db-0"]
+    of = msgspec.structs.replace(reference("db"), kind=kind)
+    assert names(await PodLists(server).of("shop", of, found)) == ["db-0"]
     assert server.selectors == [",".join(f"{key}={value}" for key, value in selector.items())]
 
 

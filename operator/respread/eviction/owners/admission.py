@@ -147,7 +147,7 @@ def _default_pod_level(spec: Json, was: Json) -> None:
 def _default_host_ports(spec: Json) -> None:
     for container in _containers_of(spec):
         for port in container.get("ports") or ():
-            port["hostPort"] = port.get("hostPort") or port.get("containerPort", 0)
+            port["hostPort"] = port.get("containerPort", 0)  # The API server admits no other.
 
 
 def _add_injected(spec: Json, was: Json) -> None:
