@@ -257,8 +257,6 @@ def _pace(remaining: Remaining) -> PaceEstimate:
 
 def _other_evictions(groups: Iterable[SpreadGroup], evictors: Mapping[WorkloadName, OtherEvictor]) -> tuple[str, ...]:
     """Return the workloads whose pods another client evicts repeatedly, with its name."""
-    if not evictors:
-        return ()
     found = dict.fromkeys(workload for group in groups for workload in group.workloads if workload in evictors)
     return tuple(
         f"{workload} in {workload.namespace}" + (f" (by {name})" if (name := evictors[workload].name) else "")

@@ -17,6 +17,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.limiter import GroupPace, Limiter
 from respread.eviction.standing import Standings, Trust, unproven_share
+from respread.moves.entry import controller_uid_of
 from respread.planning.placement import is_replaced_when_gone
 from respread.planning.plan import Move, Step
 from respread.planning.victims.protection import is_active, siblings_of
@@ -198,7 +199,7 @@ class ControllerPods:
         return [name for uid, name in found.items() if uid not in self._accounted and uid not in leaving]
 
     def _of(self, move: Move) -> tuple[int, dict[str, str]]:
-        uid = "" if move.pod.controller is None else move.pod.controller.uid
+        uid = controller_uid_of(move)
         if (known := self._found.get(uid)) is None:
             active = [pod for pod in siblings_of(self._snapshot, move.pod) if is_active(pod)]
             number = replicas_of(self._snapshot, move.pod, self._accounted)

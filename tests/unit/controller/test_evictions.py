@@ -370,9 +370,7 @@ def test_a_refusal_is_counted_only_in_the_metric() -> None:
     ("status", "reason", "leads"),
     [(429, Reason.HELD_BY_BUDGET, True), (404, None, True), (201, Reason.NOT_LEADING, False)],
 )
-async def test_a_refused_pod_is_not_asked_for_again_at_once(
-    status: int, reason: Reason | None, *, leads: bool
-) -> None:
+async def test_a_refused_pod_is_not_asked_for_again_at_once(status: int, reason: Reason | None, *, leads: bool) -> None:
     world = Cluster(policy())
     refusal = {"kind": "Status", "details": {"kind": "pods", "causes": [{"reason": "DisruptionBudget"}]}}
     world.stub.on("POST", EVICTION, answering(refusal, status=status))

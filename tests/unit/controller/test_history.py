@@ -116,6 +116,7 @@ def test_a_chosen_move_counts_before_it_is_recorded_and_only_once() -> None:
     assert counted() == (0, 1)
     ledger = ledger.recorded(chosen)
     assert counted() == (1, 1)
+    assert history.group_history is history.group_history, "it is not worked out anew for each group"
     entry = ledger.of(chosen)
     assert entry is not None
     assert entry.counts is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 from immutables import Map
 from prometheus_client import CollectorRegistry
@@ -19,9 +20,11 @@ from prometheus_client import CollectorRegistry
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
+from respread.controller import lease
 from respread.controller.lease import leadership_of, own_namespace
 from respread.controller.options import OperatorOptions
-from respread.kube.access import Renewal, load_access
+from respread.kube.access import ClusterAccess, Renewal, load_access
+from respread.kube.credentials import Endpoint, FixedIdentity
 from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import CONNECTIONS, Response, open_requests
 from respread.telemetry.health import HealthReport
@@ -133,14 +136,54 @@ async def test_renewals_and_probes_are_in_time_under_load() -> None:
     assert max(probes) < PROBE_SECONDS
 
 
+async def test_the_lease_is_taken_at_once_only_if_no_status_says_that_anybody_has_led(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Callable[[], bool]] = []
+
+    class Told(Elector):
+        def __init__(self, *args: Any, is_first: Callable[[], bool], **options: Any) -> None:
+            super().__init__(*args, is_first=is_first, **options)
+            told.append(is_first)
+
+    monkeypatch.setattr(lease, "Elector", Told)
+    parts, access = Parts(), ClusterAccess(Endpoint(server="http://127.0.0.1:1"), FixedIdentity())
+    take_part = partial(
+        leadership_of,
+        identity="test",
+        access=access,
+        renewal=Renewal(access, lambda: access, time.monotonic),
+        metrics=parts.metrics,
+        informers=parts.informers,
+        may_give_up=lambda: True,
+    )
+    one, two = ({"metadata": {"name": name, "uid": name}, "spec": {}} for name in ("one", "two"))
+    async with take_part(OperatorOptions(lease_namespace="respread")):
+        while not told:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.01)
+        is_first = [told[0]()]
+        for resource, *policies in (
+            ("rebalancepolicies",),
+            ("clusterrebalancepolicies",),
+            ("clusterrebalancepolicies", one, two),
+            ("clusterrebalancepolicies", one, {**two, "status": {"summary": {"evicted": 1}}}),
+        ):
+            parts.list(*policies, resource=resource)
+            is_first.append(told[0]())
+    assert is_first == [False, False, True, True, False]
+    async with take_part(OperatorOptions(leader_election=False)) as leadership:
+        assert leadership.leading.leads()
+        assert parts.registry.get_sample_value("respread_leader") == 1
+
+
 async def test_the_lease_does_not_wait_for_connections_that_other_requests_use(tmp_path: Path) -> None:
     """As where an API server answers slowly, and hundreds of controllers are read before evictions."""
-    lease = LeaseServer()
+    server_of_lease = LeaseServer()
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if "/leases" not in request.path:
             await asyncio.Event().wait()
-        return await lease.answer(request)
+        return await server_of_lease.answer(request)
 
     async with served(answer) as server:
         config = write_kubeconfig(tmp_path / "config", {"token": "t"}, server=server)
@@ -163,8 +206,9 @@ async def test_the_lease_does_not_wait_for_connections_that_other_requests_use(t
                 of = partial(own_namespace, access=access, informers=parts.informers)
                 assert (of(options)(), of(OperatorOptions())()) == ("respread", None), "nothing is listed yet"
                 async with asyncio.timeout(60):
-                    while not leadership.leading.leads():  # noqa: ASYNC110 - who takes the Lease tells nobody
-                        await asyncio.sleep(0.1)
+                    assert await parts.informers.changes.wait() == {"leases"}
+                assert leadership.leading.leads()
+                assert parts.registry.get_sample_value("respread_leader") == 1
             for each in reading:
                 each.cancel()
             await asyncio.gather(*reading, return_exceptions=True)

@@ -10,9 +10,11 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey
-from respread.cluster.objects import Node, Taint
+from respread.cluster.objects import Namespace, Node, Taint
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
+from respread.controller.records.history import History
+from respread.controller.reporter import outcomes_of
 from respread.holds.holds import Holds
 from respread.holds.other_evictions import (
     EVICTED,
@@ -29,6 +31,7 @@ from respread.moves.ledger import Ledger
 from respread.timing import ClockReading
 from tests.eviction_moves import move
 from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import default_policy, reconciled_of
 from tests.worlds import NOW, constraint, node, pod, spec, taint
 
 SPREAD = spec(constraint())
@@ -189,6 +192,11 @@ def test_the_name_of_the_evictor_is_reported_and_kept() -> None:
     held = cluster.others.held(group, cluster.now)
     assert held is not None
     assert held.message.startswith("sigs.k8s.io.descheduler evicts pods of ")
+    cluster.state.replace("namespaces", [Namespace(name="default")])
+    reconciled = reconciled_of(cluster.state.snapshot, default_policy())
+    reconciled = msgspec.structs.replace(reconciled, other_evictors=cluster.others.repeated)
+    said = outcomes_of([default_policy()], reconciled, History(lambda: 0.0))["default"].other_evictions
+    assert said == ("ReplicaSet/web in default (by sigs.k8s.io.descheduler)",)
 
 
 def test_an_evictor_that_never_pauses_is_recognized_after_a_minute() -> None:

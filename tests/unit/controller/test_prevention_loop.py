@@ -176,11 +176,15 @@ async def test_each_answer_has_its_consequence_for_the_pod(
     assert not result or cluster.value("patches", result=result) == 1
 
 
-async def test_eight_patches_are_sent_at_once_and_the_next_when_one_is_answered() -> None:
+async def test_eight_patches_are_sent_at_once_and_the_next_when_one_is_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     async with running(Prevented(MANY)) as cluster:
         cluster.answer_seconds = 2.0
         await cluster.observe(5)
     assert [round(at - BEGAN) for _, _, at in cluster.asked] == [0] * AT_ONCE + [2] * (len(MANY) - AT_ONCE)
+    assert [each.msg["ranked"] for each in caplog.records if "costs set" in each.getMessage()] == [len(MANY)]
 
 
 async def test_a_pause_holds_all_patches_and_no_shorter_one_ends_it() -> None:

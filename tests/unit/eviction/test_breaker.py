@@ -90,7 +90,7 @@ def test_namespaces_without_failures_wait_only_for_the_first_pause() -> None:
         breakers = breakers.failed("default", workload("a"), 3, now)
     assert breakers.policies["default"].until == now + 960
     assert breakers.paused("default", 3, now + 59, "elsewhere") is not None
-    assert breakers.next_end(now) == now + 60
+    assert (breakers.next_end(now), breakers.next_end(now + 60)) == (now + 60, now + 960)
     assert breakers.paused("default", 3, now + 60, "elsewhere") is None
     assert breakers.paused("default", 3, now + 959, "shop") is not None
     assert breakers.paused("default", 3, now + 959) is not None

@@ -69,20 +69,24 @@ async def test_the_retry_after_of_a_busy_server_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "get",
+    ("get", "result"),
     [
-        dropping,
-        truncating,
-        answering(status("no"), status=500),
-        answering("<html>Bad Gateway</html>", status=502),
-        answering("no JSON"),
-        answering({"metadata": {"uid": 7}}),
-        answering([1, 2, 3]),
+        (dropping, EvictionResult.UNREACHABLE),
+        (truncating, EvictionResult.UNREACHABLE),
+        (answering(status("no"), status=500), EvictionResult.UNREACHABLE),
+        (answering("<html>Bad Gateway</html>", status=502), EvictionResult.UNREACHABLE),
+        (answering("no JSON"), EvictionResult.UNREACHABLE),
+        (answering({"metadata": {"uid": 7}}), EvictionResult.UNREACHABLE),
+        (answering([1, 2, 3]), EvictionResult.UNREACHABLE),
+        (answering({"metadata": {**POD["metadata"], "deletionTimestamp": "x"}}), EvictionResult.GONE),
+        (answering({"metadata": {"name": A.name, "uid": "of another"}}), EvictionResult.CHANGED),
     ],
 )
-async def test_a_failed_read_of_the_pod_evicts_nothing(get: Answering) -> None:
+async def test_a_failed_read_of_the_pod_and_one_of_another_or_a_leaving_pod_evict_nothing(
+    get: Answering, result: EvictionResult
+) -> None:
     answer, stub = await evict_with(answering({}), get)
-    assert answer.result is EvictionResult.UNREACHABLE
+    assert answer.result is result
     assert not answer.may_have_evicted
     assert [method for method, _ in stub.requests if method == "POST"] == []
 

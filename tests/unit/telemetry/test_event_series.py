@@ -210,12 +210,11 @@ async def test_no_more_events_wait_than_there_are_places_and_those_of_cluster_sc
 ) -> None:
     regarding = EventObject(api_version="v1", kind="Node", namespace="", name="a1", uid="uid-a1")
     async with recording(201, 201, queue_size=2) as (recorder, server):
-        for note in "abcd":
+        for note in ("a", "é" * 600, "c", "d"):
             recorder.record(Event(regarding=regarding, reason="Blocked", action="Plan", note=note))
         await asyncio.sleep(60)
-    assert [(body["note"], body["metadata"]["namespace"]) for body in server.bodies] == [
-        (each, "default") for each in "ab"
-    ]
+    assert [body["metadata"]["namespace"] for body in server.bodies] == ["default"] * 2
+    assert [body["note"] for body in server.bodies] == ["a", "é" * 510 + "…"], "at most 1024 bytes"
     assert server.times == [0, 0.05]
     assert caplog.text.count("Events are dropped: too many wait to be written") == 1
 
