@@ -214,7 +214,7 @@ class Permissions:
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}},
+            "spec": {"resourceAttributes": attributes},
         }
         try:
             response = await self._requests.send("POST", _REVIEWS, {}, body=body, timeout_seconds=TIMEOUT_SECONDS)

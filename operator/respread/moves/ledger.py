@@ -516,7 +516,7 @@ class Ledger(msgspec.Struct, frozen=True, dict=True):
 
     def _of_draft(self, draft: LedgerDraft, siblings: Map[str, Siblings] | None = None) -> Ledger:
         """Return the ledger with changed moves; itself if nothing has changed."""
-        if draft.entries is self._entries and siblings is None:
+        if draft.entries is self._entries:
             return self
         return msgspec.structs.replace(
             self,

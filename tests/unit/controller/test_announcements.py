@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from respread.api.conditions import MissingPermission
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
@@ -98,12 +99,16 @@ def test_only_moves_that_did_not_improve_the_spread_produce_events(outcome: Outc
         assert all(f"({outcome}): somehow" in each.note for each in announced.events)
 
 
-def test_a_pause_and_its_end_produce_events_on_the_policy() -> None:
+def test_a_pause_a_missing_permission_and_their_ends_produce_events_on_the_policy() -> None:
     announced = Announced()
     announced.announcements.paused(POLICY, Held(Reason.PAUSED, "evictions failed in a row"))
     announced.announcements.resumed(POLICY)
+    announced.announcements.permissions(POLICY, [MissingPermission("patch pods", ("shop",), "x", "grant it")])
+    announced.announcements.permissions(POLICY, ())
     assert [(on(each), each.reason, each.type) for each in announced.events] == [
         ("ClusterRebalancePolicy/default", "EvictionsPaused", "Warning"),
         ("ClusterRebalancePolicy/default", "EvictionsResumed", "Normal"),
+        ("ClusterRebalancePolicy/default", "PermissionMissing", "Warning"),
+        ("ClusterRebalancePolicy/default", "PermissionGranted", "Normal"),
     ]
     assert announced.events[0].note == "Evictions failed in a row"

@@ -80,7 +80,12 @@ def test_the_replacements_that_are_not_ready_are_the_trial_after_a_pause() -> No
     assert held is not None
     assert held.message.endswith("shop/c-0 is not Ready: no other pod is tried before it is")
     assert history.why_not_tried(POLICY, "elsewhere", (), replacement(ready=False)) is None
-    assert history.why_not_tried(POLICY, "shop", (), replacement(ready=False, of="another")) is None
+    another = replacement(ready=False, of="another")
+    assert history.why_not_tried(POLICY, "shop", (), another) is None
+    name = WorkloadName("StatefulSet", "shop", "another")
+    history.breakers = history.breakers.failed("default", name, 3, NOW)
+    held = history.why_not_tried(POLICY, "shop", (), another)
+    assert (held and held.message.endswith("another-0 is not Ready: no other pod is tried before it is")) is True
 
 
 def test_a_pause_is_over_when_the_replacement_becomes_ready_at_last() -> None:

@@ -88,7 +88,7 @@ class Setup:
         self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._running = asyncio.create_task(self.reader.run())
+        self._running = asyncio.create_task(SchedulerModel(owners=self.reader).run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -246,7 +246,7 @@ async def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
 async def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
     setup = Setup()
     version = ServerVersion(setup.server, partial(setup.parts.informers.changes.notify, "version"))
-    asking = asyncio.create_task(version.run())
+    asking = asyncio.create_task(SchedulerModel(version=version).run())
     assert not version.asked
     await setup.parts.informers.changes.wait()
     assert version.asked

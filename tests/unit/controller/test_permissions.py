@@ -198,9 +198,10 @@ async def test_a_refusal_by_admission_is_about_one_object_only() -> None:
     assert not world.permissions.missing
 
 
-async def test_while_reviews_are_not_answered_requests_are_sent_and_refusals_count() -> None:
+@pytest.mark.parametrize("status_code", [403, 404])
+async def test_while_reviews_are_not_answered_requests_are_sent_and_refusals_count(status_code: int) -> None:
     world = World()
-    world.authorizer.status_code = 403
+    world.authorizer.status_code = status_code
     sent = 0
     for second in range(0, 10 * TEN_MINUTES, 5):
         world.seconds = second
@@ -226,8 +227,12 @@ async def test_a_permission_that_is_not_optional_is_tried_again_after_a_short_ti
     for status_code in (401, 429, 503):
         world.accept("POST", EVICTION, status_code)
     assert world.permissions.missing
+    world.refuse("shop", "POST", EVICTION)
+    assert world.changes == 1, "it is missing still"
+    world.accept("POST", EVICTION, 201)
     world.accept("POST", EVICTION, 201)
     assert not world.permissions.missing
+    assert world.changes == 2
     assert await world.sends("shop", "POST", EVICTION)
     assert not world.authorizer.asked
 
@@ -241,5 +246,8 @@ async def test_a_missing_permission_that_nothing_needs_is_forgotten() -> None:
     await world.until(UNUSED_SECONDS)
     assert len(world.permissions.missing) == 3
     assert not world.authorizer.asked["shop"], "only an answer tells of what is not optional"
+    told = world.changes
     await world.until(UNUSED_SECONDS + 1)
     assert world.permissions.missing == {expected}
+    await world.until(UNUSED_SECONDS + 60)
+    assert world.changes == told + 1

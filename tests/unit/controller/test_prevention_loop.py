@@ -180,7 +180,9 @@ async def test_eight_patches_are_sent_at_once_and_the_next_when_one_is_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    async with running(Prevented(MANY)) as cluster:
+    cluster = Prevented(MANY)
+    cluster.setting = PolicySetting((policy(),))
+    async with running(cluster):
         cluster.answer_seconds = 2.0
         await cluster.observe(5)
     assert [round(at - BEGAN) for _, _, at in cluster.asked] == [0] * AT_ONCE + [2] * (len(MANY) - AT_ONCE)

@@ -144,8 +144,7 @@ class Journal:
     def resolve(self, doubt: MoveEntry, *, made: bool) -> bool:
         """Do the same for a move in doubt, by what was read of its pod; False if more was sent or known since."""
         entry = self.ledger.of(doubt.move)
-        is_as_doubtful = entry is not None and entry.doubted_at is not None and entry.doubted_at == doubt.doubted_at
-        return is_as_doubtful and self.settle(doubt.move, made=made)
+        return entry is not None and entry.doubted_at == doubt.doubted_at and self.settle(doubt.move, made=made)
 
     def take_over(self, ledger: Ledger, doubtful: Iterable[Move]) -> None:
         """Start a term with the moves of former leaders, of which some may not have been made."""

@@ -259,9 +259,6 @@ class StatusWriter:
         except NoResponseError as error:
             _log.warning("Status not written", policy=policy.name, error=error.message)
             return False
-        if response is None:
-            _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
-            return False
         if not response.succeeded and response.sent and response.meaning is not Meaning.ABSENT:
             message = status_of(response.body).message
             _log.warning("Status not written", policy=policy.name, status_code=response.status_code, error=message)
@@ -330,18 +327,16 @@ class ExclusiveRequests:
         """Whether a request may still be on its way: it was sent a short time ago, and was not answered."""
         return self._clock() - self._unanswered_at < ARRIVAL_SECONDS
 
-    async def send(
-        self, method: Method, path: str, names: Mapping[str, str], body: Mapping[str, Any]
-    ) -> Response | None:
-        """Send a request once, and return the answer; None if this replica does not lead any more: nothing was sent.
+    async def send(self, method: Method, path: str, names: Mapping[str, str], body: Mapping[str, Any]) -> Response:
+        """Send a request once, and return the answer.
 
         Raises:
-            NoResponseError: no answer, or not all of it, arrived.
+            NoResponseError: no answer, or not all of it, arrived, or this replica does not lead any more.
         """
         timeout_seconds = min(TIMEOUT_SECONDS, self._exclusive_seconds())
         request = await self._requests.prepare(method, path, names, body=body, timeout_seconds=timeout_seconds)
         if self._exclusive_seconds() <= 0:  # The next leader may have written its own.
-            return None
+            raise NoResponseError("this replica does not lead any more", sent=False)
         try:
             return await request.send()
         except NoResponseError as error:
@@ -406,18 +401,16 @@ class RecordWriter:
         exists = policy.uid in self._known
         try:
             response = await self._send(policy, text, exists=exists)
-            if response is not None and exists and response.meaning is Meaning.ABSENT:  # somebody removed it
+            if exists and response.meaning is Meaning.ABSENT:  # somebody removed it
                 self._uncertain.add(policy.uid)
                 response = await self._send(policy, text, exists=False)
-            elif response is not None and not exists and response.meaning is Meaning.CONFLICT:
+            elif not exists and response.meaning is Meaning.CONFLICT:
                 # An attempt of ours that nobody answered has made it.
                 response = await self._send(policy, text, exists=True)
         except NoResponseError as error:
             if error.sent:
                 self._uncertain.add(policy.uid)
             return self._failed(policy, error.message)
-        if response is None:
-            return self._failed(policy, "this replica does not lead any more")
         if not response.succeeded:
             if response.meaning is Meaning.UNCERTAIN:
                 self._uncertain.add(policy.uid)
@@ -433,8 +426,7 @@ class RecordWriter:
             _log.warning("Record not written", policy=policy.name, error=trouble)
         return False
 
-    async def _send(self, policy: Policy, text: str, *, exists: bool) -> Response | None:
-        """Return the answer; None if this replica may not lead any more."""
+    async def _send(self, policy: Policy, text: str, *, exists: bool) -> Response:
         path, names = _collection(policy, RECORD_PLURALS)
         if exists:
             return await self._requests.send(
