@@ -19,6 +19,7 @@ from respread.moves.codec import RecordedMoves, group_name
 from respread.moves.entry import AGAIN_SECONDS, CERTAIN_SECONDS, Ended, MoveEntry, Outcome
 from respread.moves.ledger import Ledger
 from tests.eviction_moves import move, send
+from tests.virtual_time import Clock
 from tests.worlds import cluster
 
 NOW = 1_800_000_000.0
@@ -28,20 +29,12 @@ SNAPSHOT = cluster([], [MOVE.pod])
 MINUTE = 60.0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return NOW + self.now
-
-
 class Leader:
     """The journal of a leader that starts with a record."""
 
     def __init__(self, record: Recorded, in_flight: Ledger) -> None:
         self.clock = Clock()
-        self.journal = Journal(lambda: self.clock.now, self.clock)
+        self.journal = Journal(self.clock, lambda: NOW + self.clock())
         records = {"default": record}
         found = in_doubt(in_flight, records, NOW)
         self.journal.history.recall(without(found, records, NOW), {GROUP.namespace: {}}, {})
@@ -65,7 +58,7 @@ class Leader:
     @property
     def counted(self) -> tuple[int, int]:
         """Return the number of evictions that count for the policy and for the group."""
-        now = self.clock()
+        now = NOW + self.clock()
         return (
             self.journal.history.history.count_in_last_hour("default", now),
             self.journal.history.group_history.in_last_hour(group_name(GROUP), now),

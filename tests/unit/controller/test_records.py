@@ -82,17 +82,17 @@ async def test_a_record_is_created_once_owned_by_its_policy_and_then_replaced() 
     assert decode_record(changed["record"]) == moves("a", "b")
 
 
-async def test_a_deleted_record_is_created_again() -> None:
-    async with writing(PATCH=answering({"message": "not found"}, status=404)) as (writer, stub):
-        writer.begin([FoundStatus("uid-all", PolicyStatus(), moves("a"))])
+@pytest.mark.parametrize(
+    ("known", "status", "asked"), [(moves("a"), 404, ["PATCH", "POST"]), (None, 409, ["POST", "PATCH"])]
+)
+async def test_a_record_is_written_whether_it_was_deleted_or_an_unanswered_request_has_made_it(
+    known: Recorded | None, status: int, asked: list[str]
+) -> None:
+    async with writing(**{asked[0]: answering({"message": "no"}, status=status)}) as (writer, stub):
+        writer.begin([FoundStatus("uid-all", PolicyStatus(), known)])
         assert await writer.write(ALL, moves("a", "b"))
-    assert [method for method, _ in stub.requests] == ["PATCH", "POST"]
-
-
-async def test_a_record_from_an_unanswered_request_is_replaced() -> None:
-    async with writing(POST=answering({"message": "already exists"}, status=409)) as (writer, stub):
-        assert await writer.write(ALL, moves("a"))
-    assert [method for method, _ in stub.requests] == ["POST", "PATCH"]
+        assert writer.is_stored(ALL, moves("a", "b"))
+    assert [method for method, _ in stub.requests] == asked
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,17 @@ async def test_a_record_whose_write_was_not_confirmed_is_written_again(
     assert "Record not written" in caplog.text
 
 
-async def test_a_record_is_written_again_after_an_unanswered_request_although_nothing_has_changed() -> None:
+@pytest.mark.parametrize("lost", [dropping, answering({"message": "etcd timed out"}, status=500)])
+async def test_a_record_is_written_again_after_an_unanswered_request_although_nothing_has_changed(
+    lost: Answering,
+) -> None:
     """The move in the unanswered request is not made, so the next leader must not read it."""
-    async with writing(PATCH=dropping) as (writer, stub):
-        writer.begin([FoundStatus("uid-all", PolicyStatus(), NOTHING)])
-        assert not await writer.write(ALL, moves("a"))
+    async with writing(PATCH=lost) as (writer, stub):
+        writer.begin([FoundStatus("uid-all", PolicyStatus(), moves("a"))])
+        assert not await writer.write(ALL, moves("a", "b"))
         stub.on("PATCH", "", answering({}))
-        assert await writer.write(ALL, NOTHING)
-    assert [decode_record(body["record"]) for body in stub.bodies] == [moves("a"), NOTHING]
+        assert await writer.write(ALL, moves("a"))
+    assert [decode_record(body["record"]) for body in stub.bodies] == [moves("a", "b"), moves("a")]
 
 
 async def test_a_replica_that_no_longer_leads_writes_no_record() -> None:
@@ -280,21 +283,6 @@ async def test_records_are_written_again_once_their_deleted_crds_are_applied_aga
     sent = zip(leading.stub.requests, leading.stub.bodies, strict=True)
     *_, created = (body for (method, _), body in sent if method == "POST")
     assert decode_record(created["record"]) == moves("a", "b")
-
-
-async def test_a_record_that_was_not_confirmed_is_not_taken_for_the_one_before() -> None:
-    """The move in it is not made, but the API server may have stored it."""
-    leading = Leading()
-    of_all = {"metadata": {"name": "uid-all"}, "record": encode_record(moves("a"))}
-    leading.stub.on("GET", RECORD_OF_ALL.path, listed(of_all))
-    async with leading.running() as writer:
-        leading.stub.on("PATCH", "", answering({"message": "etcd timed out"}, status=500))
-        await leading.write(writer, moves("a", "b"))
-        leading.stub.on("PATCH", "", answering({}))
-        leading.seconds += LEAST_INTERVAL_SECONDS
-        await leading.write(writer, moves("a"))
-    records = [body["record"] for body in leading.stub.bodies if "record" in body]
-    assert [decode_record(each) for each in records] == [moves("a", "b"), moves("a")]
 
 
 async def test_a_status_is_written_although_its_record_is_refused() -> None:

@@ -9,12 +9,14 @@ from immutables import Map
 
 from respread.api.reasons import Held, Reason
 from respread.cluster.pod import Pod
+from respread.controller.records.history import History
+from respread.controller.reporter import outcomes_of
 from respread.planning.moving_pods import OnHold, never_on_hold
 from respread.planning.planner import Planner
 from respread.planning.victims.policies import PolicySetting
 from respread.planning.victims.selection import Refused
 from tests.spreads import spread_of
-from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, three_in_a, two_zones
+from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, reconciled_of, three_in_a, two_zones
 from tests.unit.planning.test_expected_domains import expecting
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pods, spec
 
@@ -42,9 +44,15 @@ def test_each_pod_counts_once_and_only_in_domains_with_too_many() -> None:
     never = pods({"a1": 2}, both, prefix="never", annotations=NEVER)
     young = pods({"a1": 3}, both, prefix="young", creation_timestamp=NOW)
     elsewhere = pods({"b1": 1}, both, prefix="other", creation_timestamp=NOW)
-    plan = plan_of(cluster(two_zones(), [*never, *young, *elsewhere]))
+    snapshot = cluster(two_zones(), [*never, *young, *elsewhere])
+    plan = plan_of(snapshot)
     assert len(plan.blocked) == 2
     assert plan.held_pods == {"default": {Reason.PROTECTED_POD: 2, Reason.TOO_YOUNG: 3}}
+    told = outcomes_of([default_policy()], reconciled_of(snapshot, default_policy()), History(lambda: 0.0))["default"]
+    assert [(str(each.reason), each.groups, each.pods) for each in told.blocked] == [
+        ("ProtectedPod", 0, 2),
+        ("TooYoung", 2, 3),
+    ]
 
 
 def test_planned_moves_do_not_count_and_what_they_leave_does_unless_they_restore_the_group() -> None:

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from respread.kube.events import OBJECT_BURST, REMEMBERED, Event, EventObject, EventRecorder, EventType, SeriesBook
-from respread.kube.requests import Response, open_requests
+from respread.kube.requests import NoResponseError, Response
 from tests.fake_requests import FakeRequests
-from tests.integration.stub_api_server import nobody_at
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+LOST = 0
+"""Instead of a status code: no answer."""
 
 
 def make_event(name: str = "web", note: str = "Moved", reason: str = "Evicted", kind: str = "Deployment") -> Event:
@@ -155,7 +156,9 @@ class Server(FakeRequests):
         del method, path, names
         self.bodies.append(msgspec.json.decode(msgspec.json.encode(options["body"])))
         self.times.append(round(asyncio.get_running_loop().time(), 3))
-        return Response(status_code=next(self.answers), body=b"{}")
+        if (status_code := next(self.answers)) == LOST:
+            raise NoResponseError("no answer", sent=True)
+        return Response(status_code=status_code, body=b"{}")
 
 
 @asynccontextmanager
@@ -176,6 +179,7 @@ async def recording(*answers: int, **options: Any) -> AsyncIterator[tuple[EventR
         ((500, 409), [0, 0.5], ""),
         ((422,), [0], "422 "),
         ((503, 503, 503), [0, 0.5, 2.5], "503 "),
+        ((LOST, 503, LOST), [0, 0.5, 2.5], "no answer"),
     ],
 )
 async def test_only_temporary_errors_are_retried(
@@ -217,14 +221,3 @@ async def test_no_more_events_wait_than_there_are_places_and_those_of_cluster_sc
     assert [body["note"] for body in server.bodies] == ["a", "é" * 510 + "…"], "at most 1024 bytes"
     assert server.times == [0, 0.05]
     assert caplog.text.count("Events are dropped: too many wait to be written") == 1
-
-
-async def test_an_unreachable_server_does_not_stop_the_recorder(caplog: pytest.LogCaptureFixture) -> None:
-    async with (
-        open_requests(nobody_at("http://127.0.0.1:1")) as requests,
-        EventRecorder(requests, instance="respread-0", queue_size=3).writing() as recorder,
-    ):
-        for n in range(10):
-            recorder.record(make_event(note=str(n)))
-        await asyncio.sleep(0)
-    assert "Events are dropped: too many wait to be written" in caplog.text
