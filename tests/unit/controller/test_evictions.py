@@ -22,7 +22,7 @@ from respread.api.record import Recorded
 from respread.api.status import PolicyStatus, Summary
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, WorkloadName
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.stores import CLUSTER_POLICIES, NAMESPACED_POLICIES, PolicyObject
 from respread.controller.acting import Acting, put_together
@@ -37,6 +37,7 @@ from respread.controller.records.status_writer import Wanted
 from respread.eviction.answers import Answer
 from respread.eviction.limiter import Limiters, bounding
 from respread.eviction.owners.last_look import FRESH_SECONDS
+from respread.holds.backoff import Breakers
 from respread.kube.events import Event
 from respread.moves.entry import UNCONFIRMED_SECONDS, Outcome
 from respread.planning.plan import Move
@@ -353,6 +354,16 @@ def test_nothing_is_sent_before_a_controller_has_observed_its_spec(observed: dic
     world.replica_set["status"] = {"replicas": 2, **observed}
     made, _ = world.evict()
     assert made is (observed == {"observedGeneration": 1})
+
+
+async def test_nothing_is_sent_for_a_policy_that_is_paused_since_the_plan() -> None:
+    world, moves = Cluster(policy(limits={"failuresInARow": 1})), [move(A)]
+    async with world.acting() as acting:
+        failed = Breakers().failed("default", WorkloadName("Deployment", "default", "api"), 1, NOW.timestamp())
+        acting.journal.history.breakers = failed
+        await asyncio.gather(*acting.evictions.begin(moves, world.batch(acting, moves)))
+    held = acting.holds.refusals.why_not_chosen(moves[0])
+    assert (held and held.reason, world.asked) == (Reason.PAUSED, [])
 
 
 def test_a_refusal_is_counted_only_in_the_metric() -> None:

@@ -215,7 +215,9 @@ async def test_a_forbidden_owner_stays_unknown_and_others_are_read() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["silence", 429, 500, 401])
-async def test_after_a_server_error_no_owner_is_read_for_a_while(trouble: str | int) -> None:
+async def test_after_a_server_error_no_owner_is_read_for_a_while(
+    trouble: str | int, caplog: pytest.LogCaptureFixture
+) -> None:
     names = [f"web-{number}" for number in range(100)]
     async with Setup(*names) as setup:
         if isinstance(trouble, int):
@@ -227,6 +229,7 @@ async def test_after_a_server_error_no_owner_is_read_for_a_while(trouble: str | 
         assert len(setup.server.asked) == AT_ONCE
         await asyncio.sleep(120)
         assert len(setup.server.asked) <= 12 * AT_ONCE
+        assert caplog.text.count("selector could not be read") == 1
         setup.server.silent, setup.server.refusals = False, {}
         await asyncio.sleep(60)
         assert len(setup.known()) == len(names)

@@ -215,6 +215,8 @@ def test_a_move_that_must_have_ended_holds_no_other(sent: dict[str, Recorded]) -
     for seconds, outcomes in {LONGEST_SECONDS - 2: [], LONGEST_SECONDS + 2: [Outcome.UNKNOWN]}.items():
         later = resume(process(50, WALL + seconds), sent, gone)
         assert [each.outcome for each in followed(later, gone)] == outcomes
+    (ended,) = followed(resume(process(50, WALL + LONGEST_SECONDS + 2), sent, world()), world())
+    assert (ended.unmade, ended.unreplaced) == (True, False), "its pod is there"
     replaced = cluster(NODES, [*rest(), came(on="a1")])
     later = resume(process(50, WALL + LONGEST_SECONDS + 2), sent, replaced)
     (ended,) = followed(later, replaced)

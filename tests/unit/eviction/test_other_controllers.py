@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import pytest
 from respread.api.reasons import Held, Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.cluster.selectors import Selector, selector_of_labels
+from respread.cluster.selectors import Matching, Selector, selector_of_labels
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.owners import last_look
 from respread.eviction.owners.last_look import AT_ONCE, OtherControllers
@@ -155,7 +155,7 @@ async def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatc
 
 
 def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how often a selector is evaluated if one pod of each workload is to be moved."""
+    """Return how often a selector or a label set is looked at if one pod of each workload is to be moved."""
     owners = [OwnerReference("apps/v1", "ReplicaSet", f"web-{n}", f"uid-{n}") for n in range(workloads)]
     victims = [
         pod(f"pod-{n}", "node-1", SPEC, labels=labels(f"app-{n}"), controller=owners[n]) for n in range(workloads)
@@ -164,17 +164,20 @@ def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
         msgspec.structs.replace(group("default"), selector=selector_of_labels(victim.labels)) for victim in victims
     ]
     tried = [0]
-    matches = Selector.matches
 
-    def counted(selector: Selector, given: Mapping[str, str]) -> bool:
-        tried[0] += 1
-        return matches(selector, given)
+    def counted(look: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*args: Any) -> Any:
+            tried[0] += 1
+            return look(*args)
+
+        return counting
 
     async def run() -> None:
         others = OtherControllers(Answering(), lambda: 0.0)
         snapshot = cluster([node("node-1", "a")], victims)
         with monkeypatch.context() as patch:
-            patch.setattr(Selector, "matches", counted)
+            patch.setattr(Selector, "matches", counted(Selector.matches))
+            patch.setattr(Matching, "add_labels", counted(Matching.add_labels))
             for victim, own in zip(victims, groups, strict=True):
                 assert await others.why_incomplete(move(victim, groups=(own,)), snapshot, Ledger()) is None
 

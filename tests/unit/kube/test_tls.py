@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,9 @@ def test_an_empty_file_does_not_mean_that_the_authorities_of_the_system_are_trus
         TlsContext(Endpoint(server="https://a", certificate_authority=Pem(path=str(file))))
 
 
-def test_a_client_certificate_without_its_new_key_is_not_used(tmp_path: Path) -> None:
-    """They are replaced one after the other."""
+def test_a_client_certificate_without_its_new_key_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are replaced one after the other. In a container, there is no folder to write them to."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     authority = Authority.create(tmp_path)
     first, second = (authority.server(f"DNS:{name}", name=name) for name in ("first", "second"))
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
