@@ -12,9 +12,7 @@ from respread.controller.announcements import Announcements
 from respread.eviction.answers import Answer, EvictionResult
 from respread.kube.events import Event
 from respread.moves.entry import Ended, Outcome
-from respread.telemetry.metrics import EVICTIONS
 from tests.eviction_moves import move
-from tests.informer_parts import Parts
 
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", uid="uid-default", spec=ClusterPolicySpec())
 MOVE = move("a")
@@ -55,14 +53,6 @@ def test_every_other_answer_produces_a_warning_with_the_servers_message(result: 
         ("Pod/a", result, "Warning"),
     ]
     assert all(each.note == "Pod a was not evicted: because I say so" for each in announced.events)
-
-
-@pytest.mark.parametrize("result", sorted(EvictionResult))
-def test_every_answer_is_counted_by_result(result: EvictionResult) -> None:
-    parts = Parts()
-    parts.metrics.count(EVICTIONS, policy="default", namespace="shop", result=result)
-    labels = {"policy_namespace": "", "policy": "default", "namespace": "shop", "result": str(result)}
-    assert parts.registry.get_sample_value("respread_evictions_total", labels) == 1
 
 
 def test_the_owner_gets_an_event_even_if_the_policy_is_deleted() -> None:

@@ -117,6 +117,9 @@ def test_a_move_whose_count_may_have_expired_does_not_reduce_the_others() -> Non
     leader = Leader(recorded(sent(3590.0), 3590.0, 60.0), sent(3590.0))
     assert not leader.doubts_it
     assert leader.counted[0] == 2
+    leader = Leader(recorded(sent(30.0), 30.0, 3700.0), sent(30.0))
+    assert leader.journal.settle(MOVE, made=False)
+    assert leader.counted[0] == 0, "the eviction that is not forgotten yet is an hour old"
 
 
 def test_a_move_of_a_policy_without_its_record_reduces_no_count() -> None:

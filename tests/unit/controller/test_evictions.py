@@ -241,23 +241,22 @@ def test_a_move_that_can_t_be_recorded_is_not_made(answer: Answering) -> None:
     assert history.evicted == {}
 
 
-def test_nothing_is_evicted_for_a_policy_that_changed_without_an_event(caplog: pytest.LogCaptureFixture) -> None:
-    world = Cluster(policy())
-    world.generation = 2
-    made, _ = world.evict()
-    assert not made
-    assert world.asked == []
-    assert "the policies have changed, and the watch has not brought it yet" in caplog.text
-
-
-def test_nothing_is_evicted_while_the_policies_can_t_be_read(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("generation", "status", "words"),
+    [(2, 200, "the policies have changed, and the watch has not brought it yet"), (1, 500, "etcd is away")],
+)
+def test_nothing_is_evicted_while_policies_have_changed_without_an_event_or_can_t_be_read(
+    generation: int, status: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     world = Cluster(policy())
-    world.stub.on("GET", CLUSTER_POLICIES.path, answering({"message": "etcd is away"}, status=500))
+    world.generation = generation
+    if status != 200:
+        world.stub.on("GET", CLUSTER_POLICIES.path, answering({"message": "etcd is away"}, status=status))
     made, _ = world.evict()
     assert not made
     assert world.asked == []
-    assert "etcd is away" in caplog.text
+    assert words in caplog.text
 
 
 def test_a_policy_that_changes_without_an_event_stops_the_wave() -> None:
@@ -320,25 +319,21 @@ def test_nothing_is_sent_for_a_pod_that_is_not_there_any_more(present: Pod | Non
     assert world.asked == ["POST clusterrebalancepolicyrecords", "PATCH status"]
 
 
-@pytest.mark.parametrize(("rule", "is_made"), [("Required", False), ("Optional", True)])
-def test_nothing_is_sent_for_a_pod_whose_required_budget_was_deleted_since_the_plan(
-    rule: str, *, is_made: bool
+@pytest.mark.parametrize(
+    ("rule", "selects", "is_made"),
+    [("Required", "", False), ("Optional", "", True), ("Required", "web", True), ("Required", "api", False)],
+)
+def test_nothing_is_sent_for_a_pod_whose_required_budget_does_not_select_it_any_more(
+    rule: str, selects: str, *, is_made: bool
 ) -> None:
     world = Cluster(policy(victims={"budget": rule}))
     world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[BUDGET])
-    made, _ = world.evict()  # the live state of the parts, unlike the plan's snapshot, has no budget
-    assert made is is_made
-    assert ("POST eviction" in world.asked) is is_made
-
-
-@pytest.mark.parametrize(("selects", "is_made"), [("web", True), ("api", False)])
-def test_a_pod_is_evicted_while_its_required_budget_selects_it(selects: str, *, is_made: bool) -> None:
-    world = Cluster(policy(victims={"budget": "Required"}))
-    world.snapshot = cluster([node("node-1", "a")], [A, B], poddisruptionbudgets=[BUDGET])
-    now = msgspec.structs.replace(BUDGET, selector=LabelSelector(match_labels=Map(app=selects)))
-    world.parts.informers.state.apply("poddisruptionbudgets", [(now.key, now)])
+    if selects:  # else the live state of the parts, unlike the plan's snapshot, has no budget
+        now = msgspec.structs.replace(BUDGET, selector=LabelSelector(match_labels=Map(app=selects)))
+        world.parts.informers.state.apply("poddisruptionbudgets", [(now.key, now)])
     made, _ = world.evict()
     assert made is is_made
+    assert ("POST eviction" in world.asked) is is_made
 
 
 @pytest.mark.parametrize(("least", "is_made"), [(2, True), (3, False)])

@@ -148,17 +148,10 @@ async def test_the_lease_is_taken_at_once_only_if_no_status_says_that_anybody_ha
 
     monkeypatch.setattr(lease, "Elector", Told)
     parts, access = Parts(), ClusterAccess(Endpoint(server="http://127.0.0.1:1"), FixedIdentity())
-    take_part = partial(
-        leadership_of,
-        identity="test",
-        access=access,
-        renewal=Renewal(access, lambda: access, time.monotonic),
-        metrics=parts.metrics,
-        informers=parts.informers,
-        may_give_up=lambda: True,
-    )
+    renewal = Renewal(access, lambda: access, time.monotonic)
+    of = ("test", access, renewal, parts.metrics, parts.informers)
     one, two = ({"metadata": {"name": name, "uid": name}, "spec": {}} for name in ("one", "two"))
-    async with take_part(OperatorOptions(lease_namespace="respread")):
+    async with leadership_of(OperatorOptions(lease_namespace="respread"), *of, may_give_up=lambda: True):
         while not told:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
         is_first = [told[0]()]
@@ -171,7 +164,7 @@ async def test_the_lease_is_taken_at_once_only_if_no_status_says_that_anybody_ha
             parts.list(*policies, resource=resource)
             is_first.append(told[0]())
     assert is_first == [False, False, True, True, False]
-    async with take_part(OperatorOptions(leader_election=False)) as leadership:
+    async with leadership_of(OperatorOptions(leader_election=False), *of, may_give_up=lambda: True) as leadership:
         assert leadership.leading.leads()
         assert parts.registry.get_sample_value("respread_leader") == 1
 

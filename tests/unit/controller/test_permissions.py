@@ -170,9 +170,10 @@ async def test_an_expected_permission_is_missing_and_granted_without_any_request
 async def test_an_expected_permission_is_asked_for_at_its_interval(*, lost: bool, asked: dict[str, int]) -> None:
     world = World()
     permissions = Permissions(world.authorizer, {PATCH}, asyncio.get_running_loop().time)
-    permissions.expect([ResourceAttributes(*PATCH, "shop")])
     world.authorizer.lost = lost
     running = asyncio.create_task(permissions.run())
+    await asyncio.sleep(1)
+    permissions.expect([ResourceAttributes(*PATCH, "shop")])
     await asyncio.sleep(3.5 * DEFAULT_PERMISSIONS_SECONDS)
     running.cancel()
     assert world.authorizer.asked == asked

@@ -169,92 +169,61 @@ def test_a_controller_that_is_deleted_or_behind_its_generation_holds_the_move(
     assert [words(each).partition(":")[0] for each in (held, deployed)] == [reason, reason]
 
 
-STABLE = {"replicas": 3, "updatedReplicas": 3, "currentPodHash": "6d", "stableRS": "6d"}
+UNCHANGED: dict[str, dict[str, Any]] = {
+    "Deployment": {},
+    "Rollout": {"observedGeneration": "1", "updatedReplicas": 3, "currentPodHash": "6d", "stableRS": "6d"},
+    "CloneSet": {"updatedReplicas": 3, "currentRevision": "web-1", "updateRevision": "web-1"},
+}
+AT = "2026-11-21T10:00:00Z"
 
 
-class TestRollout:
-    """An Argo Rollout is at rest if its template is rolled out completely."""
-
-    def check(self, *, wanted: int = 3, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
-        rollout = controller(wanted, "web", spec=spec or {}, status={**STABLE, "observedGeneration": "1", **status})
-        return at_rest(reading(controller(3), listed(*ALL), rollout=rollout))
-
-    @pytest.mark.parametrize("observed", ["0", "", "6d5f7c9b4", "-1", "²", "9" * 5000])
-    def test_an_old_or_missing_observed_generation_holds_the_move(self, observed: str) -> None:
-        assert words(self.check(observedGeneration=observed)).startswith("InMotion: Rollout web has changed")
-
-    def test_a_canary_holds_the_move(self) -> None:
-        assert words(self.check(currentPodHash="7e", updatedReplicas=1)).startswith(
-            "InMotion: Rollout web is being rolled out"
-        )
-
-    def test_pods_of_an_older_template_hold_the_move(self) -> None:
-        for older in (1, 3):
-            held = self.check(replicas=3 + older)
-            assert f"{older} of its pods are of an older template" in words(held)
-
-    def test_a_restart_of_its_pods_holds_the_move(self) -> None:
-        asked = {"restartAt": "2026-11-21T10:00:00Z"}
-        assert "restarting" in words(self.check(spec=asked))
-        assert self.check(spec=asked, restartedAt="2026-11-21T10:00:00Z") is None
-
-    def test_a_scale_up_holds_the_move(self) -> None:
-        assert "Rollout web wants 5 pods" in words(self.check(wanted=5))
-
-
-class TestCloneSet:
-    """A CloneSet of OpenKruise is at rest when all of its pods have the same revision."""
-
-    def check(self, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
-        found = {"replicas": 3, "updatedReplicas": 3, "currentRevision": "web-1", "updateRevision": "web-1", **status}
-        return at_rest(reading(controller(3, spec=spec or {}, status=found), listed(*ALL), kind="CloneSet"))
-
-    def test_a_complete_rollout_allows_the_move(self) -> None:
-        assert self.check() is None
-
-    def test_a_rollout_of_the_clone_set_holds_the_move(self) -> None:
-        held = self.check(updatedReplicas=1, updateRevision="web-2")
-        assert words(held) == "InMotion: CloneSet web-1 is being rolled out: 2 of its pods are of an older revision"
-
-    @pytest.mark.parametrize("status", [{"updatedReplicas": 2}, {"updateRevision": "web-2"}])
-    def test_a_rollback_holds_the_move(self, status: dict[str, Any]) -> None:
-        """The revisions are equal before all of its pods are of that one, and the other way round."""
-        assert words(self.check(**status)).startswith("InMotion: ")
-
-    @pytest.mark.parametrize("strategy", [{"partition": 2}, {"partition": "50%"}, {"paused": True}])
-    def test_a_clone_set_that_keeps_an_older_revision_is_protected(self, strategy: dict[str, Any]) -> None:
-        held = self.check({"updateStrategy": strategy}, updatedReplicas=1, updateRevision="web-2")
-        assert words(held).startswith("ProtectedPod: ")
-
-    def test_a_clone_set_with_claim_templates_holds_the_move(self) -> None:
-        held = self.check({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]})
-        assert words(held).startswith("UnknownReplacement: CloneSet web-1 has volumeClaimTemplates")
-
-
-class TestDeployment:
-    """A rollout is complete when no pod has an older template."""
-
-    def check(self, updated: int, replicas: int = 3, *, wanted: int = 3, paused: bool = False) -> Held | None:
-        deployment = controller(
-            wanted, "web", spec={"paused": paused}, status={"replicas": replicas, "updatedReplicas": updated}
-        )
-        return at_rest(reading(controller(3), listed(*ALL), deployment=deployment))
-
-    def test_a_complete_rollout_allows_the_move(self) -> None:
-        assert self.check(3) is None
-        assert self.check(3, paused=True) is None
-        assert self.check(2, 2) is None, "pods that Respread evicted are not of an older template"
-
-    def test_a_rollout_in_progress_holds_the_move(self) -> None:
-        held = self.check(1, 4)
-        assert words(held) == "InMotion: Deployment web is being rolled out: 3 of its pods are of an older template"
-
-    def test_a_rollout_paused_in_progress_is_protected(self) -> None:
-        held = words(self.check(0, paused=True))
-        assert (held.partition(":")[0], held[-28:]) == ("ProtectedPod", ": resume it, or roll it back")
-
-    def test_a_scale_up_holds_the_move(self) -> None:
-        assert "wants 5 pods and has told its ReplicaSet web-1 3" in words(self.check(3, wanted=5))
+@pytest.mark.parametrize(
+    ("kind", "spec", "status", "said"),
+    [
+        ("Rollout", {}, {}, ""),
+        *(
+            ("Rollout", {}, {"observedGeneration": observed}, "InMotion: Rollout web has changed")
+            for observed in ("0", "", "6d5f7c9b4", "-1", "²", "9" * 5000)
+        ),
+        ("Rollout", {}, {"currentPodHash": "7e", "updatedReplicas": 1}, "InMotion: Rollout web is being rolled out,"),
+        ("Rollout", {}, {"replicas": 4}, "InMotion: Rollout web is being rolled out: 1 of its pods are of an older"),
+        ("Rollout", {}, {"replicas": 6}, "InMotion: Rollout web is being rolled out: 3 of its pods are of an older"),
+        ("Rollout", {"restartAt": AT}, {}, "InMotion: Rollout web is restarting its pods"),
+        ("Rollout", {"restartAt": AT}, {"restartedAt": AT}, ""),
+        ("Rollout", {"replicas": 5}, {}, "InMotion: Rollout web wants 5 pods and has told its ReplicaSet web-1 3"),
+        ("CloneSet", {}, {}, ""),
+        ("CloneSet", {}, {"updatedReplicas": 1, "updateRevision": "web-2"},
+         "InMotion: CloneSet web is being rolled out: 2 of its pods are of an older revision"),
+        # After a rollback, the revisions are equal before all of its pods are of that one, and the other way round.
+        ("CloneSet", {}, {"updatedReplicas": 2}, "InMotion: "),
+        ("CloneSet", {}, {"updateRevision": "web-2"}, "InMotion: "),
+        *(
+            ("CloneSet", {"updateStrategy": keeps}, {"updatedReplicas": 1, "updateRevision": "web-2"}, "ProtectedPod: ")
+            for keeps in ({"partition": 2}, {"partition": "50%"}, {"paused": True})
+        ),
+        ("CloneSet", {"volumeClaimTemplates": [{"metadata": {"name": "data"}}]}, {},
+         "UnknownReplacement: CloneSet web has volumeClaimTemplates"),
+        ("Deployment", {}, {"updatedReplicas": 3}, ""),
+        ("Deployment", {"paused": True}, {"updatedReplicas": 3}, ""),
+        ("Deployment", {}, {"replicas": 2, "updatedReplicas": 2}, ""),  # without a pod that Respread evicted
+        ("Deployment", {}, {"replicas": 4, "updatedReplicas": 1},
+         "InMotion: Deployment web is being rolled out: 3 of its pods are of an older template"),
+        ("Deployment", {"paused": True}, {"updatedReplicas": 0},
+         ("ProtectedPod: Deployment web is paused in the middle of a rollout, 3 of its pods are of an older template: "
+          "resume it, or roll it back")),
+        ("Deployment", {"replicas": 5}, {"updatedReplicas": 3},
+         "InMotion: Deployment web wants 5 pods and has told its ReplicaSet web-1 3"),
+    ],
+)  # fmt: skip
+def test_a_controller_is_at_rest_once_all_of_its_pods_are_of_its_template(
+    kind: str, spec: dict[str, Any], status: dict[str, Any], said: str
+) -> None:
+    top = controller(3, "web", spec=spec, status={**UNCHANGED[kind], **status})
+    if kind == "CloneSet":
+        held = at_rest(reading(top, listed(*ALL), kind=kind))
+    else:
+        held = at_rest(reading(controller(3), listed(*ALL), **{kind.lower(): top}))
+    assert words(held).startswith(said) if said else held is None
 
 
 class TestStatefulSet:

@@ -132,10 +132,8 @@ def test_places_go_first_to_what_has_most_steps_left() -> None:
 def test_the_default_limits_apply() -> None:
     paced = pace([victim(number) for number in range(1, 21)], cluster_policy(Limits()))
     assert len(paced.now) == 10  # inFlight
-    assert numbers(pace([victim(1, on="a"), victim(2, on="a"), victim(3, on="a")], cluster_policy(Limits())).now) == [
-        1,
-        2,
-    ]
+    of_a_node = [victim(number, on="a") for number in (1, 2, 3)]
+    assert numbers(pace(of_a_node, cluster_policy(Limits())).now) == [1, 2]
 
 
 def test_an_ordered_stateful_set_has_one_pod_in_flight_whatever_limits_allow() -> None:
@@ -336,8 +334,6 @@ class TestPerHourPerGroup:
             "within the last hour; something may undo them, such as an autoscaler that scales up and down, node "
             "consolidation or another descheduler"
         )
-
-    def test_a_single_eviction_is_reported_as_one(self) -> None:
         paced = self.paced(limits(per_hour_per_group=1), [victim(1, groups=(self.shared,))], 3, 1)
         assert "is 1 for this spread group, and 1 eviction was made for it" in paced.held[0].held.message
 

@@ -216,7 +216,7 @@ def test_the_time_until_ready_is_a_mean_of_the_last_replacements() -> None:
     trust = trust.with_end(web, 0.0, ready=True, seconds=10.0).with_end(web, 1.0, ready=False, seconds=300.0)
     assert trust.seconds(web, 2.0) == 10.0
     assert trust.with_end(web, 2.0, ready=True, seconds=20.0).seconds(web, 3.0) == 12.0
-    assert trust.seconds(web, 3_700.0) is None
+    assert (trust.seconds(web, 3_600.9), trust.seconds(web, 3_601.0)) == (10.0, None)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,14 @@ async def test_the_first_replica_leads_and_the_second_follows_when_it_ends() -> 
     assert "holderIdentity" not in server.spec
 
 
+async def test_a_lease_that_was_never_held_is_taken_soon_after_it_is_known_that_nobody_has_led() -> None:
+    known: list[bool] = []
+    async with running(one := elector(Line(LeaseServer()), "one", is_first=lambda: bool(known))):
+        await asyncio.sleep(3)
+        known.append(True)
+        await until(one.holds, seconds=TIMES.retry_seconds * 1.2 / 4)
+
+
 async def test_another_replica_leads_once_the_lease_of_a_dead_leader_has_expired() -> None:
     server = LeaseServer()
     dying, heir = Line(server), Line(server)
